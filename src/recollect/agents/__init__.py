@@ -1,0 +1,1 @@
+"""How memory is used: one file per discipline."""

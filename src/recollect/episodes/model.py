@@ -1,0 +1,98 @@
+"""Model: something that samples and scores tokens, in this process or behind HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+Tokens = tuple[int, ...]
+
+
+class FinishReason(str, Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """n samples per prompt; temperature 0 is greedy; `stop_ids` end a sample and are part of it (drawing one is a choice).
+
+    seed: the draw for sample j of prompt i depends only on (seed, prompt index, j, position)."""
+
+    max_tokens: int
+    n: int = 1
+    temperature: float = 1.0
+    seed: int = 0
+    stop_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """Tokens [start, end) of a sample were drawn under weights `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """ids: exactly as drawn; logprobs: of each id under the distribution it was drawn from (after temperature)."""
+
+    ids: Tokens
+    logprobs: tuple[float, ...]
+    finish: FinishReason
+    spans: tuple[VersionSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that a weight update arrived: the version read back and the largest gap between both sides on a probe, in nats."""
+
+    version: int
+    probe_gap: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    adapters: bool
+    in_flight_update: bool
+    token_input: bool
+    version_spans: bool
+
+
+class Model(Protocol):
+    """The engine protocol: one sampler and one scorer for policies, frozen readers and candidate scorers alike."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def context_limit(self) -> int: ...
+
+    def encode(self, text: str) -> Tokens: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        """Ids of every token whose text starts with `prefix`, and the end-of-text ids."""
+        ...
+
+    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        """`params.n` samples for each prompt, in the order of `prompts`."""
+        ...
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        """Per-token log-probabilities of each branch given its prompt."""
+        ...
+
+    def capabilities(self) -> Capabilities: ...

@@ -1,0 +1,1 @@
+"""Objectives, credit, learners, the trainer, checkpoints, run folders."""

@@ -1,0 +1,1 @@
+"""What an agent keeps: items, the store, banks, operations, retrieval."""

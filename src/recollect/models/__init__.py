@@ -1,0 +1,1 @@
+"""Language models and encoders: the in-process engine, HTTP engines, model files."""

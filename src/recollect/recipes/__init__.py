@@ -1,0 +1,1 @@
+"""One file per system: a composition of everything below."""

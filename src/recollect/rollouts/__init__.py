@@ -1,0 +1,1 @@
+"""Running agents: driver, scheduler, reward terms that need services."""

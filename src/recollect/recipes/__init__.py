@@ -1,1 +1,7 @@
-"""One file per system: a composition of everything below."""
+"""One file per system: a composition of everything below.
+
+A recipe is a module with `Config` (a pydantic model that forbids unknown keys), `SUMMARY` (one line) and
+`train(config, run, progress)`. Its name in `RECIPES` is what `recollect train` takes.
+"""
+
+RECIPES = {"memory_r1": "recollect.recipes.memory_r1"}

@@ -1,0 +1,260 @@
+"""The in-process model: samples and scores with the very weights, adapter unmerged, that the learner trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models import attention
+from recollect.models.cache import buffer_cache
+from recollect.models.token_scores import token_scores
+from recollect.models.tree import Tree, branch_mask, micro_batches, per_branch, round_up, tree
+
+Precision = Literal["bf16", "fp32", "fp64"]
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
+
+
+class InProcessModel:
+    """A causal language model and its tokenizer behind the engine protocol (`recollect.episodes.Model`).
+
+    token_budget: padded tokens computed at once; it bounds memory, not what may be asked for.
+    """
+
+    def __init__(self, network: Any, tokenizer: Any, name: str, token_budget: int = 4096) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.token_budget = token_budget
+        self._name = name
+        self._version = 0
+        self._stops: dict[str, frozenset[int]] = {}
+
+    @classmethod
+    def load(cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16") -> InProcessModel:
+        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files)."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        folder = Path(folder)
+        network = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=DTYPES[precision], attn_implementation=attention.register()
+        )
+        network.eval()
+        network.requires_grad_(False)
+        return cls(network, AutoTokenizer.from_pretrained(folder), name or folder.name)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._version = version
+
+    @property
+    def context_limit(self) -> int:
+        return int(self.network.config.max_position_embeddings)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = next(self.network.parameters()).dtype
+        return dtype
+
+    def encode(self, text: str) -> Tokens:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        if prefix not in self._stops:
+            vocabulary = range(self.network.config.vocab_size)
+            texts = self.tokenizer.batch_decode([[i] for i in vocabulary])
+            special = set(self.tokenizer.all_special_ids)
+            self._stops[prefix] = frozenset(
+                i for i, text in zip(vocabulary, texts, strict=True) if i in special or text.startswith(prefix)
+            )
+        return self._stops[prefix]
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            adapters=hasattr(self.network, "peft_config"), in_flight_update=False, token_input=True, version_spans=True
+        )
+
+    @contextlib.contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Inside, the model is the base it was before any adapter: the reference for free."""
+        if not hasattr(self.network, "disable_adapter"):
+            raise ValueError(f"{self.name} has no adapter to switch off: keep a second copy of the model as reference")
+        with self.network.disable_adapter():
+            yield
+
+    def hidden_states(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any) -> Any:
+        """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed)."""
+        return self._body()(
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._causal_model().lm_head(hidden)
+        return logits
+
+    def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
+        hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
+        return token_scores(self.head, hidden.flatten(0, 1)[batch.predictor], batch.target, temperature=temperature)
+
+    def _causal_model(self) -> Any:
+        get_base = getattr(self.network, "get_base_model", None)
+        return get_base() if get_base else self.network
+
+    def _body(self) -> Any:
+        return self._causal_model().get_decoder()
+
+    # -- sampling -----------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        self._check(prompts, params)
+        groups = micro_batches(prompts, [[(0,) * params.max_tokens] * params.n for _ in prompts], self.token_budget)
+        results: list[list[Sample]] = [[] for _ in prompts]
+        for rows in groups:
+            draws = None if params.temperature == 0 else uniforms(params, rows)
+            for index, samples in zip(rows, self._sample_rows([prompts[i] for i in rows], params, draws), strict=True):
+                results[index] = samples
+        return results
+
+    def _check(self, prompts: Sequence[Tokens], params: SamplingParams) -> None:
+        if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
+            raise ValueError(
+                f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
+                f"{params.n} and {params.temperature}"
+            )
+        for index, prompt in enumerate(prompts):
+            if not prompt:
+                raise ValueError(f"prompt {index} is empty: there is nothing to continue")
+            if len(prompt) + params.max_tokens > self.context_limit:
+                raise ValueError(
+                    f"prompt {index} has {len(prompt)} tokens and may grow by {params.max_tokens}, past the "
+                    f"{self.context_limit} that {self.name} reads: show fewer or shorter memories"
+                )
+
+    def _sample_rows(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        rows, group = len(prompts), params.n
+        length = torch.tensor([len(p) for p in prompts])
+        width = round_up(int(length.max()), 16)
+        cache = buffer_cache(self.network.config.num_hidden_layers, width + group * params.max_tokens)
+        hidden = self._prefill(prompts, width, cache)[torch.arange(rows), length - 1]
+        logits = self.head(hidden)[:, None].expand(-1, group, -1)  # [rows, slots, vocabulary]
+
+        stops = torch.zeros(self.network.config.vocab_size, dtype=torch.bool)
+        stops[list(params.stop_ids)] = True
+        ids = torch.zeros(rows, group, params.max_tokens, dtype=torch.long)
+        logprobs = torch.zeros(rows, group, params.max_tokens)
+        drawn = torch.zeros(rows, group, dtype=torch.long)
+        ended = torch.zeros(rows, group, dtype=torch.bool)
+        # slot s of row b continues branch slots[b, s]; a row with fewer live branches than slots repeats none: it pads.
+        slots = torch.arange(group).expand(rows, group).clone()
+        live = torch.ones(rows, group, dtype=torch.bool)
+        owner = torch.empty(rows, 0, dtype=torch.long)
+        for step in range(params.max_tokens):
+            token, logprob = draw(logits, params.temperature, None if draws is None else _at(draws, slots, step))
+            b, s = live.nonzero(as_tuple=True)
+            branch = slots[b, s]
+            ids[b, branch, step], logprobs[b, branch, step] = token[b, s], logprob[b, s]
+            drawn[b, branch] = step + 1
+            ended[b, branch] = stops[token[b, s]]
+            if step + 1 == params.max_tokens or bool(ended.all()):
+                break
+            slots, live = _live_slots(ended)
+            last = ids[:, :, step].gather(1, slots)
+            owner = torch.cat([owner, torch.where(live, slots, -1)], dim=1)
+            mask = branch_mask(length, width, owner)[:, :, -slots.shape[1] :]
+            positions = (length[:, None] + step).expand(rows, slots.shape[1])
+            logits = self.head(self.hidden_states(last, positions, mask, cache))
+        return [
+            [self._finished(ids[b, j], logprobs[b, j], int(drawn[b, j]), bool(ended[b, j])) for j in range(group)]
+            for b in range(rows)
+        ]
+
+    def _prefill(self, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        positions = torch.arange(width).expand(len(prompts), width)
+        hidden: torch.Tensor = self.hidden_states(ids, positions, None, cache)
+        return hidden
+
+    def _finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
+        return Sample(
+            ids=tuple(ids[:drawn].tolist()),
+            logprobs=tuple(logprobs[:drawn].tolist()),
+            finish=FinishReason.STOP if ended else FinishReason.LENGTH,
+            spans=(VersionSpan(self.version, 0, drawn),),
+        )
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
+        for rows in micro_batches(prompts, branches, self.token_budget):
+            some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
+            logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
+            folded = per_branch(logprobs.tolist(), some_prompts, some_branches)
+            for index, own in zip(rows, folded, strict=True):
+                results[index] = own
+        return results
+
+
+def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
+    """[len(rows), n, max_tokens] numbers in [0, 1): one stream per (seed, prompt index, sample)."""
+    streams = [
+        [np.random.default_rng((params.seed, index, j)).random(params.max_tokens) for j in range(params.n)]
+        for index in rows
+    ]
+    return torch.from_numpy(np.array(streams))
+
+
+def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """One token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...].
+
+    Returns the ids and their log-probabilities under the distribution that was drawn from; greedy where `uniform` is
+    None, with log-probabilities at temperature 1.
+    """
+    scaled = logits.float() if uniform is None else logits.float() / temperature
+    logprobs = torch.log_softmax(scaled, dim=-1)
+    if uniform is None:
+        token = logprobs.argmax(-1)
+    else:
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+        point = uniform.to(torch.float64)[..., None] * cumulative[..., -1:]
+        token = torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
+    return token, logprobs.gather(-1, token[..., None]).squeeze(-1)
+
+
+def _at(draws: torch.Tensor, slots: torch.Tensor, step: int) -> torch.Tensor:
+    return draws[:, :, step].gather(1, slots)
+
+
+def _live_slots(ended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pack each row's unfinished branches to the left: branch of each slot, and whether the slot is in use."""
+    count = (~ended).sum(1)
+    slots = ended.to(torch.int8).argsort(dim=1, stable=True)[:, : int(count.max())]
+    return slots, torch.arange(slots.shape[1])[None, :] < count[:, None]

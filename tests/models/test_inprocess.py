@@ -1,0 +1,168 @@
+"""The tree engine against the plain computation: one sequence at a time, no cache, no shared prompt."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes import FinishReason, SamplingParams
+from recollect.models.inprocess import draw, uniforms
+from recollect.models.tree import micro_batches, tree
+from tests.models.tiny import tiny_model, tiny_network
+
+PROMPTS = [
+    tuple(b"where does ana live?"),
+    tuple(b"hi"),
+    tuple(b"a much longer prompt that needs more columns than one"),
+]
+BRANCHES = [
+    [tuple(b"in oslo"), tuple(b"x"), tuple(b"in bergen, i think")],
+    [tuple(b"yes"), tuple(b"no")],
+    [tuple(b"k")],
+]
+
+
+def plain_scores(network: torch.nn.Module, prompt: tuple[int, ...], branch: tuple[int, ...]) -> torch.Tensor:
+    ids = torch.tensor([prompt + branch])
+    logits = network(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
+
+
+@pytest.mark.parametrize(("precision", "mean", "largest"), [("fp64", 1e-10, 1e-10), ("fp32", 1e-5, 1e-4)])
+def test_tree_scores_equal_the_plain_computation(precision, mean, largest) -> None:
+    model = tiny_model(precision=precision)
+    plain = tiny_network(attn="sdpa", precision=precision)
+    gaps = torch.cat(
+        [
+            torch.tensor(scores, dtype=torch.float64) - plain_scores(plain, prompt, branch).double()
+            for prompt, own, scored in zip(PROMPTS, BRANCHES, model.score(PROMPTS, BRANCHES), strict=True)
+            for branch, scores in zip(own, scored, strict=True)
+        ]
+    ).abs()
+    assert gaps.mean() <= mean
+    assert gaps.max() <= largest
+
+
+def test_a_mask_that_shows_other_branches_would_be_noticed() -> None:
+    """The comparison above is able to fail: with a plainly causal mask the second branch scores differently."""
+    model = tiny_model(precision="fp64")
+    batch = tree([PROMPTS[0]], [BRANCHES[0]])
+    right, _ = model.tree_scores(batch)
+    leaky = batch.mask.clone()
+    leaky[..., -leaky.shape[2] :] = torch.ones_like(leaky[..., -leaky.shape[2] :]).tril()
+    wrong = model.hidden_states(batch.ids, batch.positions, leaky, None).flatten(0, 1)[batch.predictor]
+    assert (
+        torch.log_softmax(model.head(wrong), -1).gather(1, batch.target[:, None]).squeeze(1) - right
+    ).abs().max() > 0.01
+
+
+def test_gradients_equal_the_plain_computation() -> None:
+    model, plain = tiny_model(precision="fp64"), tiny_network(attn="sdpa", precision="fp64")
+    model.network.requires_grad_(True)
+    plain.requires_grad_(True)
+    model.tree_scores(tree(PROMPTS, BRANCHES))[0].sum().backward()
+    sum(plain_scores(plain, p, b).sum() for p, own in zip(PROMPTS, BRANCHES, strict=True) for b in own).backward()
+    for (name, ours), theirs in zip(model.network.named_parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-10), name
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_sampled_logprobs_equal_the_scores_of_the_sampled_ids(precision) -> None:
+    model = tiny_model(precision=precision)
+    params = SamplingParams(max_tokens=9, n=5, temperature=0.7, seed=3, stop_ids=frozenset(range(0, 257, 11)))
+    groups = model.sample(PROMPTS, params)
+    scored = model.score(PROMPTS, [[s.ids for s in group] for group in groups], temperature=0.7)
+    gaps = [
+        abs(a - b)
+        for group, scores in zip(groups, scored, strict=True)
+        for sample, own in zip(group, scores, strict=True)
+        for a, b in zip(sample.logprobs, own, strict=True)
+    ]
+    assert len({len(s.ids) for group in groups for s in group}) > 1, "stops must end some branches early"
+    assert max(gaps) <= 1e-5
+    assert all(s.ids[-1] % 11 == 0 for g in groups for s in g if s.finish is FinishReason.STOP)
+    assert all(i % 11 for g in groups for s in g for i in s.ids[:-1])
+
+
+def test_greedy_equals_step_by_step_argmax() -> None:
+    model, plain = tiny_model(precision="fp64"), tiny_network(attn="sdpa", precision="fp64")
+    for prompt, (sample,) in zip(PROMPTS, model.sample(PROMPTS, SamplingParams(8, temperature=0)), strict=True):
+        ids = list(prompt)
+        for _ in range(8):
+            ids.append(int(plain(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        assert sample.ids == tuple(ids[len(prompt) :])
+
+
+def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:
+    model = tiny_model(precision="fp64")
+    params = SamplingParams(max_tokens=6, n=3, seed=5)
+    together = model.sample(PROMPTS, params)
+    model.token_budget = 1  # every prompt alone
+    assert model.sample(PROMPTS, params) == [
+        [type(s)(s.ids, pytest.approx(s.logprobs), s.finish, s.spans) for s in group] for group in together
+    ]
+    assert [s.ids for s in model.sample(PROMPTS, SamplingParams(6, n=3, seed=6))[0]] != [s.ids for s in together[0]]
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = torch.tensor([0.3, -1.0, 2.0, 0.0]).expand(20_000, 4)
+    uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0))
+    tokens, logprobs = draw(logits, 0.5, uniform)
+    expected = torch.softmax(logits[0] / 0.5, -1)
+    observed = torch.bincount(tokens, minlength=4) / 20_000
+    assert (observed - expected).abs().max() < 4 * math.sqrt(0.25 / 20_000)
+    assert torch.allclose(logprobs, expected.log()[tokens], atol=1e-6)
+
+
+def test_uniforms_depend_on_prompt_and_sample_not_on_company() -> None:
+    few, many = uniforms(SamplingParams(4, n=1, seed=9), [2]), uniforms(SamplingParams(4, n=3, seed=9), [0, 1, 2])
+    assert torch.equal(few[0, 0], many[2, 0])
+    assert len({tuple(row.tolist()) for row in many.flatten(0, 1)}) == 9
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.lists(st.integers(0, 9), max_size=4)), min_size=1, max_size=6))
+def test_every_branch_token_has_its_own_predictor_and_mask(shape) -> None:
+    prompts = [tuple(range(1, length + 1)) for length, _ in shape]
+    branches = [[tuple(range(50 + 10 * j, 50 + 10 * j + n)) for j, n in enumerate(own)] for _, own in shape]
+    batch = tree(prompts, branches)
+    width, prompt_width = batch.ids.shape[1], batch.ids.shape[1] - batch.mask.shape[2]
+    expected = []
+    for i, (prompt, own) in enumerate(zip(prompts, branches, strict=True)):
+        for branch in own:
+            previous = prompt[-1]
+            for token in branch:
+                expected.append((i, previous, token))
+                previous = token
+    flat = batch.ids.flatten()
+    found = list(zip(batch.row.tolist(), flat[batch.predictor].tolist(), batch.target.tolist(), strict=True))
+    assert found == expected
+    for column in range(prompt_width, width):  # a branch column sees exactly its prompt and its own past
+        for row in range(len(prompts)):
+            seen = batch.mask[row, 0, column - prompt_width].nonzero().flatten().tolist()
+            assert [c for c in seen if c < prompt_width] == list(range(len(prompts[row])))
+            assert column in seen
+            assert max(seen) == column
+
+
+def test_micro_batches_cover_every_row_once_within_the_budget() -> None:
+    sizes = [5, 90, 17, 300, 40, 41]
+    groups = micro_batches([(0,) * n for n in sizes], [[()] for _ in sizes], 100)
+    assert sorted(i for g in groups for i in g) == list(range(6))
+    assert all(len(g) == 1 or max(sizes[i] for i in g) * len(g) <= 100 for g in groups)
+
+
+def test_bad_requests_are_named() -> None:
+    model = tiny_model()
+    with pytest.raises(ValueError, match="prompt 1 is empty"):
+        model.sample([(1,), ()], SamplingParams(2))
+    with pytest.raises(ValueError, match="fewer or shorter memories"):
+        model.sample([(1,) * 511], SamplingParams(2))
+    with pytest.raises(ValueError, match="max_tokens"):
+        model.sample([(1,)], SamplingParams(0))
+    with pytest.raises(ValueError, match="no adapter"), model.without_adapter():
+        pass

@@ -1,0 +1,25 @@
+"""Verifiers: the functions that a task may name to have an answer scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from recollect.episodes.task import Task
+from recollect.tasks.metrics import exact_match, token_f1
+from recollect.tasks.options import require_known
+
+Verifier = Callable[[str, Sequence[str]], float]
+
+VERIFIERS: Mapping[str, Verifier] = MappingProxyType({"token_f1": token_f1, "exact_match": exact_match})
+
+
+def verifier(name: str) -> Verifier:
+    """The function (prediction, answers) -> reward in [0, 1] of that name. UnknownName, with the nearest one,
+    otherwise."""
+    return VERIFIERS[require_known("verifier", name, VERIFIERS)]
+
+
+def verify(task: Task, prediction: str) -> float:
+    """The reward of `prediction` on `task`, in [0, 1], by the verifier that the task names."""
+    return verifier(task.verifier)(prediction, task.answers)

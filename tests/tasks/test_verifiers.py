@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from recollect.episodes.task import Task
+from recollect.tasks.options import UnknownName
+from recollect.tasks.verifiers import VERIFIERS, verifier, verify
+
+
+def test_every_verifier_scores_right_and_wrong() -> None:
+    assert set(VERIFIERS) == {"token_f1", "exact_match"}
+    for function in VERIFIERS.values():
+        assert function("Luna", ("Luna",)) == 1.0
+        assert function("Rex", ("Luna",)) == 0.0
+    assert verifier("token_f1")("my cat Luna", ("Luna",)) == 0.5
+    assert verifier("exact_match")("my cat Luna", ("Luna",)) == 0.0
+
+
+def test_a_task_is_scored_by_the_verifier_it_names() -> None:
+    assert verify(Task("k", "s", "cat?", ("Luna",), "token_f1"), "my cat Luna") == 0.5
+    assert verify(Task("k", "s", "cat?", ("Luna",), "exact_match"), "my cat Luna") == 0.0
+
+
+def test_unknown_verifier_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="unknown verifier 'tokenf1': did you mean 'token_f1'"):
+        verifier("tokenf1")

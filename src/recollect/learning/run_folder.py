@@ -131,7 +131,8 @@ class RunFolder:
                 asked = json.loads(json.dumps(config))
                 if (run.path / "config.json").exists():
                     run._check_same(asked)
-                    run._rewind()
+                    if run.result() is None:
+                        run._rewind()
                 else:
                     run._clear()
                     now = {**versions(), **(environment or {})}

@@ -1,0 +1,43 @@
+# `make demo` shows memory learning; `make test` checks everything. Each sets up what it needs.
+#
+#   make install          build .venv (a second run takes no time)
+#   make demo             train a small language model to use memory, about ten minutes
+#   make demo QUICK=1     the same in about two minutes
+#   make test             lint, types, import rules, tests, the documentation's examples
+#   make lint             the checks that run nothing
+#   make clean            remove .venv and caches (runs/ stays)
+#
+# pip's own settings (pip.conf, PIP_INDEX_URL, ...) hold. PYTHON=python3.12 picks another interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml requirements/constraints.txt requirements/install.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh requirements/install.sh
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/recollect demo $(if $(QUICK),--quick)
+
+test: lint
+	@$(BIN)/pytest
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""`python -m recollect` is `recollect`."""
+
+from recollect.cli.main import run
+
+run()

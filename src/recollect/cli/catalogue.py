@@ -1,0 +1,36 @@
+"""Recipes by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from recollect.episodes.errors import UnknownName
+from recollect.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from recollect.learning.progress import Progress
+    from recollect.learning.run_folder import RunFolder
+
+
+class Recipe(Protocol):
+    """What a recipe module holds."""
+
+    Config: type[BaseModel]
+    SUMMARY: str
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
+
+    def demo_config(self, quick: bool) -> BaseModel: ...
+
+    def demo(self, quick: bool, run: RunFolder, progress: Progress) -> None: ...
+
+
+def find_recipe(name: str) -> Recipe:
+    """Raises UnknownName with the nearest recipe."""
+    module = RECIPES.get(name) or RECIPES.get(name.replace("-", "_"))
+    if module is None:
+        raise UnknownName("recipe", name, RECIPES)
+    return cast("Recipe", import_module(module))

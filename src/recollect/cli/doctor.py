@@ -1,0 +1,215 @@
+"""`recollect doctor`: what works on this machine, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Verdict(str, Enum):
+    GOOD = "good"
+    MISSING = "missing"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination. MISSING costs an optional part, BAD keeps training from working."""
+
+    subject: str
+    verdict: Verdict
+    said: str
+    mend: str = ""
+
+
+# Extra, what it is for, a module that proves it is there.
+EXTRAS = (
+    ("trl", "comparisons with TRL", "trl"),
+    ("dev", "tests, linters and type checks", "pytest"),
+)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what works on this machine and what to install for the rest. Exits with 1 where training cannot work."""
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.markup import escape
+
+    found = [
+        finding
+        for examine in (_python, _torch, _bfloat16, _machine, _packages, _models, _extras)
+        for finding in examine()
+    ]
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        marks = {Verdict.GOOD: "[green]✓[/green]", Verdict.MISSING: "[yellow]○[/yellow]", Verdict.BAD: "[red]✗[/red]"}
+        console = Console(soft_wrap=True)
+        for each in found:
+            console.print(
+                f" {marks[each.verdict]} [bold]{each.subject:<13}[/bold] {escape(each.said)}", highlight=False
+            )
+            if each.mend:
+                console.print(f"   {'':<13} [cyan]{escape(each.mend)}[/cyan]", highlight=False)
+    if any(each.verdict is Verdict.BAD for each in found):
+        raise typer.Exit(1)
+
+
+def _python() -> list[Finding]:
+    said = f"{platform.python_version()} on {platform.platform()}"
+    return [Finding("python", Verdict.GOOD, said)]
+
+
+def _torch() -> list[Finding]:
+    try:
+        import torch
+    except ImportError as error:
+        return [Finding("torch", Verdict.BAD, f"cannot be imported: {error}", "make install, or pip install torch")]
+    if torch.cuda.is_available():
+        devices = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    else:
+        devices = "processor only (enough for everything here)"
+    return [
+        Finding("torch", Verdict.GOOD, f"{torch.__version__}, {devices}, {torch.get_num_threads()} threads by default")
+    ]
+
+
+def _bfloat16() -> list[Finding]:
+    """Time the same product in both types: some processors have the type but emulate it, many times slower."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        seconds = {}
+        for dtype in (torch.float32, torch.bfloat16):
+            left, right = torch.ones(512, 576, dtype=dtype), torch.ones(576, 1536, dtype=dtype)
+            seconds[dtype] = min(_timed(lambda a=left, b=right: a @ b) for _ in range(7))  # type: ignore[misc]
+    finally:
+        torch.set_num_threads(threads)
+    ratio = seconds[torch.float32] / seconds[torch.bfloat16]
+    rate = 2 * 512 * 576 * 1536 / seconds[torch.bfloat16] / 1e9
+    if ratio > 1.2:
+        return [
+            Finding(
+                "bfloat16",
+                Verdict.GOOD,
+                f"native: {ratio:.1f} times as fast as float32 ({rate:.0f} GFLOP/s on one thread)",
+            )
+        ]
+    mend = "training runs in float32 here: it works, and takes longer"
+    return [Finding("bfloat16", Verdict.MISSING, f"not native: {ratio:.2f} times the speed of float32", mend)]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = [Finding("cores", Verdict.GOOD, str(cores))]
+    memory = _memory_gib()
+    if memory is not None:
+        enough = memory >= 5
+        mend = "" if enough else "the demo takes 5 GiB; try recollect demo --quick"
+        found.append(Finding("memory", Verdict.GOOD if enough else Verdict.MISSING, f"{memory:.1f} GiB free", mend))
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    mend = "" if free >= 2 else "the demo and the model files take about 2 GiB"
+    found.append(
+        Finding("disk", Verdict.GOOD if free >= 2 else Verdict.MISSING, f"{free:.1f} GiB free in {Path.cwd()}", mend)
+    )
+    return found
+
+
+def _memory_gib() -> float | None:
+    """Memory that can be had without swapping, the container's limit included; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        except (ValueError, OSError, AttributeError):
+            return None
+    available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 2**20
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        return min(available, (limit - used) / 2**30)
+    except (OSError, ValueError):  # no limit, or no such control group
+        return available
+
+
+def _packages() -> list[Finding]:
+    present, absent = [], []
+    for package in (
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "gguf",
+        "peft",
+        "onnxruntime",
+        "apsw",
+        "scipy",
+        "matplotlib",
+    ):
+        try:
+            present.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            absent.append(package)
+    if absent:
+        return [Finding("packages", Verdict.BAD, f"missing: {', '.join(absent)}", f"pip install {' '.join(absent)}")]
+    return [Finding("packages", Verdict.GOOD, ", ".join(present))]
+
+
+def _models() -> list[Finding]:
+    from recollect.models.files import State, list_models
+
+    found = []
+    for each in list_models():
+        name = each.model.name
+        if each.state is State.READY:
+            found.append(Finding("model", Verdict.GOOD, f"{name} in {each.path}"))
+        elif each.state is State.CORRUPT:
+            found.append(
+                Finding("model", Verdict.BAD, f"{name}: {each.detail}", f"recollect models fetch {name} --force")
+            )
+        else:
+            mend = f"fetched when first needed, or now: recollect models fetch {name}"
+            found.append(Finding("model", Verdict.MISSING, f"{name}: {each.detail}", mend))
+    return found
+
+
+def _extras() -> list[Finding]:
+    found = []
+    for extra, purpose, module in EXTRAS:
+        if find_spec(module):
+            found.append(Finding("extra", Verdict.GOOD, f"{extra}: {purpose}"))
+        else:
+            found.append(Finding("extra", Verdict.MISSING, f"{extra}: {purpose}", f'pip install "recollect[{extra}]"'))
+    java = shutil.which("java")
+    if java:
+        found.append(Finding("java", Verdict.GOOD, java))
+    else:
+        found.append(
+            Finding("java", Verdict.MISSING, "not found", "only some text worlds need it: install a Java runtime")
+        )
+    return found

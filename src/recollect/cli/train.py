@@ -1,0 +1,159 @@
+"""`recollect demo`, `recollect train`, `recollect recipes`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from recollect.learning.progress import Progress
+    from recollect.learning.run_folder import RunFolder
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="RECOLLECT_RUNS")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
+
+
+def demo(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two minutes instead of ten: fewer steps and questions.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="Name of the run folder.")] = "",
+    fresh: Fresh = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Watch a real language model learn to answer from memory, and to maintain it."""
+    from recollect.cli.catalogue import find_recipe
+
+    recipe = find_recipe("memory_r1")
+    config = {"recipe": "memory_r1", "demo": True, "quick": quick, **recipe.demo_config(quick).model_dump(mode="json")}
+    path = runs / (name or ("demo-quick" if quick else "demo"))
+    again = "recollect demo" + (" --quick" if quick else "") + _named(name, runs)
+    _carry_out(path, config, fresh, again, lambda run, progress: recipe.demo(quick, run, progress))
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe; `recollect recipes` lists them.")],
+    config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", help="Which role to train, where the recipe has several.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Where the tasks are, where they do not ship with recollect.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every draw.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the run folder; the recipe's name if not given.")] = "",
+    fresh: Fresh = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved configuration as TOML and exit.")
+    ] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Train with a recipe. Given again, the same command continues from the last checkpoint."""
+    from recollect.cli.catalogue import find_recipe
+    from recollect.cli.settings import as_toml, resolve
+
+    found = find_recipe(recipe)
+    short = {"role": role, "data": data, "seed": seed, "steps": steps}
+    resolved = resolve(found.Config, file=config, assignments=assign or [], short=short)
+    if print_config:
+        typer.echo(as_toml(resolved), nl=False)
+        return
+    record = {"recipe": recipe.replace("-", "_"), **resolved.model_dump(mode="json")}
+    path = runs / (name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
+    _carry_out(path, record, fresh, _last_command(), lambda run, progress: found.train(resolved, run, progress))
+
+
+def recipes() -> None:
+    """List the recipes, one line each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from recollect.cli.catalogue import find_recipe
+    from recollect.recipes import RECIPES
+
+    table = Table.grid(padding=(0, 3))
+    for name in RECIPES:
+        table.add_row(f"[bold]{name}[/bold]", find_recipe(name).SUMMARY)
+    Console().print(table)
+
+
+def _carry_out(
+    path: Path,
+    config: dict[str, object],
+    fresh: bool,
+    again: str,
+    work: Callable[[RunFolder, Progress], None],
+) -> None:
+    """Open the run folder, train with a display, write the report, print the tables."""
+    from rich.console import Console
+
+    from recollect.cli.show import print_tables
+    from recollect.learning.progress import progress_for
+    from recollect.learning.run_folder import RunFolder
+
+    console = Console()
+    with RunFolder.create(path, config, resume=not fresh) as run:
+        if run.result() is not None:
+            console.print(f"{path} holds this run, finished. --fresh runs it again.", highlight=False)
+        else:
+            _train(run, again, work, progress_for(), console)
+        from recollect.evaluation.report import write_report
+
+        page = write_report(run)
+        print_tables(run, console)
+        console.print(f"\nReport: {page}    Episodes: recollect show {path} --episodes", highlight=False)
+
+
+def _train(
+    run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress, console: object
+) -> None:
+    if run.resumed_from is not None:
+        progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
+        for package, (then, now) in run.version_changes().items():
+            progress.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
+    try:
+        with _terminated_like_interrupted():
+            work(run, progress)
+    except KeyboardInterrupt:
+        progress.finish()
+        last = run.latest_checkpoint(verify=False)
+        where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
+        typer.echo(f"\nStopped. {where} To continue: {again}")
+        raise typer.Exit(130) from None
+    finally:
+        progress.finish()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: at a safe point, with its checkpoint kept."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _named(name: str, runs: Path) -> str:
+    return (f" --name {name}" if name else "") + (f" --runs {runs}" if runs != Path("runs") else "")
+
+
+def _last_command() -> str:
+    import shlex
+    import sys
+
+    return shlex.join(["recollect", *(each for each in sys.argv[1:] if each != "--fresh")])

@@ -1,0 +1,175 @@
+"""The curves of a run, as data: what the report, the picture and the terminal draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+ARM_NAMES = {
+    "no_memory": "no memory",
+    "untrained": "untrained, with memory",
+    "trained": "trained, with memory",
+    "wrong_memory": "trained, another question's memory",
+    "supervised": "supervised only, equal compute",
+    "oracle": "oracle evidence",
+}
+METRIC_NAMES = {
+    "f1": "Token F1",
+    "em": "Exact match",
+    "exact": "Exact match",
+    "bleu1": "BLEU-1",
+    "accuracy": "Accuracy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval."""
+
+    label: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture. `stacked`: the series add up (seconds by phase). `held_out`: measured, not training statistics."""
+
+    key: str
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    stacked: bool = False
+    held_out: bool = False
+
+
+def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
+    """Held-out metrics first, then the training curves that exist, one set per role."""
+    return [*_held_out(evals), *(panel for role in _distinct(metrics, "role") for panel in _training(metrics, role))]
+
+
+def arm_name(arm: str) -> str:
+    return ARM_NAMES.get(arm, arm.replace("_", " "))
+
+
+def metric_name(metric: str) -> str:
+    return METRIC_NAMES.get(metric, metric.replace("_", " "))
+
+
+def _held_out(evals: Sequence[Row]) -> list[Panel]:
+    found = []
+    keys = dict.fromkeys((row.get("role"), row.get("split"), str(row["metric"])) for row in evals)
+    for role, split, metric in keys:
+        rows = [r for r in evals if (r.get("role"), r.get("split"), r["metric"]) == (role, split, metric)]
+        series = []
+        for arm in dict.fromkeys(str(row["arm"]) for row in rows):
+            of_arm = [row for row in rows if row["arm"] == arm]
+            series.append(
+                Series(
+                    label=arm_name(arm),
+                    steps=tuple(int(row["step"]) for row in of_arm),
+                    values=tuple(float(row["mean"]) for row in of_arm),
+                    low=tuple(float(row["low"]) for row in of_arm),
+                    high=tuple(float(row["high"]) for row in of_arm),
+                )
+            )
+        questions = max(int(row["n"]) for row in rows)
+        title = f"{metric_name(metric)} on held-out questions"
+        detail = [str(each) for each in (role, split) if each]
+        found.append(
+            Panel(
+                key=".".join(["held_out", *detail, metric]),
+                title=title + (f" ({', '.join(detail)})" if detail else ""),
+                unit=f"mean and 95 % interval, n = {questions}",
+                series=tuple(series),
+                held_out=True,
+            )
+        )
+    return found
+
+
+def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
+    rows = [row for row in metrics if row.get("role") == role]
+    names = dict.fromkeys(
+        name
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in ("step", "time")
+    )
+    suffix = f" ({role})" if role else ""
+    found = []
+
+    def add(key: str, title: str, unit: str, chosen: Iterable[str], *, stacked: bool = False) -> None:
+        series = tuple(each for each in (_series(rows, name) for name in chosen) if each.steps)
+        if series:
+            found.append(Panel(f"{role}.{key}" if role else key, title + suffix, unit, series, stacked=stacked))
+
+    add("reward", "Reward per term", "mean of the step", (n for n in names if n == "reward" or n.startswith("reward/")))
+    add("length", "Response length", "tokens", (n for n in names if n in ("response_tokens", "response_length")))
+    add("entropy", "Entropy", "nats per token", (n for n in names if n == "entropy"))
+    add("invalid", "Invalid operations", "share", (n for n in names if n in ("invalid_rate", "invalid_operation_rate")))
+    add("gap", "Sampler and learner gap", "nats per token", (n for n in names if n == "gap" or n.startswith("gap/")))
+    add("seconds", "Seconds by phase", "s", (n for n in names if n.startswith("seconds/")), stacked=True)
+    return found
+
+
+def _series(rows: Sequence[Row], name: str) -> Series:
+    points = [(int(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
+    label = name.split("/", 1)[1] if "/" in name else "total" if name == "reward" else name.replace("_", " ")
+    return Series(label, tuple(step for step, _ in points), tuple(value for _, value in points))
+
+
+def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
+    return list(dict.fromkeys(row.get(key) for row in rows))
+
+
+PALETTE = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#64748b", "#0891b2", "#be185d")
+
+
+def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
+    """The panels on one PNG, 160 dots per inch."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, max(1, len(found)))
+    lines = max(1, -(-len(found) // columns))
+    figure = Figure(figsize=(5.2 * columns, 3.4 * lines + 0.5), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    for index, panel in enumerate(found):
+        axes = figure.add_subplot(lines, columns, index + 1)
+        axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+        axes.set_ylabel(panel.unit, fontsize=8, color="#555555")
+        axes.set_xlabel("step", fontsize=8, color="#555555")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+        axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
+        axes.grid(axis="y", color="#eeeeee")
+        axes.set_axisbelow(True)
+        if panel.stacked:
+            steps = sorted({step for series in panel.series for step in series.steps})
+            heights = [
+                [dict(zip(s.steps, s.values, strict=True)).get(step, 0.0) for step in steps] for s in panel.series
+            ]
+            axes.stackplot(steps, heights, labels=[s.label for s in panel.series], colors=PALETTE, alpha=0.85, lw=0)
+        else:
+            for series, colour in zip(panel.series, _colours(), strict=False):
+                marker = "o" if len(series.steps) <= 12 else None
+                axes.plot(series.steps, series.values, color=colour, lw=1.8, marker=marker, ms=3.5, label=series.label)
+                if series.low:
+                    axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
+        if len(panel.series) > 1:
+            axes.legend(fontsize=7, frameon=False, loc="best")
+    figure.savefig(path, facecolor="white")
+    return path
+
+
+def _colours() -> Iterable[str]:
+    while True:
+        yield from PALETTE

@@ -1,0 +1,36 @@
+"""`import recollect` and `recollect --help` are instant, and stay so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+LIMIT_SECONDS = 0.3
+HEAVY = ("torch", "transformers", "numpy", "matplotlib", "onnxruntime", "scipy", "pydantic", "peft")
+
+
+def best_of_five(*arguments: str) -> float:
+    def once() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    once()  # warms the file cache
+    return min(once() for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"]
+)
+def test_it_is_instant(arguments: tuple[str, ...]) -> None:
+    assert best_of_five(*arguments) < LIMIT_SECONDS
+
+
+@pytest.mark.parametrize("module", ["recollect", "recollect.cli.main"])
+def test_nothing_heavy_is_imported(module: str) -> None:
+    script = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == []

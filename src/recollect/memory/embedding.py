@@ -1,0 +1,86 @@
+"""Vectors for texts: an encoder handed in, its answers checked, scaled to unit length and cached by content."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from recollect.episodes.encoder import Encoder, EncoderIdentity
+from recollect.memory.errors import InvalidVector
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+DEFAULT_CACHE = 20_000
+
+
+class Embedder:
+    """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
+
+    __slots__ = ("_cache", "_lock", "_size", "encoder")
+
+    def __init__(self, encoder: Encoder, cached: int = DEFAULT_CACHE) -> None:
+        self.encoder = encoder
+        self._size = cached
+        self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self.encoder.identity
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
+        import numpy as np
+
+        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        found: dict[bytes, Vectors] = {}
+        with self._lock:
+            for key in keys:
+                vector = self._cache.get(key)
+                if vector is not None:
+                    self._cache.move_to_end(key)
+                    found[key] = vector
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            fresh = unit_rows(self.encoder.encode(list(missing.values())), len(missing), self.identity)
+            found.update(zip(missing, fresh, strict=True))
+            if self._size:
+                with self._lock:
+                    self._cache.update((key, found[key]) for key in missing)
+                    while len(self._cache) > self._size:
+                        self._cache.popitem(last=False)
+        if not keys:
+            return np.zeros((0, self.identity.dimension), dtype=np.float32)
+        return np.stack([found[key] for key in keys])
+
+    def forget(self, text: str) -> None:
+        """Drop one text's vector from the cache."""
+        with self._lock:
+            self._cache.pop(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), None)
+
+
+def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
+    """`vectors` as float32 of shape (rows, dimension) with unit rows; a zero row stays zero and matches nothing."""
+    import numpy as np
+
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.shape != (rows, identity.dimension):
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave shape {array.shape} for {rows} texts, "
+            f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension"
+        )
+    if not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array).all(axis=1)))
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave NaN or infinity for text number {row}: nothing was stored"
+        )
+    norms = np.linalg.norm(array, axis=1, keepdims=True)
+    unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
+    return unit

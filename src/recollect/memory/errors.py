@@ -1,0 +1,81 @@
+"""What can go wrong in memory, as types. Every message names the thing, the place and the mend."""
+
+from __future__ import annotations
+
+
+class MemoryProblem(Exception):
+    """Base of every error this room raises on purpose."""
+
+
+class InvalidText(MemoryProblem, ValueError):
+    """Text that cannot be remembered: empty, too long, control characters, or not valid Unicode."""
+
+
+class InvalidTime(MemoryProblem, ValueError):
+    """A time that is not ISO 8601, a datetime, or seconds since 1970."""
+
+
+class InvalidVector(MemoryProblem, ValueError):
+    """An encoder gave vectors of the wrong shape, or with NaN or infinity in them."""
+
+
+class InvalidFilter(MemoryProblem, ValueError):
+    """A search option that does not exist or cannot take effect."""
+
+
+class InvalidScope(MemoryProblem, ValueError):
+    """A scope that is not made of plain strings, or that would widen the one it is used in."""
+
+
+class UnknownItem(MemoryProblem, KeyError):
+    """No item of this id in this scope. An id of another tenant looks exactly the same."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownSnapshot(MemoryProblem, ValueError):
+    """A snapshot that this store never had."""
+
+
+class UnknownEpisode(MemoryProblem, KeyError):
+    """No episode or decision of this id."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class EncoderMismatch(MemoryProblem):
+    """The vectors on file were made by another encoder."""
+
+
+class NoEncoder(MemoryProblem):
+    """A dense search was asked of a memory that was opened without an encoder."""
+
+
+class NoExtractor(MemoryProblem):
+    """`infer=True` without something that extracts facts from text."""
+
+
+class NotAMemoryFile(MemoryProblem):
+    """The file belongs to another program, or is damaged."""
+
+
+class NewerFile(MemoryProblem):
+    """The file was written by a newer version of this program."""
+
+
+class ReadOnly(MemoryProblem):
+    """A write was asked of a memory opened, or protected, read-only."""
+
+
+class StorageFull(MemoryProblem):
+    """The disk, or the configured limit of the scope, is full. Nothing was written."""
+
+
+class Busy(MemoryProblem):
+    """Another process held the write lock for longer than the timeout."""
+
+
+class Purged(MemoryProblem):
+    """Undo would need a payload that was erased on purpose."""

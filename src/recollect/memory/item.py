@@ -1,0 +1,285 @@
+"""Item: one thing remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import Enum
+from typing import Any
+
+from recollect.memory.errors import InvalidText
+from recollect.memory.scope import EVERYWHERE, Scope
+
+LONGEST_TEXT = 1_000_000
+_ALLOWED_CONTROLS = frozenset("\n\r\t")
+
+
+class ItemKind(str, Enum):
+    FACT = "fact"
+    EPISODE = "episode"
+    CASE = "case"
+    SKILL = "skill"
+    LESSON = "lesson"
+    CORE = "core"
+
+
+class Status(str, Enum):
+    CANDIDATE = "candidate"
+    ACTIVE = "active"
+    QUARANTINED = "quarantined"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an item came from. `source`: a name one can roll back by, such as "conversation" or "tool:web"."""
+
+    source: str = ""
+    session: str = ""
+    turn: int = -1
+    speaker: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStatistics:
+    """What showing the item was followed by. `credited` of the `shown` times had a reward; sums are over those."""
+
+    shown: int = 0
+    credited: int = 0
+    total: float = 0.0
+    total_squared: float = 0.0
+    propensity_total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.credited if self.credited else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of one reward (population); 0 where fewer than two were seen."""
+        if self.credited < 2:
+            return 0.0
+        return max(0.0, self.total_squared / self.credited - self.mean**2)
+
+    def after(self, reward: float, propensity: float) -> ValueStatistics:
+        return ValueStatistics(
+            self.shown + 1,
+            self.credited + 1,
+            self.total + reward,
+            self.total_squared + reward * reward,
+            self.propensity_total + propensity,
+        )
+
+
+UNKNOWN = Provenance()
+UNTRIED = ValueStatistics()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    target: str
+    relation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing remembered. Times are canonical text (`recollect.memory.moment`), "" where unknown.
+
+    key: what searches match instead of the text (the task of a case, the trigger of a lesson); "" means the text itself.
+    event_time: when it happened or was said; written_at: when it was stored.
+    valid_from, valid_to: the interval in which it was true, as far as events tell it; ended_at: when the store closed it.
+    An item is *current* while it is active, not closed and not deleted. `revision` counts rewordings.
+    """
+
+    id: str
+    text: str
+    kind: ItemKind = ItemKind.FACT
+    key: str = ""
+    scope: Scope = EVERYWHERE
+    event_time: str = ""
+    written_at: str = ""
+    valid_from: str = ""
+    valid_to: str = ""
+    ended_at: str = ""
+    expires_at: str = ""
+    superseded_by: str = ""
+    links: tuple[Link, ...] = ()
+    provenance: Provenance = UNKNOWN
+    trust: float = 1.0
+    status: Status = Status.ACTIVE
+    deleted: bool = False
+    revision: int = 0
+    values: ValueStatistics = UNTRIED
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def searched_text(self) -> str:
+        """What the encoder reads: the key where there is one, else the text."""
+        return self.key or self.text
+
+    @property
+    def open(self) -> bool:
+        """Neither closed by a successor nor deleted: the state in which operations may act on it."""
+        return not (self.deleted or self.superseded_by or self.ended_at)
+
+    @property
+    def current(self) -> bool:
+        return self.open and self.status is Status.ACTIVE
+
+    def valid_at(self, time: str) -> bool:
+        """Whether it was held true at `time` (canonical). The interval is closed on the left, open on the right."""
+        start = self.valid_from or self.event_time or self.written_at
+        end = self.valid_to or self.ended_at
+        return not self.deleted and start <= time and (not end or time < end)
+
+    def visible(self, time: str) -> bool:
+        """Current, and neither expired nor past its stated validity at `time`: what a plain search may return."""
+        return (
+            self.current
+            and not (self.expires_at and self.expires_at <= time)
+            and not (self.valid_to and self.valid_to <= time)
+        )
+
+
+def text_problem(text: object) -> str | None:
+    """Why this cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
+    if not isinstance(text, str):
+        return f"text must be str, got {type(text).__name__}: decode bytes first"
+    if not text.strip():
+        return "text is empty"
+    if len(text) > LONGEST_TEXT:
+        return f"text is {len(text):,} characters long, the limit is {LONGEST_TEXT:,}: split it"
+    if not text.isprintable():
+        for position, character in enumerate(text):
+            code = ord(character)
+            if 0xD800 <= code <= 0xDFFF:
+                return f"text is not valid Unicode at character {position}: decode it with errors='replace'"
+            if (code < 32 and character not in _ALLOWED_CONTROLS) or 127 <= code < 160:
+                return f"text has control character U+{code:04X} at character {position}: remove it"
+    return None
+
+
+def checked_text(text: object, what: str = "text") -> str:
+    problem = text_problem(text)
+    if problem is not None:
+        raise InvalidText(f"{what}: {problem}")
+    assert isinstance(text, str)
+    return text
+
+
+def duplicate_key(item: Item) -> bytes:
+    """Items with equal keys are exact duplicates: same scope, kind, key text and text, after NFC and whitespace folding.
+
+    What happened twice happened twice: the key of an episode or a case also holds its event time.
+    """
+    time = item.event_time if item.kind in (ItemKind.EPISODE, ItemKind.CASE) else ""
+    parts = (*item.scope.parts(), item.kind.value, time, _folded(item.key), _folded(item.text))
+    return hashlib.blake2b("\x00".join(parts).encode(), digest_size=16).digest()
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def content_digest(item: Item) -> int:
+    """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
+    record = (
+        item.id,
+        item.text,
+        item.kind.value,
+        item.key,
+        item.scope.parts(),
+        item.event_time,
+        item.superseded_by,
+        [(link.target, link.relation) for link in item.links],
+        (
+            item.provenance.source,
+            item.provenance.session,
+            item.provenance.turn,
+            item.provenance.speaker,
+            item.provenance.date,
+        ),
+        item.trust,
+        item.status.value,
+        item.deleted,
+        item.open,
+        item.revision,
+        dict(item.metadata),
+    )
+    body = json.dumps(record, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+    return int.from_bytes(hashlib.blake2b(body, digest_size=32).digest(), "little")
+
+
+def to_record(item: Item) -> dict[str, Any]:
+    """Plain data: what is exported, and what the journal keeps of an item before a change."""
+    defaults = _DEFAULTS
+    record: dict[str, Any] = {}
+    for name in _NAMES:
+        value = getattr(item, name)
+        if value != defaults.get(name):
+            record[name] = value
+    record["kind"] = item.kind.value
+    if "status" in record:
+        record["status"] = item.status.value
+    for name in ("scope", "provenance", "values"):
+        if name in record:
+            record[name] = asdict(record[name])
+    if "links" in record:
+        record["links"] = [[link.target, link.relation] for link in item.links]
+    if "metadata" in record:
+        record["metadata"] = dict(item.metadata)
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Item:
+    """The inverse of `to_record`. Unknown fields are refused: they would be lost."""
+    unknown = set(record) - set(_NAMES)
+    if unknown:
+        raise InvalidText(f"an item record has unknown fields {sorted(unknown)}: it may come from a newer version")
+    values = dict(record)
+    if "kind" in values:
+        values["kind"] = ItemKind(values["kind"])
+    if "status" in values:
+        values["status"] = Status(values["status"])
+    if "scope" in values:
+        values["scope"] = Scope(**values["scope"])
+    if "provenance" in values:
+        values["provenance"] = Provenance(**values["provenance"])
+    if "values" in values:
+        values["values"] = ValueStatistics(**values["values"])
+    if "links" in values:
+        values["links"] = tuple(Link(target, relation) for target, relation in values["links"])
+    return Item(**values)
+
+
+def ended(item: Item, *, at: str, event_time: str = "", by: str = "") -> Item:
+    """`item` closed by a successor: true until `event_time` where that is known, and closed in the store `at`."""
+    return replace(item, ended_at=at, valid_to=event_time, superseded_by=by)
+
+
+_NAMES = tuple(part.name for part in fields(Item))
+_DEFAULTS = {
+    "key": "",
+    "scope": EVERYWHERE,
+    "event_time": "",
+    "written_at": "",
+    "valid_from": "",
+    "valid_to": "",
+    "ended_at": "",
+    "expires_at": "",
+    "superseded_by": "",
+    "links": (),
+    "provenance": UNKNOWN,
+    "trust": 1.0,
+    "status": Status.ACTIVE,
+    "deleted": False,
+    "revision": 0,
+    "values": UNTRIED,
+    "metadata": {},
+}

@@ -1,0 +1,264 @@
+"""The total executor: any operation on any memory has a defined outcome, and a bad one changes nothing.
+
+| operation | applies when | otherwise a no-op, with the reason |
+| --- | --- | --- |
+| ADD text | the text is sound and new | empty, control characters, too long; duplicate of an open item |
+| UPDATE one target, text | the target is open, the text is sound and different | unknown or closed target; unchanged; duplicate |
+| SUPERSEDE targets, text | every target is open | as above; a text that another open item already has links to that item |
+| DELETE targets | every target is known and not deleted | unknown target |
+| MERGE two or more targets, text | every target is open | fewer than two different targets |
+| LINK two targets, text = relation | both are open and not yet linked so | unknown target; already linked; linked to itself |
+| NOOP | never | always "noop" |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.item import (
+    UNKNOWN,
+    Item,
+    ItemKind,
+    Link,
+    Provenance,
+    Status,
+    duplicate_key,
+    ended,
+    text_problem,
+)
+from recollect.memory.scope import EVERYWHERE, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What an operation knows beside its text: the fields of the item it would write. Times are canonical text."""
+
+    kind: ItemKind = ItemKind.FACT
+    key: str = ""
+    scope: Scope = EVERYWHERE
+    event_time: str = ""
+    valid_from: str = ""
+    valid_to: str = ""
+    expires_at: str = ""
+    provenance: Provenance = UNKNOWN
+    trust: float = 1.0
+    status: Status = Status.ACTIVE
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    deduplicate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """applied: whether anything changed; changed: ids of items written, the new item last; reason: why not, or "applied";
+    item: id of the item that now says what the operation wanted said (for a duplicate, the one already there), or ""."""
+
+    applied: bool
+    changed: tuple[str, ...] = ()
+    reason: str = "applied"
+    item: str = ""
+
+
+class View(Protocol):
+    """What the executor needs of a memory. `get` gives open and closed items of the view's scope, never another's."""
+
+    def get(self, id: str) -> Item | None: ...
+
+    def duplicate_of(self, item: Item) -> str | None:
+        """Id of an open item with the same `duplicate_key`, or None."""
+        ...
+
+    def put(self, item: Item) -> None: ...
+
+
+def execute(view: View, operation: Operation, draft: Draft, *, new_id: str, now: str) -> Outcome:
+    """Apply `operation` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
+    handler = _HANDLERS.get(operation.kind) if isinstance(operation, Operation) else None
+    if handler is None:
+        return Outcome(False, reason=f"not an operation: {operation!r:.80}")
+    return handler(view, operation, draft, new_id, now)
+
+
+def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
+    return Item(
+        id=new_id,
+        text=text,
+        kind=draft.kind,
+        key=draft.key,
+        scope=draft.scope,
+        event_time=draft.event_time,
+        written_at=now,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        provenance=draft.provenance,
+        trust=draft.trust,
+        status=draft.status,
+        metadata=draft.metadata,
+    )
+
+
+def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    problem = _draft_problem(operation.text, draft)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    if operation.targets:
+        return Outcome(False, reason="ADD takes no targets")
+    item = new_item(operation.text, draft, new_id=new_id, now=now)
+    existing = view.duplicate_of(item) if draft.deduplicate else None
+    if existing is not None:
+        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+    view.put(item)
+    return Outcome(True, (new_id,), item=new_id)
+
+
+def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    if len(operation.targets) != 1:
+        return Outcome(False, reason=f"UPDATE takes one target, got {len(operation.targets)}")
+    problem = text_problem(operation.text) or _targets_problem(view, operation.targets)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    old = _known(view, operation.targets[0])
+    if old.text == operation.text:
+        return Outcome(False, reason="unchanged", item=old.id)
+    # A reworded item keeps its id, interval, provenance and statistics.
+    revised = replace(old, text=operation.text, revision=old.revision + 1)
+    existing = view.duplicate_of(revised)
+    if existing is not None and existing != old.id:
+        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+    view.put(revised)
+    return Outcome(True, (old.id,), item=old.id)
+
+
+def _supersede(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if not targets:
+        return Outcome(False, reason="SUPERSEDE needs a target")
+    return _replace_with_new(view, targets, operation, draft, new_id, now)
+
+
+def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if len(targets) < 2:
+        return Outcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
+    return _replace_with_new(view, targets, operation, draft, new_id, now)
+
+
+def _replace_with_new(
+    view: View, targets: tuple[str, ...], operation: Operation, draft: Draft, new_id: str, now: str
+) -> Outcome:
+    problem = _draft_problem(operation.text, draft) or _targets_problem(view, targets)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    olds = [_known(view, target) for target in targets]
+    if draft.kind is not olds[0].kind:
+        # An agent that says "this fact changed" does not also change what sort of thing it is.
+        draft = replace(draft, kind=olds[0].kind)
+    item = new_item(operation.text, draft, new_id=new_id, now=now)
+    merging = operation.kind is OperationKind.MERGE
+    if merging:
+        # Merged items were the same fact in several wordings: the successor holds over their whole interval.
+        item = replace(
+            item,
+            event_time=draft.event_time or max(old.event_time for old in olds),
+            valid_from=draft.valid_from or min(old.valid_from or old.event_time or old.written_at for old in olds),
+            trust=min(draft.trust, *(old.trust for old in olds)),
+        )
+    existing = view.duplicate_of(item)
+    if existing is not None and targets == (existing,):
+        return Outcome(False, reason="unchanged", item=existing)
+    survivor = existing if existing is not None else new_id
+    closed = [old for old in olds if old.id != survivor]
+    # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
+    until = "" if merging else draft.valid_from or draft.event_time
+    for old in closed:
+        view.put(ended(old, at=now, event_time=until, by=survivor))
+    changed = tuple(old.id for old in closed)
+    if survivor == new_id:
+        links = tuple(Link(old.id, "merged" if merging else "supersedes") for old in closed)
+        view.put(replace(item, links=links))
+        changed += (new_id,)
+    return Outcome(True, changed, item=survivor)
+
+
+def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if not targets:
+        return Outcome(False, reason="DELETE needs a target")
+    found = [(target, view.get(target)) for target in targets]
+    for target, item in found:
+        if item is None or item.deleted:
+            return Outcome(False, reason=f"unknown target {target!r:.80}")
+    for _, item in found:
+        assert item is not None
+        view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
+    return Outcome(True, targets)
+
+
+def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    if len(operation.targets) != 2:
+        return Outcome(False, reason=f"LINK takes two targets, got {len(operation.targets)}")
+    source, target = operation.targets
+    if source == target:
+        return Outcome(False, reason="an item cannot be linked to itself")
+    problem = _targets_problem(view, operation.targets)
+    if problem is None and operation.text:
+        problem = text_problem(operation.text)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    item = _known(view, source)
+    link = Link(target, operation.text)
+    if link in item.links:
+        return Outcome(False, reason="already linked", item=source)
+    view.put(replace(item, links=(*item.links, link)))
+    return Outcome(True, (source,), item=source)
+
+
+def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    return Outcome(False, reason="noop")
+
+
+def _draft_problem(text: str, draft: Draft) -> str | None:
+    problem = text_problem(text)
+    if problem is None and draft.key:
+        key_problem = text_problem(draft.key)
+        problem = None if key_problem is None else f"key: {key_problem}"
+    return problem
+
+
+def _targets_problem(view: View, targets: Iterable[str]) -> str | None:
+    for target in targets:
+        item = view.get(target) if isinstance(target, str) else None
+        if item is None or item.deleted:
+            return f"unknown target {target!r:.80}"
+        if not item.open:
+            return f"target {target} was superseded by {item.superseded_by}"
+    return None
+
+
+def _known(view: View, id: str) -> Item:
+    item = view.get(id)
+    assert item is not None
+    return item
+
+
+def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(targets))
+
+
+def duplicates_by_key(items: Iterable[Item]) -> dict[bytes, str]:
+    """Index of open items by `duplicate_key`, for views that keep it in memory."""
+    return {duplicate_key(item): item.id for item in items if item.open}
+
+
+_HANDLERS = {
+    OperationKind.ADD: _add,
+    OperationKind.UPDATE: _update,
+    OperationKind.SUPERSEDE: _supersede,
+    OperationKind.DELETE: _delete,
+    OperationKind.MERGE: _merge,
+    OperationKind.LINK: _link,
+    OperationKind.NOOP: _noop,
+}

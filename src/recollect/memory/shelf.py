@@ -1,0 +1,225 @@
+"""Shelf and Stack: items in memory, layered so that a fork costs nothing until it is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from recollect.memory.item import Item, content_digest, duplicate_key
+from recollect.memory.lexical import CorpusStatistics, InvertedIndex
+from recollect.memory.ranking import Ranked
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.intp]
+    Vectors = npt.NDArray[np.float32]
+
+HASH_MODULUS = 1 << 256
+DEEPEST = 6
+
+
+class Embedding(Protocol):
+    def __call__(self, texts: Sequence[str]) -> Vectors: ...
+
+
+class Ground(Protocol):
+    """A snapshot of a store, read-only, under the shelves of a bank. Ranked lists hold current items only, best first."""
+
+    @property
+    def snapshot(self) -> str: ...
+    @property
+    def content_sum(self) -> int: ...
+    @property
+    def next_number(self) -> int: ...
+    def __len__(self) -> int: ...
+    def get(self, id: str) -> Item | None: ...
+    def duplicate_of(self, item: Item) -> str | None: ...
+    def items(self) -> Iterator[Item]:
+        """Every item, closed ones too, in order of writing."""
+        ...
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
+    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str]) -> Ranked: ...
+    def dense(self, vector: Vectors, count: int, hidden: frozenset[str]) -> Ranked: ...
+
+
+class Shelf:
+    """One layer. Only the top one of a stack is written; those below are shared between forks.
+
+    items: the latest state, on this layer, of every item it has; rows: one per searchable wording, in order of arrival.
+    hides: rows of a layer (by its index in the stack) that a change on this one took out of search; covers: the same for
+    rows on the ground, by id.
+    """
+
+    __slots__ = (
+        "_lock",
+        "_pending",
+        "_vectors",
+        "by_content",
+        "covers",
+        "hides",
+        "index",
+        "items",
+        "row_ids",
+        "row_of",
+    )
+
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+        self.row_ids: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.by_content: dict[bytes, str | None] = {}
+        self.hides: dict[int, list[int]] = {}
+        self.covers: set[str] = set()
+        self.index = InvertedIndex()
+        self._vectors: Vectors | None = None
+        self._pending: list[str] = []
+        self._lock = threading.Lock()
+
+    def add_row(self, item: Item) -> None:
+        """Make the present wording of `item` searchable. Its vector is made when a dense search first needs it."""
+        self.row_of[item.id] = len(self.row_ids)
+        self.row_ids.append(item.id)
+        self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
+        with self._lock:
+            self._pending.append(item.searched_text)
+
+    def vectors(self, embed: Embedding) -> Vectors:
+        """Shape (rows, dimension), unit rows. Encodes, in one batch, what has arrived since the last call."""
+        import numpy as np
+
+        with self._lock:
+            if self._pending:
+                fresh = embed(self._pending)
+                self._vectors = fresh if self._vectors is None else np.concatenate([self._vectors, fresh])
+                self._pending = []
+            if self._vectors is None:
+                return np.zeros((0, 0), dtype=np.float32)
+            return self._vectors
+
+
+class Stack:
+    """Shelves on a ground: the `View` that operations act on, with forks, a count and an incremental content hash."""
+
+    __slots__ = ("_hidden", "_written", "count", "ground", "next_number", "shelves", "total")
+
+    def __init__(self, ground: Ground | None = None) -> None:
+        self.ground = ground
+        self.shelves: tuple[Shelf, ...] = ()
+        self._written = False  # whether the top shelf is ours to write
+        self._hidden: dict[int, Rows] = {}
+        self.count = len(ground) if ground is not None else 0
+        self.total = ground.content_sum if ground is not None else 0
+        self.next_number = ground.next_number if ground is not None else 1
+
+    def fork(self) -> Stack:
+        """Both sides keep what is there; what either writes later the other does not see."""
+        if len(self.shelves) > DEEPEST:
+            self._flatten()
+        self._written = False
+        twin = Stack.__new__(Stack)
+        twin.ground = self.ground
+        twin.shelves = self.shelves
+        twin._written = False
+        twin._hidden = {}
+        twin.count, twin.total, twin.next_number = self.count, self.total, self.next_number
+        return twin
+
+    def new_id(self) -> str:
+        number = self.next_number
+        self.next_number = number + 1
+        return f"m{number}"
+
+    def get(self, id: str) -> Item | None:
+        for shelf in reversed(self.shelves):
+            item = shelf.items.get(id)
+            if item is not None:
+                return item
+        return self.ground.get(id) if self.ground is not None else None
+
+    def duplicate_of(self, item: Item) -> str | None:
+        key = duplicate_key(item)
+        for shelf in reversed(self.shelves):
+            if key in shelf.by_content:
+                return shelf.by_content[key]
+        if self.ground is None:
+            return None
+        # What a shelf has closed or reworded left a None under its old key above, so the ground is not asked for it.
+        return self.ground.duplicate_of(item)
+
+    def put(self, item: Item) -> None:
+        before = self.get(item.id)
+        top = self._top()
+        if before is not None:
+            self.total -= content_digest(before)
+            self.count -= before.current
+            if before.open:
+                top.by_content[duplicate_key(before)] = None
+        self.total = (self.total + content_digest(item)) % HASH_MODULUS
+        self.count += item.current
+        top.items[item.id] = item
+        if item.open:
+            top.by_content[duplicate_key(item)] = item.id
+        was = before is not None and before.current
+        reworded = before is not None and (before.text != item.text or before.key != item.key)
+        if was and (reworded or not item.current):
+            self._hide_row(item.id)
+        if item.current and (reworded or not was):
+            top.add_row(item)
+
+    def items(self) -> Iterator[Item]:
+        """Every item in its latest state, closed ones too, in order of first writing."""
+        latest: dict[str, Item] = {}
+        if self.ground is not None:
+            latest.update((item.id, item) for item in self.ground.items())
+        for shelf in self.shelves:
+            latest.update(shelf.items)
+        return iter(latest.values())
+
+    def hidden(self, level: int) -> Rows:
+        """Rows of shelf `level` that no longer count. Shape (h,)."""
+        import numpy as np
+
+        cached = self._hidden.get(level)
+        if cached is None:
+            rows = [row for shelf in self.shelves[level:] for row in shelf.hides.get(level, ())]
+            cached = self._hidden[level] = np.asarray(rows, dtype=np.intp)
+        return cached
+
+    def covered(self) -> frozenset[str]:
+        """Ids whose row on the ground no longer counts."""
+        return frozenset().union(*(shelf.covers for shelf in self.shelves))
+
+    def _top(self) -> Shelf:
+        if not self._written:
+            self.shelves = (*self.shelves, Shelf())
+            self._written = True
+        return self.shelves[-1]
+
+    def _hide_row(self, id: str) -> None:
+        top = self.shelves[-1]
+        for level in range(len(self.shelves) - 1, -1, -1):
+            row = self.shelves[level].row_of.get(id)
+            if row is not None:
+                top.hides.setdefault(level, []).append(row)
+                self._hidden.pop(level, None)
+                return
+        top.covers.add(id)
+
+    def _flatten(self) -> None:
+        one = Shelf()
+        latest: dict[str, Item] = {}
+        for shelf in self.shelves:
+            latest.update(shelf.items)
+            one.by_content.update(shelf.by_content)
+            one.covers.update(shelf.covers)
+        for item in latest.values():
+            one.items[item.id] = item
+            below = self.ground is not None and item.id not in one.covers and self.ground.get(item.id) is not None
+            if item.current and not below:
+                one.add_row(item)
+        self.shelves = (one,)
+        self._hidden = {}

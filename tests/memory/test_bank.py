@@ -1,0 +1,222 @@
+"""Search in a bank against an independent brute force, and forks against a bank that was never forked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes import EncoderIdentity, Operation, OperationKind
+from recollect.memory.bank import Bank
+from recollect.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
+from recollect.memory.item import Provenance, content_digest
+from recollect.memory.ranking import Fusion, best, diversified, fuse
+
+from .stub_encoder import WordEncoder
+
+K = OperationKind
+WORDS = ["ana", "rome", "oslo", "peanut", "cat", "dog", "red", "blue", "likes", "the"]
+
+
+def clock() -> str:
+    return "2026-01-01T00:00:00"
+
+
+def brute_bm25(documents: dict[str, str], query: str) -> dict[str, float]:
+    """BM25 from its definition, document by document."""
+    split = {id: text.lower().split() for id, text in documents.items()}
+    mean = sum(map(len, split.values())) / len(split) if split else 0.0
+    out = {}
+    for id, words in split.items():
+        score = 0.0
+        counts = Counter(words)
+        for term in set(query.lower().split()):
+            n = sum(term in other for other in split.values())
+            idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5))
+            f = counts[term]
+            score += idf * f * 2.2 / (f + 1.2 * (0.25 + 0.75 * len(words) / mean)) if f else 0.0
+        if score > 0:
+            out[id] = score
+    return out
+
+
+sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+operations = st.builds(
+    Operation,
+    st.sampled_from([K.ADD, K.ADD, K.ADD, K.UPDATE, K.SUPERSEDE, K.DELETE, K.MERGE]),
+    st.lists(st.integers(1, 12).map("m{}".format), max_size=2).map(tuple),
+    sentences,
+)
+
+
+def applied(b: Bank, sequence: list[Operation]) -> None:
+    for operation in sequence:
+        if operation.kind is K.ADD:
+            operation = Operation(K.ADD, text=operation.text)
+        b.apply(operation)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=9), sentences)
+def test_search_agrees_with_brute_force_on_any_stack_of_forks(stages, query):
+    encoder = WordEncoder(16)
+    stacked, plain = Bank.empty(encoder, clock=clock), Bank.empty(encoder, clock=clock)
+    for stage in stages:
+        parent = stacked
+        stacked = parent.fork()
+        applied(stacked, stage)
+        applied(plain, stage)
+        parent.add("a stranger that only the parent has")  # must stay invisible in the fork
+    assert stacked.content_hash() == plain.content_hash()
+    total = sum(content_digest(item) for item in plain.items(all_states=True)) % (1 << 256)
+    assert plain.content_hash() == f"{total:064x}"
+    documents = {item.id: item.text for item in plain.items()}
+    expected = brute_bm25(documents, query)
+    got = {h.id: h.lexical for h in stacked.search(query, 50, mode="lexical")}
+    assert got.keys() == expected.keys()
+    assert all(math.isclose(got[id], expected[id], rel_tol=1e-9) for id in got)
+    cosines = {id: float(encoder.encode([text])[0] @ encoder.encode([query])[0]) for id, text in documents.items()}
+    dense = stacked.search(query, 50, mode="dense")
+    assert {h.id for h in dense} == documents.keys()
+    assert all(math.isclose(h.dense, cosines[h.id], abs_tol=1e-5) for h in dense)
+    assert [h.score for h in dense] == sorted((h.score for h in dense), reverse=True)
+    for hit in stacked.search(query, 5, explain=True):
+        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-9)
+        if hit.lexical is not None:
+            assert math.isclose(sum(hit.why.terms.values()), hit.lexical, rel_tol=1e-9)
+
+
+def test_weighted_fusion_formula_reproduces_the_score():
+    b = Bank.empty(WordEncoder(), fusion=Fusion("weighted", 0.3, 0.7))
+    b.add_many(["ana likes the red cat", "the blue dog", "oslo"])
+    for hit in b.search("red cat oslo", 3, explain=True):
+        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-4)
+
+
+def test_fuse_by_hand():
+    lexical = [("a", 3.0), ("b", 1.0)]
+    dense = [("b", 0.9), ("c", 0.5)]
+    fused = dict(fuse(lexical, dense, Fusion(constant=60)))
+    assert fused["b"] == pytest.approx(1 / 62 + 1 / 61)
+    assert fused["a"] == pytest.approx(1 / 61)
+    weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0)))
+    assert weighted == pytest.approx({"a": 0.5, "b": 0.5 / 3 + 1.8, "c": 1.0})
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 10))
+def test_best_is_a_stable_sort(values, count):
+    scores = np.asarray(values, dtype=np.float64)
+    expected = sorted(range(len(values)), key=lambda i: (-values[i], i))[:count]
+    assert best(scores, count).tolist() == expected
+    wide = np.tile(scores, 200) if len(values) else scores
+    order = sorted(range(len(wide)), key=lambda i: (-wide[i], i))[:count]
+    assert best(wide, count).tolist() == order
+
+
+def test_diversity_prefers_the_unlike():
+    vectors = np.asarray([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
+    assert diversified([1.0, 0.9, 0.5], vectors, 2, 0.0) == [0, 1]
+    assert diversified([1.0, 0.9, 0.5], vectors, 2, 0.7) == [0, 2]
+
+
+def test_filters_look_deeper_until_k_are_found():
+    b = Bank.empty(WordEncoder())
+    for number in range(300):
+        b.add(
+            f"cat number {number}",
+            kind="episode",
+            metadata={"even": number % 2 == 0},
+            event_time=f"20{number % 90 + 10}-01-01",
+        )
+    b.add("cat of another kind entirely", kind="lesson")
+    assert [h.item.kind.value for h in b.search("cat", 5, kinds=["lesson"], mode="lexical")] == ["lesson"]
+    assert len(b.search("cat", 40, where={"even": True}, mode="dense")) == 40
+    found = b.search("cat", 500, since="2020-01-01", until="2021-01-01", mode="lexical")
+    assert {h.item.event_time[:4] for h in found} == {"2020"}
+
+
+def test_key_is_what_is_searched_and_text_what_is_given():
+    b = Bank.empty(WordEncoder())
+    b.add("turn left at the church", kind="case", key="way home from work")
+    hit = b.search("home from work", 1)[0]
+    assert hit.text == "turn left at the church"
+    assert hit.dense > 0.8
+
+
+def test_vectors_are_made_once_for_all_members_of_a_group():
+    encoder = WordEncoder()
+    b = Bank.empty(encoder)
+    b.add_many([f"text {i}" for i in range(50)])
+    forks = [b.fork() for _ in range(8)]
+    for fork in forks:
+        fork.add("the same new text")
+        fork.search("text 7", 3)
+    assert encoder.texts == 50 + 1  # the items and the new text; the query is one of the items
+    assert encoder.calls <= 4
+
+
+def test_provenance_time_and_values_travel():
+    b = Bank.empty(WordEncoder())
+    item = b.add(
+        "x y", provenance=Provenance("conversation", "s1", 3, "user", "2024-01-01"), event_time="2024-01-01T10:00Z"
+    )
+    assert item.event_time == "2024-01-01T10:00:00"
+    assert item.provenance.turn == 3
+    hash_before = b.content_hash()
+    b.credit(item.id, 1.0, 0.5)
+    b.credit(item.id, 0.0, 0.25)
+    values = b.get(item.id).values
+    assert (values.shown, values.mean, values.variance, values.propensity_total) == (2, 0.5, 0.25, 0.75)
+    assert b.content_hash() == hash_before
+    assert b.search("x", 1)[0].utility == 0.5
+
+
+def test_hash_does_not_see_the_clock_but_sees_everything_else():
+    one, two = Bank.empty(None, clock=lambda: "2020-01-01"), Bank.empty(None, clock=lambda: "2030-01-01")
+    for b in (one, two):
+        b.add_many(["a", "b"])
+        b.apply(Operation(K.SUPERSEDE, ("m1",), "c"))
+    assert one.content_hash() == two.content_hash()
+    two.add("d", trust=0.5)
+    one.add("d")
+    assert one.content_hash() != two.content_hash()
+
+
+def test_bad_requests_are_refused_by_type():
+    b = Bank.empty(None)
+    with pytest.raises(NoEncoder):
+        b.search("x")
+    with pytest.raises(InvalidFilter):
+        b.search("x", mode="fuzzy")
+    with pytest.raises(InvalidFilter):
+        b.search("x", 0, mode="lexical")
+    with pytest.raises(InvalidTime):
+        b.add("x", event_time="yesterday")
+
+
+@pytest.mark.parametrize("bad", [np.zeros((1, 3), np.float32), np.full((1, 4), np.nan, np.float32)])
+def test_bad_vectors_are_refused(bad):
+    class Broken:
+        identity = EncoderIdentity("broken", 4, True)
+
+        def encode(self, texts):
+            return bad
+
+    b = Bank.empty(Broken())
+    b.add("x")
+    with pytest.raises(InvalidVector, match="broken"):
+        b.search("x")
+
+
+def test_forks_are_cheap():
+    b = Bank.empty(WordEncoder())
+    b.add_many([f"text {i}" for i in range(2000)])
+    b.fork()
+    start = time.perf_counter()
+    forks = [b.fork() for _ in range(10_000)]
+    assert (time.perf_counter() - start) / len(forks) < 2e-4

@@ -1,0 +1,29 @@
+"""What can go wrong between a model's name and its files, as typed errors that say how to mend it."""
+
+from __future__ import annotations
+
+from recollect.episodes.errors import RecollectError
+
+
+class ModelFilesError(RecollectError):
+    """A model's files could not be had; the message names the model and the place."""
+
+
+class UnknownModel(ModelFilesError):
+    """Neither in the catalogue, nor a folder here, nor of the form of a Hugging Face id."""
+
+
+class UnreachableModel(ModelFilesError):
+    """A package index or the Hugging Face Hub did not hand the files over."""
+
+
+class CorruptModel(ModelFilesError):
+    """The files are here and are not the ones that were written or published."""
+
+
+class IncompleteModel(ModelFilesError):
+    """A folder that lacks a file every checkpoint has (configuration, weights or tokenizer), or a tokenizer that lacks a part."""
+
+
+class CacheUnusable(ModelFilesError):
+    """The cache folder cannot be written: full, read-only, or held by another process for too long."""

@@ -1,0 +1,125 @@
+"""A sentence encoder's published weights, written once as an ONNX graph that onnxruntime runs without torch.
+
+The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
+normalisation. It is spelled out node by node rather than traced from a library's model, so it depends on the weights alone.
+Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2): one matrix product
+for query, key and value.
+
+Sources: BERT (Devlin et al., arXiv 1810.04805); mean pooling as in Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.models.errors import CorruptModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import onnx
+
+GRAPH = "model.onnx"
+TOKENIZER = "tokenizer.json"
+# The oldest pair that has LayerNormalization's inputs as used here; any onnxruntime since 1.13 reads it.
+_OPSET, _IR_VERSION = 17, 8
+_FUSED = "com.microsoft"
+
+
+def write_onnx_encoder(sources: Path, folder: Path) -> None:
+    """From a BERT encoder's config.json, model.safetensors and tokenizer.json in `sources`, the graph and tokenizer in `folder`.
+
+    The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
+    """
+    import onnx
+    from safetensors.numpy import load_file
+
+    config = json.loads((sources / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
+        raise CorruptModel(
+            f"{sources} holds a {config.get('model_type')!r} model; only 'bert' encoders can be exported"
+        )
+    onnx.save_model(sentence_graph(load_file(str(sources / "model.safetensors")), config), str(folder / GRAPH))
+    shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
+
+
+def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> onnx.ModelProto:
+    """The encoder as one ONNX model. `state` is named as transformers names a BertModel's parameters."""
+    import numpy as np
+    from onnx import TensorProto, checker, helper, numpy_helper
+
+    hidden, heads, epsilon = config["hidden_size"], config["num_attention_heads"], config["layer_norm_eps"]
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+
+    def constant(name: str, value: npt.NDArray[Any]) -> str:
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def weight(name: str) -> str:
+        return constant(name, state[name].astype(np.float32, copy=False))
+
+    def transposed(name: str) -> str:
+        return constant(name, state[name].astype(np.float32, copy=False).T)
+
+    def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], name=output, domain=domain, **attributes))
+        return output
+
+    def add_and_normalise(x: str, skip: str, dense: str, norm: str) -> str:
+        inputs = [x, skip, weight(f"{norm}.weight"), weight(f"{norm}.bias"), weight(f"{dense}.bias")]
+        return node("SkipLayerNormalization", inputs, norm, _FUSED, epsilon=epsilon)
+
+    embeddings = "embeddings."
+    tables = [f"{embeddings}{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
+    norm = f"{embeddings}LayerNorm"
+    segments = node("Mul", ["input_ids", constant("zero", np.array(0, np.int32))], "segment_ids")
+    inputs = [
+        "input_ids",
+        segments,
+        *(weight(table) for table in tables),
+        weight(f"{norm}.weight"),
+        weight(f"{norm}.bias"),
+    ]
+    nodes.append(
+        helper.make_node("EmbedLayerNormalization", inputs, [norm, "unused_mask"], domain=_FUSED, epsilon=epsilon)
+    )
+    x = norm
+    for layer in range(config["num_hidden_layers"]):
+        name = f"encoder.layer.{layer}"
+        parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        qkv = constant(f"{name}.qkv.weight", np.concatenate([state[f"{part}.weight"].T for part in parts], axis=1))
+        qkv_bias = constant(f"{name}.qkv.bias", np.concatenate([state[f"{part}.bias"] for part in parts]))
+        mixed = node("Attention", [x, qkv, qkv_bias, "attention_mask"], f"{name}.mixed", _FUSED, num_heads=heads)
+        output = f"{name}.attention.output"
+        projected = node("MatMul", [mixed, transposed(f"{output}.dense.weight")], f"{output}.projected")
+        x = add_and_normalise(projected, x, f"{output}.dense", f"{output}.LayerNorm")
+        wide = node("MatMul", [x, transposed(f"{name}.intermediate.dense.weight")], f"{name}.wide")
+        bent = node("BiasGelu", [wide, weight(f"{name}.intermediate.dense.bias")], f"{name}.bent", _FUSED)
+        narrow = node("MatMul", [bent, transposed(f"{name}.output.dense.weight")], f"{name}.narrow")
+        x = add_and_normalise(narrow, x, f"{name}.output.dense", f"{name}.output.LayerNorm")
+
+    weights = node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
+    column = node("Unsqueeze", [weights, constant("last", np.array([2], np.int64))], "mask_column")
+    along = constant("length_axis", np.array([1], np.int64))
+    summed = node("ReduceSum", [node("Mul", [x, column], "kept"), along], "summed", keepdims=0)
+    count = node("ReduceSum", [weights, along], "count", keepdims=1)
+    pooled = node("Div", [summed, count], "pooled")
+    node("LpNormalization", [pooled], "vectors", axis=1, p=2)
+
+    shape = ["batch", "length"]
+    graph = helper.make_graph(
+        nodes,
+        "sentence-encoder",
+        [helper.make_tensor_value_info(name, TensorProto.INT32, shape) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["batch", hidden])],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)]
+    model = helper.make_model(graph, producer_name="recollect", opset_imports=opsets, ir_version=_IR_VERSION)
+    checker.check_model(model)
+    return model

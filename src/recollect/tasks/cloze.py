@@ -15,6 +15,7 @@ from recollect.episodes.task import Session, Task
 from recollect.tasks.competing import competes
 from recollect.tasks.longmemeval import training_sessions
 from recollect.tasks.metrics import tokens
+from recollect.tasks.sentences import sentences
 from recollect.tasks.splits import draw_order
 
 KINDS = ("name", "number", "date")
@@ -42,9 +43,8 @@ Because After Before What Which Who How Why Can Could Would Should Do Does Did I
 With To As An Or Please Maybe Speaking Actually
 """
 _NO_NAME = frozenset(_NO_NAME_TEXT.split())
+_QUOTES = frozenset('"“”')
 _FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|my|My|we|We|our|Our|me)\b")
-_SENTENCE = re.compile(r"""(?<=[.!?])["')\]]*\s+|\n+""")
-_ABBREVIATION = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|Jr|vs|etc|approx|e\.g|i\.e|[ap]\.m)\.$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,9 @@ def cloze(
         raise ValueError(
             f"session id {next(name for name in names if names.count(name) > 1)!r} is given more than once"
         )
+    if not any(turn.speaker == speaker for session in log for turn in session.turns):
+        present = sorted({turn.speaker for session in log for turn in session.turns})
+        raise ValueError(f"nobody called {speaker!r} speaks in these {len(log)} sessions: their speakers are {present}")
     blanks = _balanced(_distinct(blank for session in log for blank in _blanks(session, speaker)), seed)
     return [_task(blank, log, seed, distractors, source, split) for blank in blanks[:limit]]
 
@@ -109,7 +112,7 @@ def training_cloze(seed: int = 0, limit: int | None = None, *, distractors: int 
 def _blanks(session: Session, speaker: str) -> Iterable[_Blank]:
     for turn in session.turns:
         if turn.speaker == speaker:
-            for sentence in _sentences(turn.text):
+            for sentence in sentences(turn.text):
                 if _usable(sentence):
                     yield from (
                         _Blank(kind, session, turn.index, sentence, start, end) for kind, start, end in spans(sentence)
@@ -149,22 +152,12 @@ def _hidden(sentence: str, start: int, end: int) -> bool:
     )
 
 
-def _sentences(text: str) -> list[str]:
-    merged: list[str] = []
-    for piece in _SENTENCE.split(text):
-        if merged and _ABBREVIATION.search(merged[-1]):
-            merged[-1] += " " + piece.strip()
-        else:
-            merged.append(piece.strip())
-    return merged
-
-
 def _usable(sentence: str) -> bool:
     return (
         6 <= len(sentence.split()) <= 40
         and sentence.endswith((".", "!"))
         and sentence[0].isupper()
-        and '"' not in sentence
+        and not _QUOTES & set(sentence)
         and BLANK not in sentence
         and _FIRST_PERSON.search(sentence) is not None
     )
@@ -212,6 +205,7 @@ def _task(blank: _Blank, log: Sequence[Session], seed: int, distractors: int, so
     name = hashlib.sha256(
         f"{blank.session.id}\x1f{blank.turn}\x1f{blank.sentence}\x1f{blank.start}".encode()
     ).hexdigest()[:16]
+    rest = f"{blank.sentence[: blank.start]} {blank.sentence[blank.end :]}"
     drawn: list[Session] = []
     if distractors:
         others = [session for session in log if session.id != own.id and session.date[:10] <= own.date[:10]]
@@ -219,7 +213,7 @@ def _task(blank: _Blank, log: Sequence[Session], seed: int, distractors: int, so
         for session in others:
             if len(drawn) == distractors:
                 break
-            if not competes(session, blank.question, (blank.answer,)):
+            if not competes(session, rest, (blank.answer,)):
                 drawn.append(replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns)))
     haystack = tuple(sorted((own, *drawn), key=lambda session: (session.date, session.id)))
     return Task(

@@ -37,7 +37,7 @@ def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
       where the turn also holds a topic word of the question, because "3" is everywhere), or
     * a turn holds at least two thirds, and at least two, of the question's topic words: it speaks of the same
       thing, so it may hold another value of it."""
-    topic = frozenset(tokens(question)) - _GRAMMAR
+    topic = topic_words(question)
     golds = [gold for gold in (tuple(tokens(answer)) for answer in answers) if gold]
     for turn in _spoken(session):
         words = set(turn)
@@ -49,6 +49,11 @@ def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
             if (shared or not numeric) and words.issuperset(gold) and contains(turn, gold):
                 return True
     return False
+
+
+def topic_words(text: str) -> frozenset[str]:
+    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
+    return frozenset(tokens(text)) - _GRAMMAR
 
 
 def contains(text: Sequence[str], part: Sequence[str]) -> bool:

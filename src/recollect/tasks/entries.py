@@ -3,15 +3,14 @@ provenance."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recollect.episodes.task import Session, Task
+from recollect.tasks.competing import covered, topic_words
 from recollect.tasks.metrics import tokens
+from recollect.tasks.sentences import sentences
 from recollect.tasks.splits import draw_order
-
-_SENTENCE_END = re.compile(r"""(?<=[.!?])\s+|(?<=[.!?]["')\]])\s+|\n+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +44,25 @@ def candidates(
     """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
 
     This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
-    present, and each is represented by the one window that holds most answer words (then most question words, then
-    the earliest). Scores in it say how well a reader uses a memory, not how well it is found; use `entries` and a
-    retriever for that.
+    present, and each is represented by the one window that holds all words of an answer, else by the one with most
+    topic words of question and answers, else by the earliest. Scores in it say how well a reader uses a memory, not
+    how well the memory is found: for that, put `entries` into a bank and use a retriever.
 
     Where more turns are evidence than `count`, those are kept that add most answer words not yet held, then the
     latest. Distractors come from turns that are not evidence, each text once; fewer than `count` are returned where
-    the haystack has no more.
-    The order depends only on (seed, task key), so the position of the evidence says nothing."""
+    the haystack has no more. The order depends only on (seed, task key), so that the place of the evidence says
+    nothing."""
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
     by_turn: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries(task, words, speakers):
         by_turn.setdefault((entry.session, entry.turn), []).append(entry)
     gold = {token for answer in task.answers for token in tokens(answer)}
-    asked = set(tokens(task.input))
+    topic = topic_words(" ".join((task.input, *task.answers)))
 
-    def relevance(entry: Entry) -> tuple[int, int, int]:
-        held = set(tokens(entry.text))
-        return (len(gold & held), len(asked & held), -entry.window)
+    def relevance(entry: Entry) -> tuple[bool, int, int]:
+        whole = any(covered(answer, (entry.text,)) for answer in task.answers)
+        return (whole, len(topic & set(tokens(entry.text))), -entry.window)
 
     evidence = [max(windows, key=relevance) for windows in by_turn.values() if windows[0].evidence]
     kept = evidence if len(evidence) <= count else _covering(evidence, gold, count)
@@ -87,7 +86,7 @@ def windows_of(text: str, words: int = 60) -> list[str]:
     if words < 1:
         raise ValueError(f"words={words}: a window has at least one word")
     pieces: list[list[str]] = []
-    for sentence in _SENTENCE_END.split(text):
+    for sentence in sentences(text):
         rest = sentence.split()
         if pieces and rest and len(pieces[-1]) + len(rest) <= words:
             pieces[-1].extend(rest)

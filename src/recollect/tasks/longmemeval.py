@@ -15,9 +15,6 @@ Counts, without the 30 abstention questions (17, 2 and 11 more), and of the extr
     temporal-reasoning               72    14    41
     all                             279    44   147
     extractive                      113    12    43
-
-The prototype that this subset follows had 106 for training and 54 held out: it split by the question id alone, without
-keeping questions with copies of one conversation together, and without a dev side.
 """
 
 from __future__ import annotations

@@ -1,0 +1,165 @@
+"""LoCoMo from a small file in its schema; the real one, which may not be shipped, is checked where RECOLLECT_DATA names it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from recollect.episodes.task import Task
+from recollect.tasks.entries import entries
+from recollect.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
+from recollect.tasks.options import UnknownName
+
+
+def conversation(index: int) -> dict[str, object]:
+    return {
+        "sample_id": f"conv-{index}",
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Bob",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "I got a dog."},
+                {"speaker": "Bob", "dia_id": "D1:2", "text": "Look!", "blip_caption": "a red bowl"},
+            ],
+            "session_2_date_time": "12:05 am on 1 June, 2023",
+            "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "He is called Rex."}],
+            "session_10_date_time": "9:00 am on 2 July, 2023",
+            "session_10": [{"speaker": "Bob", "dia_id": "D10:1", "text": "Hi."}],
+            "session_11_date_time": "9:00 am on 3 July, 2023",
+        },
+        "qa": [
+            {"question": "What is Ann's dog called?", "answer": "Rex", "evidence": ["D1:1; D2:1"], "category": 1},
+            {"question": "When?", "answer": 2022, "evidence": ["D:2:1", "D", "D9:9"], "category": 2},
+            {"question": "What did Ann cook?", "adversarial_answer": "soup", "evidence": ["D1:1"], "category": 5},
+        ],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "locomo").mkdir()
+    with gzip.open(tmp_path / "locomo" / "locomo10.json.gz", "wt") as file:
+        json.dump([conversation(index) for index in range(10)], file)
+    return tmp_path
+
+
+def test_tasks(folder: Path) -> None:
+    first, second = locomo("train", data=folder)
+    assert (first.key, first.input, first.answers) == ("locomo/locomo_0_qa0", "What is Ann's dog called?", ("Rex",))
+    assert [s.date for s in first.sessions] == ["2023-05-08T13:56", "2023-06-01T00:05", "2023-07-02T09:00"]
+    assert first.evidence == ("locomo_0_session_1", "locomo_0_session_2")
+    assert [turn.evidence for turn in first.sessions[0].turns] == [True, False]
+    assert first.sessions[0].turns[1].text == "Look! [shows a photo: a red bowl]"
+    assert first.asked_at == "2023-07-02T09:00"
+    assert first.sessions[2] is second.sessions[2]
+    assert second.answers == ("2022",)
+    assert second.evidence == ("locomo_0_session_2",)
+    assert second.tags["unresolved"] == "D9:9 D"
+    assert [task.tags["type"] for task in (first, second)] == ["multi-hop", "temporal"]
+    assert {entry.speaker for entry in entries(first)} == {"Ann", "Bob"}
+
+
+def test_splits_by_conversation(folder: Path) -> None:
+    def numbers(split: str, protocol: str) -> list[str]:
+        return sorted({task.tags["conversation"] for task in locomo(split, data=folder, protocol=protocol)})
+
+    assert [numbers(split, "memory-r1") for split in ("train", "dev", "test")] == [["0"], ["1"], list("23456789")]
+    assert [numbers(split, "wide") for split in ("train", "dev", "test")] == [list("012345"), ["6", "7"], ["8", "9"]]
+
+
+def test_adversarial_only_on_request(folder: Path) -> None:
+    (task,) = locomo("train", data=folder, categories=["adversarial"])
+    assert task.answers == UNANSWERABLE
+    assert task.tags["abstention"] == "true"
+    assert "soup" not in repr(task)
+
+
+def test_corrections(folder: Path) -> None:
+    with pytest.raises(MissingData, match=r"corrected=True needs .*answer_key_errors.json: get errors.json"):
+        locomo("train", data=folder, corrected=True)
+    faults = [
+        {
+            "question_id": "locomo_0_qa0",
+            "question": "What is Ann's dog called?",
+            "error_type": "WRONG_CITATION",
+            "correct_evidence": ["D2:1"],
+            "correct_answer": "Rex II",
+        },
+        {
+            "question_id": "locomo_0_qa1",
+            "question": "When?",
+            "error_type": "TEMPORAL_ERROR",
+            "correct_evidence": ["D1:2"],
+            "correct_answer": "2021 (but the question says 2022)",
+        },
+    ]
+    path = folder / "locomo" / "answer_key_errors.json"
+    path.write_text(json.dumps(faults))
+    first, second = locomo("train", data=folder, corrected=True)
+    assert (first.answers, first.evidence, first.tags["correction"]) == (
+        ("Rex",),
+        ("locomo_0_session_2",),
+        "WRONG_CITATION",
+    )
+    assert (second.answers, second.evidence) == (("2021",), ("locomo_0_session_1",))
+    assert first.source == "locomo10-corrected"
+    faults[0]["question"] = "Another?"
+    path.write_text(json.dumps(faults))
+    with pytest.raises(ValueError, match="locomo_0_qa0 is about 'Another\\?'"):
+        locomo("train", data=folder, corrected=True)
+
+
+def test_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "locomo" / "locomo10.json.gz"
+    assert find(folder) == find(folder / "locomo") == find(path) == path
+    monkeypatch.setenv("RECOLLECT_DATA", str(folder))
+    assert find() == path
+    monkeypatch.delenv("RECOLLECT_DATA")
+    with pytest.raises(MissingData, match=r"no place was named.*snap-research/locomo.*RECOLLECT_DATA"):
+        find()
+    with pytest.raises(MissingData, match=r"looked for .*locomo10\.json\.gz.*snap-research/locomo"):
+        find(folder / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "validation"}, "unknown split 'validation'"),
+        ({"split": "train", "protocol": "memory_r1"}, "did you mean 'memory-r1'"),
+        ({"split": "train", "categories": ["temporl"]}, "did you mean 'temporal'"),
+    ],
+)
+def test_unknown_names(folder: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UnknownName, match=message):
+        locomo(data=folder, **options)  # type: ignore[arg-type]
+
+
+def test_dates() -> None:
+    assert iso_date("12:09 pm on 13 September, 2023") == "2023-09-13T12:09"
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    try:
+        return find()
+    except MissingData as error:
+        pytest.skip(f"the real LoCoMo file is needed: {error}")
+
+
+def test_memory_r1_protocol_counts(real: Path) -> None:
+    tasks: dict[str, list[Task]] = {split: locomo(split, data=real) for split in ("train", "dev", "test")}
+    assert [len(found) for found in tasks.values()] == [152, 81, 1307]
+    assert not any(task.tags["type"] == "adversarial" for found in tasks.values() for task in found)
+    assert all(isinstance(answer, str) for found in tasks.values() for task in found for answer in task.answers)
+    assert sum(len(locomo(split, data=real, categories=["adversarial"])) for split in tasks) == 446
+
+
+def test_the_audit_fits_the_data(real: Path) -> None:
+    if not (real.parent / "answer_key_errors.json").is_file():
+        pytest.skip(f"answer_key_errors.json is not next to {real}")
+    corrected = [task for split in ("train", "dev", "test") for task in locomo(split, data=real, corrected=True)]
+    assert sum(task.tags["correction"] != "" for task in corrected) == 156

@@ -18,7 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from recollect.episodes.episode import MemoryEvent
 from recollect.episodes.operation import Operation, OperationKind, ParseStatus
+from recollect.memory.bank import Bank
+from recollect.memory.item import UNKNOWN, Provenance
 from recollect.tasks.operations import operation_tasks, read_operation, shown_memories
 
 ROLE = "manager"
@@ -131,6 +134,22 @@ class ManagerState:
     @property
     def prompt(self) -> str:
         return render(self.memories, self.fact)
+
+
+def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: str = "") -> ManagerState:
+    """The state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
+    items = shuffled([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], seed)
+    return ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), fact)
+
+
+def act(
+    bank: Bank, state: ManagerState, text: str, *, provenance: Provenance = UNKNOWN, event_time: str = ""
+) -> MemoryEvent:
+    """Carry out on `bank` what the model's `text` asks for in `state`. Never raises for any text."""
+    asked, status = parse(text, state.ids)
+    operation = grounded(asked, state.fact, dict(zip(state.ids, state.memories, strict=True)))
+    outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
+    return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 
 
 def warm_start_examples(count: int, seed: int = 0) -> list[tuple[str, str]]:

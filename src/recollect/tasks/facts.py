@@ -62,7 +62,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """As it is remembered: `2023-05-20: I moved to Oslo.`; another speaker than the user is named after the date."""
+        """With its date, for people to read: `2023-05-20: I moved to Oslo.`; another speaker is named after the date."""
         who = "" if self.speaker == USER else f" {self.speaker}"
         return f"{self.date[:10]}{who}: {self.statement}"
 

@@ -1,0 +1,161 @@
+"""Batch: the padded rows of one optimiser step, as tensors.
+
+An episode may have several rows (its context was rewritten between two model calls); its rows stand in the order in
+which they happened. B rows, T columns, E episodes, S steps (turns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Turns of the batch's episodes, for credit finer than the episode; all tensors are [S].
+
+    episode: id as in `Batch.episode`; index: 0, 1, 2 ... within the episode; reward: what the environment gave for
+    the turn; state: integer key of the environment's state before acting, equal for equal states (it leaves out step
+    counters and timestamps), -1 for a state that is never compared.
+    """
+
+    episode: Tensor
+    index: Tensor
+    reward: Tensor
+    state: Tensor
+
+    def __post_init__(self) -> None:
+        sizes = {tuple(getattr(self, field.name).shape) for field in fields(self)}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            raise ValueError(f"Steps: every tensor must have the same one-dimensional shape, got {sorted(sizes)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an objective reads.
+
+    mask [B,T]: 1 exactly at tokens the policy drew. lp_behaviour [B,T]: log-probabilities under the policy that drew
+    them, at the sampling temperature. lp_proximal [B,T]: recomputed by the trainer before its first optimiser step
+    on this batch. lp_reference, lp_teacher, values [B,T]: the reference model, a teacher, the critic, without
+    gradient. rewards [B]: the episode's combined reward, the same on each of its rows. group, episode, task_type [B]:
+    integer ids, not necessarily contiguous. version_lag [B,T]: trainer's version minus the token's. step [B,T]:
+    position in `steps` of the turn a token belongs to, -1 where none. ids [B,T]: sampled token ids.
+    truncated [B]: the answer hit the length limit. metric [B]: unshaped score (1 is right) for filters and teacher
+    masks; the reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's
+    optimal value under the reference. score_norm [B]: ||grad log pi(episode)||, the same on each row. branch [B]:
+    0 for whole rollouts, 1 for local re-rolls. entropy_behaviour [B,T]: the sampler's entropy.
+
+    keep [B,T] and teacher_rows [B] are written by `select`.
+    """
+
+    mask: Tensor
+    lp_behaviour: Tensor
+    rewards: Tensor
+    group: Tensor
+    episode: Tensor
+    lp_proximal: Tensor | None = None
+    lp_reference: Tensor | None = None
+    lp_teacher: Tensor | None = None
+    values: Tensor | None = None
+    task_type: Tensor | None = None
+    version_lag: Tensor | None = None
+    step: Tensor | None = None
+    steps: Steps | None = None
+    ids: Tensor | None = None
+    truncated: Tensor | None = None
+    metric: Tensor | None = None
+    bootstrap: Tensor | None = None
+    soft_value: Tensor | None = None
+    score_norm: Tensor | None = None
+    branch: Tensor | None = None
+    entropy_behaviour: Tensor | None = None
+    keep: Tensor | None = None
+    teacher_rows: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.mask.dim() != 2:
+            raise ValueError(f"Batch.mask must be [rows, tokens], got shape {tuple(self.mask.shape)}")
+        rows, columns = self.mask.shape
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or field.name == "steps":
+                continue
+            if value.shape not in ((rows, columns), (rows,)) or (value.dim() == 1) != (field.name in _PER_ROW):
+                want = f"[{rows}]" if field.name in _PER_ROW else f"[{rows}, {columns}]"
+                raise ValueError(f"Batch.{field.name} must be {want} like the mask, got {list(value.shape)}")
+        if self.step is not None and self.steps is None:
+            raise ValueError("Batch.step points into Batch.steps, which is missing")
+        if not bool(torch.isfinite(self.rewards).all()):
+            bad = self.episode[~torch.isfinite(self.rewards)].tolist()
+            raise ValueError(f"Batch.rewards is not finite for episodes {bad}: drop them or give them a stated reward")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.mask.shape[0], self.mask.shape[1]
+
+    def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
+        """The rows of a micro-batch; `steps` stays whole because `step` points into it."""
+        where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
+        taken = {
+            field.name: value[where]
+            for field in fields(self)
+            if field.name != "steps" and (value := getattr(self, field.name)) is not None
+        }
+        return replace(self, **taken)
+
+
+_PER_ROW = frozenset(
+    {
+        "rewards",
+        "group",
+        "episode",
+        "task_type",
+        "truncated",
+        "metric",
+        "bootstrap",
+        "soft_value",
+        "score_norm",
+        "branch",
+        "teacher_rows",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeTable:
+    """One line per episode. of_row [B]: the line of a row; ids, reward, group, tokens [E]; groups: how many differ."""
+
+    of_row: Tensor
+    ids: Tensor
+    reward: Tensor
+    group: Tensor
+    groups: int
+    tokens: Tensor
+
+    def first(self, per_row: Tensor) -> Tensor:
+        """[B] -> [E]: the value on an episode's first row."""
+        count, rows = len(self.ids), len(self.of_row)
+        position = torch.full((count,), rows, dtype=torch.long, device=self.of_row.device)
+        order = torch.arange(rows, device=self.of_row.device)
+        position = position.scatter_reduce(0, self.of_row, order, "amin")
+        return per_row[position]
+
+
+def episode_table(batch: Batch) -> EpisodeTable:
+    """Collapse rows to episodes, so that an episode of many rows counts once in every statistic.
+
+    Raises ValueError if the rows of one episode disagree on its reward or its group.
+    """
+    ids, of_row = torch.unique(batch.episode, return_inverse=True)
+    tokens = torch.zeros(len(ids), dtype=torch.float64, device=batch.mask.device)
+    tokens.index_add_(0, of_row, batch.mask.to(torch.float64).sum(1))
+    bare = EpisodeTable(of_row, ids, ids, ids, 0, tokens)
+    reward, group_id = bare.first(batch.rewards.to(torch.float64)), bare.first(batch.group)
+    for name, per_row, per_episode in (("reward", batch.rewards, reward), ("group", batch.group, group_id)):
+        wrong = per_row.to(per_episode.dtype) != per_episode[of_row]
+        if bool(wrong.any()):
+            raise ValueError(f"rows of episode {batch.episode[wrong][0].item()} disagree on its {name}")
+    return EpisodeTable(of_row, ids, reward, group_id, len(torch.unique(group_id)), tokens)

@@ -1,0 +1,256 @@
+"""Closed forms: ratios, surrogates, corrections, aggregations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from recollect.learning.objective import Batch, Objective, denominators, loss, preset, varied, without_kl
+from recollect.learning.objective.aggregation import aggregate, row_weights
+from recollect.learning.objective.correction import correction, effective_sample_size
+from recollect.learning.objective.ratio import interpolated, log_ratio
+from recollect.learning.objective.surrogate import cispo, clip, dual_clip, plain, soft_gate
+from tests.learning.objective.toys import bandit_batch, toy
+
+GRPO = without_kl(preset("grpo"))
+
+
+def slope(surrogate_of: object, log_r: float, advantage: float) -> float:
+    x = torch.tensor(log_r, dtype=torch.float64, requires_grad=True)
+    value = surrogate_of(x, torch.tensor(advantage, dtype=torch.float64))  # type: ignore[operator]
+    (grad,) = torch.autograd.grad(value, x)
+    return float(grad)
+
+
+def test_plain_on_a_bandit_has_the_analytic_gradient() -> None:
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    probability = torch.softmax(logits.detach(), 0)
+    lp = torch.log_softmax(logits, 0)[1]
+    (grad,) = torch.autograd.grad(-plain(lp - lp.detach(), torch.tensor(0.7, dtype=torch.float64)), logits)
+    expected = -0.7 * (torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64) - probability)
+    torch.testing.assert_close(grad, expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0])
+def test_where_the_clip_lets_a_gradient_through(ratio: float) -> None:
+    def clipped(x: Tensor, a: Tensor) -> Tensor:
+        return clip(x, a, 0.2, 0.28)
+
+    log_r = math.log(ratio)
+    assert slope(clipped, log_r, 1.0) == pytest.approx(ratio if ratio < 1.28 else 0.0)
+    assert slope(clipped, log_r, -1.0) == pytest.approx(-ratio if ratio > 0.8 else 0.0)
+
+
+def test_dual_clip_cuts_only_negative_tokens_with_large_ratios() -> None:
+    def dual(x: Tensor, a: Tensor) -> Tensor:
+        return dual_clip(x, a, 0.2, 0.28, 3.0)
+
+    assert slope(dual, math.log(2.9), -1.0) == pytest.approx(-2.9)
+    assert slope(dual, math.log(3.1), -1.0) == 0.0
+    assert slope(dual, math.log(1.1), 1.0) == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0, 4.0, 9.0])
+def test_cispo_caps_the_weight_and_keeps_the_gradient(ratio: float) -> None:
+    lp = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    log_r = lp - (lp.detach() - math.log(ratio))
+    (grad,) = torch.autograd.grad(cispo(log_r, torch.tensor(2.0, dtype=torch.float64), lp, 1.0, 5.0), lp)
+    assert float(grad) == pytest.approx(2.0 * min(ratio, 6.0))
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 1.05, 7.0])
+def test_the_soft_gate_has_slope_one_at_ratio_one(tau: float) -> None:
+    def gate(x: Tensor, a: Tensor) -> Tensor:
+        return soft_gate(x, a, tau, tau)
+
+    assert slope(gate, 0.0, 1.0) == pytest.approx(1.0)
+    assert slope(gate, 0.0, -2.0) == pytest.approx(-2.0)
+
+
+def test_on_policy_every_surrogate_is_reinforce() -> None:
+    world = toy(lag=0.0)
+    advantage = torch.where(world.batch.mask > 0, torch.linspace(-1, 1, world.batch.shape[0])[:, None].double(), 0.0)
+    gradients = []
+    for changes in (
+        {"surrogate": "plain", "ratio": "none", "anchor": "current", "clip_low": None, "clip_high": None},
+        {"surrogate": "plain", "clip_low": None, "clip_high": None},
+        {},
+        {"surrogate": "dual_clip", "dual_clip": 3.0},
+        {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 5.0},
+        {
+            "surrogate": "soft_gate",
+            "clip_low": None,
+            "clip_high": None,
+            "gate_temperature_positive": 1.0,
+            "gate_temperature_negative": 1.05,
+        },
+        {"ratio": "sequence"},
+        {"ratio": "sequence_token"},
+    ):
+        objective = varied(GRPO, aggregation_unit="row", **changes)
+        lp, _ = world.forward()
+        value, metrics = loss(objective, lp, None, advantage, world.batch, denominators(world.batch, objective))
+        (grad,) = torch.autograd.grad(value, world.logits)
+        gradients.append(grad)
+        assert metrics["ratio_mean"] == pytest.approx(1.0)
+        assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-12)
+        assert metrics.get("clip_fraction", 0.0) == 0.0
+    for grad in gradients[1:]:
+        torch.testing.assert_close(grad, gradients[0], atol=1e-12, rtol=1e-9)
+
+
+def test_sequence_ratio() -> None:
+    lp = torch.tensor([[0.4, 0.2, 9.0], [0.0, 0.1, 0.2]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[1.0, 1, 0], [1, 1, 1]], dtype=torch.float64)
+    unit = torch.arange(2)
+    got = log_ratio(lp, torch.zeros_like(lp), mask, "sequence", unit)
+    torch.testing.assert_close(got.detach()[0], torch.tensor([0.3, 0.3, 0.0], dtype=torch.float64))
+    (grad,) = torch.autograd.grad(got[0, 0].exp(), lp)
+    expected = torch.tensor([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3], dtype=torch.float64)
+    torch.testing.assert_close(grad, expected)
+    token = log_ratio(lp, torch.zeros_like(lp), mask, "sequence_token", unit)
+    torch.testing.assert_close(token.detach(), got.detach())
+    product = log_ratio(lp, torch.zeros_like(lp), mask, "sequence_product", unit)
+    torch.testing.assert_close(product.detach()[1], torch.tensor([0.3] * 3, dtype=torch.float64))
+    both = log_ratio(lp, torch.zeros_like(lp), mask, "sequence", torch.zeros(2, dtype=torch.long))
+    torch.testing.assert_close(both.detach()[1, 0], torch.tensor(0.9 / 5, dtype=torch.float64))
+
+
+def test_gspo_token_with_equal_advantages_is_gspo() -> None:
+    world = toy()
+    advantage = torch.where(world.batch.mask > 0, torch.linspace(-1, 1, world.batch.shape[0])[:, None].double(), 0.0)
+    gradients = []
+    for level in ("sequence", "sequence_token"):
+        objective = varied(GRPO, ratio=level, aggregation_unit="row")
+        lp, _ = world.forward()
+        value, _ = loss(objective, lp, None, advantage, world.batch, denominators(world.batch, objective))
+        gradients.append(torch.autograd.grad(value, world.logits)[0])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def _correction(rule: str, log_rho: list[list[float]], **changes: object) -> tuple[Tensor, Tensor]:
+    gap = torch.tensor(log_rho, dtype=torch.float64)
+    batch = Batch(
+        mask=torch.ones_like(gap),
+        lp_behaviour=torch.zeros_like(gap),
+        rewards=torch.zeros(len(gap)),
+        group=torch.zeros(len(gap), dtype=torch.long),
+        episode=torch.arange(len(gap)),
+    )
+    objective = varied(GRPO, correction=rule, **changes)
+    result = correction(objective, gap.requires_grad_(True), batch)
+    assert not result.weight.requires_grad
+    assert not result.keep.requires_grad
+    return result.weight, result.keep
+
+
+def test_token_corrections() -> None:
+    weight, keep = _correction("truncate", [[-2.0, 0.0, 2.0]], correction_high=2.0)
+    torch.testing.assert_close(weight[0], torch.tensor([math.exp(-2), 1.0, 2.0], dtype=torch.float64))
+    assert keep.all()
+    weight, keep = _correction("mask", [[-2.0, 0.0, 2.0]], correction_low=0.5, correction_high=5.0)
+    assert (weight * keep)[0].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_sequence_corrections() -> None:
+    log_rho = [[0.1] * 4, [1.0, 1.0, 1.0, 0.0]]
+    weight, keep = _correction("sequence_truncate", log_rho, correction_high=8.0)
+    assert weight[:, 0].tolist() == pytest.approx([math.exp(0.4), 8.0])
+    weight, keep = _correction("sequence_mask", log_rho, correction_low=0.5, correction_high=2.0)
+    assert (weight * keep)[:, 0].tolist() == pytest.approx([math.exp(0.4), 0.0])
+    weight, keep = _correction("geometric_mask", log_rho, correction_low=0.5, correction_high=2.0)
+    assert keep[:, 0].tolist() == [1.0, 0.0]
+    assert weight.eq(1).all()
+    uneven = [[0.9, -0.7, 0.1, 0.1], [1.0, 1.0, 1.0, 0.0]]
+    weight, keep = _correction("sequence_mask_truncate", uneven, correction_low=0.5, correction_high=2.0)
+    assert (weight * keep)[0].tolist() == pytest.approx([2.0, math.exp(-0.7), math.exp(0.1), math.exp(0.1)])
+    assert not (weight * keep)[1].any()
+    _, keep = _correction("k2_mask", log_rho, correction_high=0.3)
+    assert keep[:, 0].tolist() == [1.0, 0.0]
+    _, keep = _correction("k3_mask", log_rho, correction_high=0.01)
+    assert keep[:, 0].tolist() == [1.0, 0.0]
+    _, keep = _correction("truncate", [[0.0, -12.0], [0.0, -1.0]], correction_high=2.0, veto=1e-4)
+    assert keep.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_effective_sample_size() -> None:
+    assert float(effective_sample_size(torch.full((5,), 3.0))) == pytest.approx(1.0)
+    assert float(effective_sample_size(torch.tensor([50.0, 0.0, 0.0, 0.0]))) == pytest.approx(0.25)
+
+
+def test_interpolated_anchor() -> None:
+    lp, behaviour = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-2.0, -2.0]])
+    got = interpolated(lp, behaviour, torch.tensor([[0, 1]]))
+    torch.testing.assert_close(got, torch.tensor([[-2.0, -1.5]]))
+
+
+AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "both", "first"), list(zip(AGGREGATIONS, [1, 1, 4, 0.5], [0.25, 0.5, 1, 0.125], strict=True))
+)
+def test_aggregation_fixture(mode: str, both: float, first: float) -> None:
+    """Lengths 2 and 6, length budget 8."""
+    mask = torch.tensor([[1.0] * 2 + [0.0] * 4, [1.0] * 6], dtype=torch.float64)
+    batch = bandit_batch([1.0, 0.0])
+    wide = Batch(mask, mask * 0, batch.rewards, batch.group, batch.episode)
+    objective = Objective(aggregation=mode, length_budget=8 if mode == "constant" else None)
+    weights = row_weights(wide, objective, denominators(wide, objective))
+    assert float(aggregate(mask, weights, mask)) == pytest.approx(both)
+    only = torch.tensor([[1.0], [0.0]], dtype=torch.float64) * mask
+    assert float(aggregate(only, weights, mask)) == pytest.approx(first)
+
+
+def test_an_episode_of_two_rows_is_one_sequence_unless_said_otherwise() -> None:
+    """Lengths 1 and 3 in one episode, 2 in another: the mean over each episode's tokens, then over episodes."""
+    mask = torch.tensor([[1.0, 0, 0], [1, 1, 1], [1, 1, 0]], dtype=torch.float64)
+    ids = torch.tensor([4, 4, 9])
+    batch = Batch(mask, mask * 0, torch.zeros(3), torch.zeros(3, dtype=torch.long), ids)
+    for unit, expected in (("episode", [1 / 8, 1 / 8, 1 / 4]), ("row", [1 / 3, 1 / 9, 1 / 6])):
+        objective = Objective(aggregation="seq-mean-token-mean", aggregation_unit=unit)
+        assert row_weights(batch, objective, denominators(batch, objective)).tolist() == pytest.approx(expected)
+
+
+def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
+    behaviour = torch.tensor([[0.0], [5.0], [0.0], [0.0]], dtype=torch.float64)
+    batch = bandit_batch([1.0, 0.0, 0.5, 0.2], lp_behaviour=behaviour)
+    advantage = torch.ones(4, 1, dtype=torch.float64)
+    values = []
+    for denominator in ("original", "kept"):
+        objective = varied(
+            GRPO,
+            aggregation="token-mean",
+            correction="mask",
+            correction_low=0.5,
+            correction_high=2.0,
+            denominator=denominator,
+        )
+        lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
+        value, metrics = loss(objective, lp, None, advantage, batch, denominators(batch, objective))
+        values.append(float(value.detach()))
+        assert metrics["masked_share"] == pytest.approx(0.25)
+    assert values == pytest.approx([-0.75, -1.0])
+
+
+def test_what_the_loss_lacks_is_named() -> None:
+    batch = toy().batch
+    shared = denominators(batch, GRPO)
+    zeros = torch.zeros(batch.shape, dtype=torch.float64)
+    stripped = Batch(batch.mask, batch.lp_behaviour, batch.rewards, batch.group, batch.episode)
+    with pytest.raises(ValueError, match="lp_proximal"):
+        loss(GRPO, zeros, None, zeros, stripped, shared)
+    with pytest.raises(ValueError, match="lp_reference"):
+        loss(preset("grpo"), zeros, None, zeros, stripped, shared)
+    with pytest.raises(ValueError, match="another objective"):
+        loss(preset("dr_grpo", length_budget=8), zeros, None, zeros, batch, shared)
+    with pytest.raises(ValueError, match="pass the entropy"):
+        loss(varied(GRPO, entropy="bonus", entropy_coefficient=0.1), zeros, None, zeros, batch, shared)
+    with pytest.raises(ValueError, match="shape"):
+        loss(GRPO, zeros[:, :2], None, zeros, batch, shared)
+    whole = varied(GRPO, ratio="sequence", ratio_unit="episode")
+    with pytest.raises(ValueError, match="episode 1 must be in one micro-batch"):
+        loss(whole, zeros[:2], None, zeros[:2], batch.rows([0, 1]), shared)

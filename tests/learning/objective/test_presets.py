@@ -1,0 +1,160 @@
+"""Every preset through the same checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.learning.objective import (
+    PRESETS,
+    SOURCES,
+    Objective,
+    advantages,
+    denominators,
+    group_metrics,
+    loss,
+    merge_metrics,
+    preset,
+    select,
+)
+from tests.learning.objective.toys import Toy, runnable, toy
+
+NAMES = sorted(PRESETS)
+
+
+def ready(name: str, world: Toy) -> tuple[Objective, torch.Tensor, Toy]:
+    objective = runnable(preset(name))
+    estimate = advantages(world.batch, objective)
+    generator = torch.Generator().manual_seed(1)
+    return objective, estimate, Toy(select(world.batch, objective, estimate, generator=generator), world.logits)
+
+
+def gradient(objective: Objective, estimate: torch.Tensor, world: Toy, parts: list[list[int]]) -> torch.Tensor:
+    shared = denominators(world.batch, objective)
+    world.logits.grad = None
+    for rows in parts:
+        lp, entropy = world.forward()
+        value, _ = loss(objective, lp[rows], entropy[rows], estimate[rows], world.batch.rows(rows), shared)
+        value.backward()
+    assert world.logits.grad is not None
+    return world.logits.grad.clone()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_and_finiteness(name: str) -> None:
+    objective, estimate, world = ready(name, toy())
+    assert estimate.shape == world.batch.shape
+    assert not estimate.requires_grad
+    assert not estimate[world.batch.mask == 0].any()
+    assert estimate.any()
+    lp, entropy = world.forward()
+    value, metrics = loss(objective, lp, entropy, estimate, world.batch, denominators(world.batch, objective))
+    assert value.dim() == 0
+    assert torch.isfinite(value)
+    assert all(torch.isfinite(torch.tensor(number)) for number in metrics.values())
+    value.backward()
+    assert world.logits.grad is not None
+    assert torch.isfinite(world.logits.grad).all()
+    assert world.logits.grad.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splitting_into_micro_batches_changes_nothing(name: str) -> None:
+    objective, estimate, world = ready(name, toy())
+    count = world.batch.shape[0]
+    episodes = world.batch.episode.tolist()
+    whole = gradient(objective, estimate, world, [list(range(count))])
+    by_episode = [[row for row in range(count) if episodes[row] == e] for e in sorted(set(episodes))]
+    uneven = [[r for part in by_episode[:1] for r in part], [r for part in by_episode[1:] for r in part]]
+    for parts in (by_episode, uneven, by_episode[::-1]):
+        torch.testing.assert_close(gradient(objective, estimate, world, parts), whole, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_positions_outside_the_mask_do_not_matter(name: str) -> None:
+    objective, estimate, world = ready(name, toy())
+    shared = denominators(world.batch, objective)
+    lp, entropy = world.forward()
+    expected, _ = loss(objective, lp, entropy, estimate, world.batch, shared)
+    noise = torch.where(world.batch.mask > 0, 0.0, 1e6)
+    dirty = replace(
+        world.batch,
+        **{
+            field: getattr(world.batch, field) + noise
+            for field in ("lp_behaviour", "lp_proximal", "lp_reference", "lp_teacher", "values")
+        },
+    )
+    again = advantages(dirty, objective)
+    torch.testing.assert_close(again, estimate)
+    got, _ = loss(objective, lp + noise, entropy + noise, again, dirty, shared)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fully_masked_row_adds_nothing_and_never_nan(name: str) -> None:
+    objective, _, _ = ready(name, toy())
+    world = toy()
+    mask = world.batch.mask.clone()
+    mask[0] = 0
+    emptied = replace(world.batch, mask=mask)
+    estimate = advantages(emptied, objective)
+    emptied = select(emptied, objective, estimate, generator=torch.Generator().manual_seed(1))
+    shared = denominators(emptied, objective)
+    lp, entropy = world.forward()
+    value, _ = loss(objective, lp, entropy, estimate, emptied, shared)
+    alone, _ = loss(objective, lp[:1], entropy[:1], estimate[:1], emptied.rows([0]), shared)
+    assert torch.isfinite(value)
+    assert float(alone.detach()) == 0.0
+    nothing = replace(emptied, mask=torch.zeros_like(mask), keep=torch.zeros_like(mask))
+    value, _ = loss(objective, lp, entropy, estimate, nothing, denominators(nothing, objective))
+    value.backward()
+    assert float(value.detach()) == 0.0
+    assert world.logits.grad is not None
+    assert not world.logits.grad.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_extreme_log_ratios_stay_finite(name: str) -> None:
+    objective, estimate, world = ready(name, toy())
+    shared = denominators(world.batch, objective)
+    for shift in (-50.0, 50.0):
+        lp, entropy = world.forward()
+        value, metrics = loss(objective, lp + shift, entropy, estimate, world.batch, shared)
+        world.logits.grad = None
+        value.backward()
+        assert torch.isfinite(value)
+        assert world.logits.grad is not None
+        assert torch.isfinite(world.logits.grad).all()
+        assert all(torch.isfinite(torch.tensor(number)) for number in metrics.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_names_its_source(name: str) -> None:
+    assert PRESETS[name].name == name
+    assert SOURCES[name].title
+    assert SOURCES[name].status in ("code", "text", "secondary")
+
+
+def test_metrics_of_parts_merge() -> None:
+    objective, estimate, world = ready("grpo", toy())
+    shared = denominators(world.batch, objective)
+    lp, entropy = world.forward()
+    _, whole = loss(objective, lp, entropy, estimate, world.batch, shared)
+    halves = [
+        loss(objective, lp[rows], entropy[rows], estimate[rows], world.batch.rows(rows), shared)[1]
+        for rows in (slice(0, 5), slice(5, None))
+    ]
+    together = merge_metrics(halves)
+    for name, value in whole.items():
+        if name != "ess":
+            assert together[name] == pytest.approx(value, abs=1e-9), name
+    assert group_metrics(world.batch)["zero_variance_groups"] == pytest.approx(1 / 3)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="'grpo'"):
+        preset("gprpo")
+    with pytest.raises(ValueError, match="'clip_high'"):
+        preset("grpo", clip_hihg=0.3)

@@ -73,15 +73,18 @@ def print_tables(run: RunFolder, console: Console) -> None:
     from recollect.evaluation.tables import tables_of
 
     for found in tables_of(run):
-        table = Table(
-            title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, caption=found.note or None
-        )
-        table.caption_justify = "left"
-        for index, column in enumerate(found.columns):
-            table.add_column(column, justify="left" if index == 0 else "right")
+        table = Table(title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        table.add_column("")
+        for metric in found.metrics:
+            table.add_column(metric, justify="right")
+            table.add_column("95 %", justify="right", style="dim", no_wrap=True)
+        table.add_column("n", justify="right")
         for row in found.rows:
-            table.add_row(*row.cells, style="bold" if row.emphasis else None)
+            texts = [text for cell in row.cells for text in ((f"{cell.mean:.3f}", cell.interval) if cell else ("", ""))]
+            table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
         console.print(table)
+        if found.note:
+            console.print(found.note, style="dim", highlight=False)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:
@@ -93,12 +96,15 @@ def print_curves(run: RunFolder, console: Console) -> None:
 
     for panel in panels(run.metrics(), run.evals()):
         table = Table.grid(padding=(0, 2))
+        every = [value for series in panel.series for value in series.values]
+        # Held-out arms are compared with each other: one scale for all of them.
+        scale = (min(every), max(every)) if panel.held_out else None
         for series in panel.series:
             values = list(series.values)
             width = max(1, len(values) // 60)
             table.add_row(
                 f"  {series.label}",
-                f"[cyan]{sparkline(values[::width])}[/cyan]",
+                f"[cyan]{sparkline(values[::width], scale)}[/cyan]",
                 f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
             )
         console.print(f"\n[bold]{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)

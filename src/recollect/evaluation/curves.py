@@ -28,8 +28,10 @@ METRIC_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval."""
+    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval.
+    `key` is the arm or the metric: the same key has the same colour everywhere."""
 
+    key: str
     label: str
     steps: tuple[int, ...]
     values: tuple[float, ...]
@@ -72,6 +74,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
             of_arm = [row for row in rows if row["arm"] == arm]
             series.append(
                 Series(
+                    key=arm,
                     label=arm_name(arm),
                     steps=tuple(int(row["step"]) for row in of_arm),
                     values=tuple(float(row["mean"]) for row in of_arm),
@@ -122,14 +125,31 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
 def _series(rows: Sequence[Row], name: str) -> Series:
     points = [(int(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
     label = name.split("/", 1)[1] if "/" in name else "total" if name == "reward" else name.replace("_", " ")
-    return Series(label, tuple(step for step, _ in points), tuple(value for _, value in points))
+    return Series(name, label, tuple(step for step, _ in points), tuple(value for _, value in points))
 
 
 def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
     return list(dict.fromkeys(row.get(key) for row in rows))
 
 
-PALETTE = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#64748b", "#0891b2", "#be185d")
+# Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
+PALETTE = ("#2563eb", "#c2630a", "#0f8a7a", "#8b45d6", "#d1345b", "#6b7280", "#0e7fa6", "#7c7a12")
+PALETTE_DARK = ("#7aa7ff", "#f0a35e", "#4fd1bd", "#c49bff", "#ff86a3", "#a3acba", "#62c6ea", "#cfcb5a")
+ARM_COLOURS = {"trained": 0, "untrained": 5, "no_memory": 1, "wrong_memory": 4, "supervised": 2, "oracle": 3}
+
+
+def colour_indices(keys: Sequence[str]) -> list[int]:
+    """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
+    taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
+    free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
+    found, used = [], 0
+    for key in keys:
+        if key in ARM_COLOURS:
+            found.append(ARM_COLOURS[key])
+        else:
+            found.append(free[used % len(free)])
+            used += 1
+    return found
 
 
 def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
@@ -142,8 +162,8 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
     figure = Figure(figsize=(5.2 * columns, 3.4 * lines + 0.5), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-    for index, panel in enumerate(found):
-        axes = figure.add_subplot(lines, columns, index + 1)
+    for place, panel in enumerate(found):
+        axes = figure.add_subplot(lines, columns, place + 1)
         axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
         axes.set_ylabel(panel.unit, fontsize=8, color="#555555")
         axes.set_xlabel("step", fontsize=8, color="#555555")
@@ -159,7 +179,8 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
             ]
             axes.stackplot(steps, heights, labels=[s.label for s in panel.series], colors=PALETTE, alpha=0.85, lw=0)
         else:
-            for series, colour in zip(panel.series, _colours(), strict=False):
+            for series, index in zip(panel.series, colour_indices([each.key for each in panel.series]), strict=True):
+                colour = PALETTE[index]
                 marker = "o" if len(series.steps) <= 12 else None
                 axes.plot(series.steps, series.values, color=colour, lw=1.8, marker=marker, ms=3.5, label=series.label)
                 if series.low:
@@ -168,8 +189,3 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
             axes.legend(fontsize=7, frameon=False, loc="best")
     figure.savefig(path, facecolor="white")
     return path
-
-
-def _colours() -> Iterable[str]:
-    while True:
-        yield from PALETTE

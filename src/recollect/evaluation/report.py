@@ -1,15 +1,200 @@
-"""The report of a run: `report.html` (one file, works offline) and `curves.png`."""
+"""The report of a run: `report.html` (one file that needs nothing else, online or off) and `curves.png`."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from recollect.evaluation.curves import panels, write_picture
-from recollect.learning.run_folder import RunFolder
+from recollect.evaluation.curves import colour_indices, panels, write_picture
+from recollect.evaluation.svg import chart, embedded, whisker
+from recollect.evaluation.tables import ResultTable, tables_of
+from recollect.learning.run_folder import RunFolder, StoredEpisode, disk, flatten
+
+EPISODE_LIMIT = 20_000
 
 
-def write_report(run: RunFolder) -> Path:
-    """Make both anew from what the run folder holds; returns the page."""
+def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
+    """Make both files anew from what the run folder holds; returns the path of the page.
+
+    Of more than `episode_limit` episodes the page holds the latest, and says so."""
     found = panels(run.metrics(), run.evals())
-    write_picture(found, run.path / "curves.png", run.name)
-    return run.path / "curves.png"
+    page = run.path / "report.html"
+    with disk(run.path):
+        if found:
+            write_picture(found, run.path / "curves.png", run.name)
+        page.write_text(_page(run, [chart(panel) for panel in found], episode_limit), encoding="utf-8")
+    return page
+
+
+def _page(run: RunFolder, charts: Sequence[str], episode_limit: int) -> str:
+    result = run.result() or {}
+    style = (files("recollect.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
+    script = (files("recollect.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
+    title = str(result.get("title", run.name))
+    tables = "".join(_table(table) for table in tables_of(run))
+    headline = f'<p class="headline">{escape(str(result["headline"]))}</p>' if result.get("headline") else ""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · recollect</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<div class="brand"><b>recollect</b> run {escape(run.name)}</div>
+<h1>{escape(title)}</h1>
+{headline}<div class="facts">{_facts(run)}</div>
+</header>
+<main>
+{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
+{f'<section><h2>How it learned</h2><div class="charts">{"".join(charts)}</div></section>' if charts else ""}
+{_episodes(run, episode_limit)}
+<section><h2>Configuration</h2>{_settings(run.config)}
+<h3>Where it ran</h3>{_settings(run.environment)}</section>
+</main>
+<footer>The same in the terminal: <code>recollect show {escape(run.name)}</code>. The numbers: <code>metrics.jsonl</code>,
+<code>evals.jsonl</code> and <code>result.json</code> beside this page.</footer>
+<script>
+{script}</script>
+</body>
+</html>
+"""
+
+
+def _facts(run: RunFolder) -> str:
+    config, environment, metrics = run.config, run.environment, run.metrics()
+    facts: list[tuple[str, str]] = []
+    if config.get("recipe"):
+        facts.append(("recipe", str(config["recipe"])))
+    facts += [(key, str(config[key])) for key in ("model", "seed") if isinstance(config.get(key), str | int)]
+    if metrics:
+        facts.append(("steps", f"{metrics[-1]['step']:,}"))
+    facts += [(key, str(environment[key])) for key in ("threads", "dtype") if key in environment]
+    facts.append(("recollect", str(environment.get("recollect", "?"))))
+    created = run.created
+    if created is not None:
+        facts.append(("begun", time.strftime("%Y-%m-%d %H:%M", time.localtime(created))))
+    return "".join(f"<span>{escape(name)} <b>{escape(value)}</b></span>" for name, value in facts)
+
+
+def _table(table: ResultTable) -> str:
+    colours = colour_indices([row.arm for row in table.rows])
+    heads, scales = [], []
+    for place, metric in enumerate(table.metrics):
+        values = [
+            value
+            for row in table.rows
+            if (cell := row.cells[place]) is not None
+            for value in (cell.mean, cell.low, cell.high)
+            if value is not None
+        ]
+        scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
+        heads.append(f'<th class="number">{escape(metric)}</th><th class="interval">95 % interval</th><th></th>')
+    lines = []
+    for row, colour in zip(table.rows, colours, strict=True):
+        cells = []
+        for cell, (low, high) in zip(row.cells, scales, strict=True):
+            mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
+            cells.append(
+                f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
+                f'<td class="plot">{whisker(cell, low, high, colour)}</td>'
+            )
+        kind = ' class="emphasis"' if row.emphasis else ""
+        lines.append(
+            f'<tr{kind}><td>{escape(row.label)}</td>{"".join(cells)}<td class="number">{escape(row.n)}</td></tr>'
+        )
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    return (
+        f'<h3>{escape(table.title)}</h3><div class="card scroll"><table class="arms"><thead><tr><th></th>{"".join(heads)}'
+        f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note}'
+    )
+
+
+def _episodes(run: RunFolder, limit: int) -> str:
+    stored = list(run.episodes())
+    if not stored:
+        return ""
+    kept = stored[-limit:]
+    note = ""
+    if len(kept) < len(stored):
+        note = (
+            f'<p class="note">The latest {len(kept):,} of {len(stored):,} episodes. '
+            f"All of them: recollect show {escape(run.name)} --episodes</p>"
+        )
+    texts: dict[str, int] = {}
+    records = [_record(each, texts) for each in kept]
+    steps = sorted({each.step for each in kept})
+    arms = dict.fromkeys(each.arm for each in kept)
+    roles = dict.fromkeys(each.episode.role for each in kept)
+    orders = [("late", "latest first"), ("", "earliest first"), ("worst", "lowest reward"), ("best", "highest reward")]
+    filters = "".join(
+        [
+            _choice("step", [("", "all"), *((str(step), str(step)) for step in steps)]),
+            _choice("arm", [("", "all"), *((arm, arm) for arm in arms)]),
+            _choice("role", [("", "all"), *((role, role) for role in roles)]),
+            _choice("order", orders),
+            '<label>words<input type="search" data-filter="words" placeholder="question or answer"></label>',
+        ]
+    )
+    return (
+        f'<section><h2>Every episode</h2><div class="filters">{filters}<span class="count"></span></div>'
+        f'<div class="browser card" id="browser"><div class="rows"></div><div class="detail"></div></div>{note}'
+        f'<script type="application/json" id="episodes">{embedded({"texts": list(texts), "episodes": records})}</script>'
+        "</section>"
+    )
+
+
+def _choice(name: str, options: Sequence[tuple[str, str]]) -> str:
+    listed = "".join(f'<option value="{escape(value)}">{escape(text)}</option>' for value, text in options)
+    return f'<label>{name}<select data-filter="{name}">{listed}</select></label>'
+
+
+def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
+    episode = stored.episode
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    return {
+        "step": stored.step,
+        "arm": stored.arm,
+        "role": episode.role,
+        "task": episode.task,
+        "question": number(episode.question),
+        "answer": episode.answer,
+        "expected": list(episode.expected),
+        "reward": round(episode.reward, 4),
+        "terms": [[term.name, round(term.value, 4), term.weight] for term in episode.rewards],
+        "shown": [[shown.item, round(shown.score, 4), number(shown.text)] for shown in episode.shown],
+        "operations": [
+            [
+                each.operation.kind.value,
+                list(each.operation.targets),
+                each.operation.text,
+                each.status.value,
+                each.outcome,
+            ]
+            for each in episode.operations
+        ],
+        "stop": episode.stop.value,
+        "errors": list(episode.errors),
+    }
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    lines = "".join(
+        f"<div><span>{escape(key)}</span><code>{escape(_plain(value))}</code></div>"
+        for key, value in flatten(values).items()
+    )
+    return f'<div class="card settings">{lines}</div>'
+
+
+def _plain(value: object) -> str:
+    return "not set" if value is None else str(value)

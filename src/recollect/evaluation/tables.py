@@ -1,11 +1,12 @@
-"""The tables of a run, as text cells: what the report and the terminal print.
+"""The tables of a run: what the report and the terminal print.
 
 `result.json` holds them as numbers:
 
-    {"tables": [{"title": "...", "note": "...", "rows": [
-        {"arm": "untrained", "metric": "f1", "mean": 0.35, "low": 0.27, "high": 0.43, "n": 54, "before": ..., ...}]}]}
+    {"headline": "one sentence", "tables": [{"title": "...", "note": "...", "rows": [
+        {"arm": "untrained", "label": "...", "metric": "f1", "mean": 0.35, "low": 0.27, "high": 0.43, "n": 54}]}]}
 
-Rows of one table may carry several metrics: they become columns. `emphasis: true` marks the row that the run is about.
+One line per arm; rows of one arm with several metrics become columns. `label`, `low`, `high` and `note` may be left out;
+`"emphasis": true` marks the line that the run is about.
 """
 
 from __future__ import annotations
@@ -19,16 +20,34 @@ from recollect.learning.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
-class TableRow:
-    cells: tuple[str, ...]
+class Cell:
+    """A mean with its 95 % interval; the bounds are None where none was measured."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> str:
+        return "" if self.low is None or self.high is None else f"[{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm: a cell per metric of its table (None where it was not measured), and the number of questions."""
+
+    arm: str
+    label: str
+    cells: tuple[Cell | None, ...]
+    n: str
     emphasis: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
+    metrics: tuple[str, ...]
+    rows: tuple[ArmRow, ...]
     note: str = ""
 
 
@@ -40,42 +59,55 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
             table_of_rows(str(each["title"]), each["rows"], str(each.get("note", "")))
             for each in result.get("tables", ())
         ]
-    evals = run.evals()
-    if not evals:
-        return []
     latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
-    for row in evals:
+    for row in run.evals():
         latest[(row.get("role"), row.get("split"), row["arm"], row["metric"])] = row
     tables = []
     for role, split in dict.fromkeys((key[0], key[1]) for key in latest):
         rows = [row for key, row in latest.items() if key[:2] == (role, split)]
         named = ", ".join(str(each) for each in (role, split) if each)
-        steps = {int(row["step"]) for row in rows}
-        note = f"Not finished: latest measurement of each arm, up to step {max(steps)}."
+        note = f"Not finished: the latest measurement of each arm, up to step {max(int(row['step']) for row in rows)}."
         tables.append(table_of_rows(f"Held-out questions{f' ({named})' if named else ''}", rows, note))
     return tables
 
 
 def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:
-    """One line per arm, one column per metric: mean, 95 % interval, and the number of questions."""
+    """One line per arm and one column per metric, in the order in which they are first named."""
     metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
-    arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
     lines = []
-    for arm in arms:
+    for arm in dict.fromkeys(str(row["arm"]) for row in rows):
         of_arm = {str(row["metric"]): row for row in rows if row["arm"] == arm}
-        cells = [str(next(iter(of_arm.values())).get("label") or arm_name(arm))]
-        for metric in metrics:
-            row = of_arm.get(metric)
-            cells += ["", ""] if row is None else [f"{float(row['mean']):.3f}", interval(row)]
-        cells.append(" / ".join(dict.fromkeys(str(row["n"]) for row in of_arm.values())))
-        emphasis = any(row.get("emphasis") for row in of_arm.values()) or arm == "trained"
-        lines.append(TableRow(tuple(cells), emphasis))
-    columns = ["arm", *(column for metric in metrics for column in (metric_name(metric), "95 % interval")), "n"]
-    return ResultTable(title, tuple(columns), tuple(lines), note)
+        lines.append(
+            ArmRow(
+                arm=arm,
+                label=str(next(iter(of_arm.values())).get("label") or arm_name(arm)),
+                cells=tuple(_cell(of_arm.get(metric)) for metric in metrics),
+                n=" / ".join(
+                    dict.fromkeys(f"{int(row['n']):,}" for row in of_arm.values() if row.get("n") is not None)
+                ),
+                emphasis=any(row.get("emphasis", arm == "trained") for row in of_arm.values()),
+            )
+        )
+    return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
 
 
-def interval(row: Mapping[str, Any]) -> str:
-    """`[0.27, 0.43]`, or nothing where it was not measured."""
-    if row.get("low") is None or row.get("high") is None:
-        return ""
-    return f"[{float(row['low']):.3f}, {float(row['high']):.3f}]"
+def as_markdown(table: ResultTable) -> str:
+    """The table for a README: the emphasised line in bold."""
+    header = ["", *table.metrics, "n"]
+    lines = [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
+    for row in table.rows:
+        texts = [f"{cell.mean:.3f} {cell.interval}".strip() if cell else "" for cell in row.cells]
+        bold = "**" if row.emphasis else ""
+        lines.append(
+            "| "
+            + " | ".join([f"{bold}{row.label}{bold}", *(f"{bold}{t}{bold}" if t else "" for t in texts), row.n])
+            + " |"
+        )
+    return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any] | None) -> Cell | None:
+    if row is None or row.get("mean") is None:
+        return None
+    low, high = row.get("low"), row.get("high")
+    return Cell(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -184,14 +185,14 @@ def short(value: float) -> str:
     return f"{value:.3f}" if 1e-3 <= abs(value) < 100 else f"{value:.3g}"
 
 
-def sparkline(values: list[float]) -> str:
-    """A curve in one line of text, from its lowest value to its highest."""
-    finite = [value for value in values if value == value and abs(value) != float("inf")]
+def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None) -> str:
+    """A curve in one line of text, on `scale` (low, high) or from its own lowest value to its highest."""
+    finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
-    low, span = min(finite), max(finite) - min(finite)
+    low, high = scale or (min(finite), max(finite))
     bars = "▁▂▃▄▅▆▇█"
-    return "".join(bars[round((value - low) / span * 7)] if span else bars[3] for value in finite)
+    return "".join(bars[round((value - low) / (high - low) * 7)] if high > low else bars[3] for value in finite)
 
 
 def duration(seconds: float) -> str:

@@ -182,6 +182,12 @@ class RunFolder:
         return config
 
     @property
+    def created(self) -> float | None:
+        """When the run began, in seconds since 1970."""
+        created = self._record().get("created")
+        return float(created) if isinstance(created, int | float) else None
+
+    @property
     def environment(self) -> Row:
         """Versions of what ran, and whatever `record_environment` added (threads, dtype)."""
         environment = self._record().get("environment", {})

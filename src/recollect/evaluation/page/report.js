@@ -1,0 +1,149 @@
+"use strict";
+// Two things: the numbers under the pointer in a chart, and the episode browser. Everything else on the page is plain HTML.
+
+const shown = value => Number.isInteger(value) ? String(value) : Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3);
+
+function element(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const svg = figure.querySelector("svg");
+  const data = JSON.parse(figure.querySelector("script").textContent);
+  const cursor = svg.querySelector(".cursor");
+  const steps = [...new Set(data.series.flatMap(series => series.steps))].sort((a, b) => a - b);
+  const [left, right, first, last] = data.x;
+  let tip = null;
+  const leave = () => { tip?.remove(); tip = null; cursor.style.visibility = "hidden"; };
+  svg.addEventListener("pointermove", event => {
+    const box = svg.getBoundingClientRect();
+    const scale = svg.viewBox.baseVal.width / box.width;
+    const at = first + ((event.clientX - box.left) * scale - left) / (right - left) * (last - first);
+    const step = steps.reduce((best, each) => Math.abs(each - at) < Math.abs(best - at) ? each : best, steps[0]);
+    const x = left + (step - first) / Math.max(1, last - first) * (right - left);
+    for (const [name, value] of [["x1", x], ["x2", x], ["y1", data.y[0]], ["y2", data.y[1]]]) cursor.setAttribute(name, value);
+    cursor.style.visibility = "visible";
+    if (!tip) figure.append(tip = element("div", "tip"));
+    tip.replaceChildren(element("b", "", `step ${step}`));
+    for (const series of data.series) {
+      const index = series.steps.indexOf(step);
+      if (index < 0) continue;
+      const line = element("div");
+      const chip = element("i");
+      chip.style.background = `var(--c${series.colour})`;
+      const band = series.low.length ? `  [${shown(series.low[index])}, ${shown(series.high[index])}]` : "";
+      line.append(chip, `${series.label}  ${shown(series.values[index])}${band}`);
+      tip.append(line);
+    }
+    const place = (x / scale) + (box.left - figure.getBoundingClientRect().left);
+    const wide = tip.offsetWidth;
+    tip.style.left = `${place + wide + 24 > figure.clientWidth ? place - wide - 12 : place + 12}px`;
+    tip.style.top = `${svg.offsetTop + 8}px`;
+  });
+  svg.addEventListener("pointerleave", leave);
+}
+
+const browser = document.getElementById("browser");
+if (browser) {
+  // Texts repeat within a group (the same memories for every sample), so episodes refer to them by number.
+  const { texts, episodes } = JSON.parse(document.getElementById("episodes").textContent);
+  const list = browser.querySelector(".rows"), detail = browser.querySelector(".detail");
+  const controls = Object.fromEntries([...document.querySelectorAll("[data-filter]")].map(each => [each.dataset.filter, each]));
+  const colour = reward => reward >= 0.5 ? "good" : reward > 0 ? "middling" : "bad";
+  let found = [], visible = 0, selected = null;
+  const PAGE = 120;
+
+  function fill() {
+    const words = controls.words.value.toLowerCase();
+    found = episodes.filter(each =>
+      (!controls.step.value || String(each.step) === controls.step.value) &&
+      (!controls.arm.value || each.arm === controls.arm.value) &&
+      (!controls.role.value || each.role === controls.role.value) &&
+      (!words || `${texts[each.question]} ${each.answer} ${each.expected.join(" ")}`.toLowerCase().includes(words)));
+    if (controls.order.value === "worst") found.sort((a, b) => a.reward - b.reward);
+    if (controls.order.value === "best") found.sort((a, b) => b.reward - a.reward);
+    if (controls.order.value === "late") found.sort((a, b) => b.step - a.step);
+    list.replaceChildren();
+    visible = 0;
+    document.querySelector(".count").textContent = `${found.length.toLocaleString("en")} of ${episodes.length.toLocaleString("en")} episodes`;
+    if (found.length) { more(); select(0); }
+    else { list.append(element("div", "empty", "No episode fits.")); detail.replaceChildren(); }
+  }
+
+  function more() {
+    list.querySelector(".more")?.remove();
+    const until = Math.min(found.length, visible + PAGE);
+    for (; visible < until; visible++) {
+      const each = found[visible], index = visible;
+      const row = element("button");
+      row.append(element("span", `reward ${colour(each.reward)}`, each.reward.toFixed(2)), element("span", "question", texts[each.question]),
+        element("span", "where", `step ${each.step} · ${each.arm} · ${each.role}`));
+      row.addEventListener("click", () => select(index));
+      list.append(row);
+    }
+    if (visible < found.length) {
+      const next = element("button", "more", `Show more (${(found.length - visible).toLocaleString("en")} left)`);
+      next.addEventListener("click", more);
+      list.append(next);
+    }
+  }
+
+  function select(index) {
+    selected = index;
+    [...list.children].forEach((row, at) => row.setAttribute("aria-selected", at === index));
+    const each = found[index];
+    const meta = `step ${each.step} · ${each.arm} · ${each.role} · ${each.task} · ${each.stop}`;
+    const pair = element("div", "pair");
+    for (const [title, text, name] of [["Answer", each.answer || "(nothing)", colour(each.reward)], ["Expected", each.expected.join("\n") || "(no answer key)", ""]]) {
+      const half = element("div", name);
+      half.append(element("small", "", title), text);
+      pair.append(half);
+    }
+    detail.replaceChildren(element("div", "meta", meta), element("div", "ask", texts[each.question]), pair);
+    const terms = element("div", "terms");
+    terms.append(element("span", `reward ${colour(each.reward)}`, `total ${each.reward.toFixed(3)}`));
+    for (const [name, value, weight] of each.terms) terms.append(element("span", "", `${name} ${value.toFixed(3)}${weight === 1 ? "" : ` × ${weight}`}`));
+    detail.append(element("h4", "", "Reward"), terms);
+    if (each.operations.length) {
+      detail.append(element("h4", "", "Operations"));
+      for (const [kind, targets, text, status, outcome] of each.operations) {
+        const line = element("div", "operation");
+        line.append(element("b", "", kind), ` ${targets.join(", ")} ${text} `, element("em", "", `${status}: ${outcome}`));
+        detail.append(line);
+      }
+    }
+    detail.append(element("h4", "", each.shown.length ? "Memories shown" : "No memories were shown"));
+    for (const [id, score, text] of each.shown) {
+      const line = element("div", "memory"), body = element("div");
+      body.append(marked(texts[text], each.expected), element("div", "id", id));
+      line.append(element("div", "score", score.toFixed(3)), body);
+      detail.append(line);
+    }
+    for (const error of each.errors) detail.append(element("div", "bad", error));
+    detail.scrollTop = 0;
+  }
+
+  // The expected answer, where a memory holds it word for word.
+  function marked(text, expected) {
+    const body = element("div");
+    const answer = expected.find(each => each && text.toLowerCase().includes(each.toLowerCase()));
+    if (!answer) { body.textContent = text; return body; }
+    const at = text.toLowerCase().indexOf(answer.toLowerCase());
+    body.append(text.slice(0, at), element("mark", "", text.slice(at, at + answer.length)), text.slice(at + answer.length));
+    return body;
+  }
+
+  list.addEventListener("keydown", event => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!move || selected === null) return;
+    event.preventDefault();
+    const next = Math.min(Math.max(0, selected + move), visible - 1);
+    select(next);
+    list.children[next].focus();
+  });
+  for (const control of Object.values(controls)) control.addEventListener("input", fill);
+  fill();
+}

@@ -1,0 +1,219 @@
+"""A run folder with made-up numbers of the shape a real one has: for tests of what reads run folders, never for documentation."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+from recollect.episodes import (
+    Episode,
+    FinishReason,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardTerm,
+    Segment,
+    StopReason,
+    VersionSpan,
+)
+from recollect.episodes.episode import MemoryEvent, Shown
+from recollect.learning.run_folder import RunFolder
+
+QUESTIONS = [
+    (
+        "What degree did I graduate with?",
+        "Business Administration",
+        "I graduated with a degree in Business Administration.",
+    ),
+    (
+        "How long is my daily commute to work?",
+        "45 minutes",
+        "My commute takes 45 minutes each way, so I listen to books.",
+    ),
+    (
+        "Where did I redeem a $5 coupon on coffee creamer?",
+        "Target",
+        "I redeemed a $5 coupon on creamer at Target on Sunday.",
+    ),
+    (
+        "What is the name of the playlist I made?",
+        "Summer Vibes",
+        "I made a playlist called Summer Vibes for the drive.",
+    ),
+    ("</script><b>Which</b> play did I attend?", "The Glass Menagerie", "We went to see The Glass Menagerie downtown."),
+]
+
+
+def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int = 4) -> RunFolder:
+    """The folder of an answerer's run of `steps` steps and a manager's of a third of that."""
+    draw = random.Random(7)
+    config = {
+        "recipe": "memory_r1",
+        "model": "smollm2-135m-instruct",
+        "seed": 0,
+        "answerer": {"steps": steps, "learning_rate": 1e-4, "group_size": group, "lora_rank": 16},
+        "manager": {"steps": steps // 3, "warm_start": True, "data": None},
+    }
+    with RunFolder.create(path, config, environment={"threads": 1, "dtype": "bfloat16"}) as run:
+        for step in range(0, steps + 1, 5):
+            grown = 1 - math.exp(-step / 15)
+            for arm, mean in {
+                "untrained": 0.35,
+                "trained": 0.35 + 0.27 * grown,
+                "no_memory": 0.09 - 0.01 * grown,
+                "wrong_memory": 0.07 + 0.01 * grown,
+            }.items():
+                mean += draw.uniform(-0.01, 0.01) * (arm != "untrained")
+                run.append_eval(
+                    step, arm=arm, metric="f1", mean=mean, low=mean - 0.09, high=mean + 0.09, n=54, role="answerer"
+                )
+        for step in range(1, steps + 1):
+            grown = 1 - math.exp(-step / 15)
+            run.append_metrics(
+                step,
+                {
+                    "role": "answerer",
+                    "reward": 0.3 + 0.3 * grown + draw.uniform(-0.08, 0.08),
+                    "reward/f1": 0.28 + 0.3 * grown + draw.uniform(-0.08, 0.08),
+                    "reward/format": 0.02 + 0.01 * draw.random(),
+                    "response_tokens": 9 - 4 * grown + draw.random(),
+                    "entropy": 1.4 - 0.7 * grown + 0.1 * draw.random(),
+                    "gap": 0.004 + 0.002 * draw.random(),
+                    "seconds/sample": 2.0 + draw.random() * 0.4,
+                    "seconds/reward": 0.2,
+                    "seconds/learn": 4.0 + draw.random() * 0.6,
+                },
+            )
+            run.write_episodes(step, [_answer(draw, step, member, grown) for member in range(group)])
+        for step in range(steps + 1, steps + 1 + steps // 3):
+            run.append_metrics(
+                step,
+                {
+                    "role": "manager",
+                    "reward": 0.4 + draw.random() * 0.1,
+                    "invalid_rate": 0.2 * draw.random(),
+                    "entropy": 0.5 + 0.1 * draw.random(),
+                    "seconds/sample": 1.0,
+                    "seconds/learn": 2.0,
+                },
+            )
+            run.write_episodes(step, [_manage(draw, step, member) for member in range(group)])
+        with run.checkpoint(steps) as folder:
+            (folder / "adapter.bin").write_bytes(b"x" * 64)
+        if finished:
+            run.write_result(
+                {
+                    "title": "A made-up run",
+                    "headline": "These numbers are invented, to look at the page.",
+                    "tables": [
+                        {
+                            "title": "Answerer: held-out questions",
+                            "note": "95 % intervals by bootstrap over questions.",
+                            "rows": [
+                                {
+                                    "arm": arm,
+                                    "metric": metric,
+                                    "mean": mean,
+                                    "low": mean - 0.08,
+                                    "high": mean + 0.09,
+                                    "n": 54,
+                                }
+                                for metric, scale in (("f1", 1.0), ("em", 0.8))
+                                for arm, mean in {
+                                    "no_memory": 0.09 * scale,
+                                    "untrained": 0.35 * scale,
+                                    "trained": 0.62 * scale,
+                                    "wrong_memory": 0.08 * scale,
+                                    "supervised": 0.55 * scale,
+                                    "oracle": 0.7 * scale,
+                                }.items()
+                            ],
+                        },
+                        {
+                            "title": "Manager: operations on unseen names",
+                            "rows": [
+                                {
+                                    "arm": "untrained",
+                                    "metric": "accuracy",
+                                    "mean": 0.3,
+                                    "low": 0.25,
+                                    "high": 0.36,
+                                    "n": 200,
+                                },
+                                {"arm": "trained", "metric": "accuracy", "mean": 0.6, "n": 200},
+                            ],
+                        },
+                    ],
+                }
+            )
+    return run
+
+
+def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episode:
+    question, expected, memory = QUESTIONS[step % len(QUESTIONS)]
+    right = draw.random() < 0.3 + 0.5 * grown
+    answer = expected if right else draw.choice(["I don't know", expected.split()[0], "The memory does not say."])
+    f1 = 1.0 if right else 0.5 if answer == expected.split()[0] else 0.0
+    return Episode(
+        id=f"{step}-{member}",
+        task=f"longmemeval/{step % len(QUESTIONS):08x}",
+        role="answerer",
+        question=question,
+        segments=(
+            Segment(
+                "answerer",
+                "answer/1",
+                (1, 2, 3),
+                (4, 5),
+                (-0.1, -0.2),
+                1.0,
+                FinishReason.STOP,
+                (VersionSpan(step, 0, 2),),
+                answer,
+            ),
+        ),
+        answer=answer,
+        expected=(expected,),
+        rewards=(RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="snapshot",
+        policy_version=step,
+        shown=(
+            Shown(f"s{step}:t4", 0.93, f"[2023-05-20] user: {memory}"),
+            Shown(
+                f"s{step}:t9", 0.41, "[2023-05-21] user: Could you suggest some podcasts about history for the weekend?"
+            ),
+            Shown(
+                f"s{step}:t2",
+                0.22,
+                "[2023-05-02] assistant: Here are five ideas for a weeknight dinner that keep well.",
+            ),
+        ),
+        seconds={"sample": 0.2},
+    )
+
+
+def _manage(draw: random.Random, step: int, member: int) -> Episode:
+    right = draw.random() < 0.6
+    kind = OperationKind.SUPERSEDE if right else OperationKind.ADD
+    event = MemoryEvent(
+        Operation(kind, ("m3",) if right else (), "Lives in Lisbon since March."),
+        ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID,
+        "applied",
+    )
+    return Episode(
+        id=f"{step}-{member}",
+        task=f"facts/{step}",
+        role="manager",
+        question="New fact: I moved to Lisbon in March.",
+        segments=(),
+        answer=f"{kind.value} m3",
+        expected=("SUPERSEDE m3",),
+        rewards=(RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="snapshot",
+        policy_version=step,
+        shown=(Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim.")),
+        operations=(event,),
+    )

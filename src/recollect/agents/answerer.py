@@ -1,0 +1,102 @@
+"""The Answerer: memories and a question in, a short answer out.
+
+After the Answer Agent of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
+Reinforcement Learning" (arXiv 2508.19828), in a form that a 135M model can follow: two worked examples in plain text
+instead of an instruction. Memories stand in order of time, so that "the later one counts" can be learned without
+spelling out dates, which would cost a dozen tokens each. `Style.DISTIL` asks for the useful memory before the
+answer, as the paper does; it needs a model that can carry it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from enum import Enum
+
+from recollect.episodes.episode import Shown
+from recollect.episodes.model import Model, Tokens
+from recollect.episodes.operation import ParseStatus
+
+ROLE = "answerer"
+MARKER = "Answer:"
+
+
+class Style(str, Enum):
+    DIRECT = "direct"
+    DISTIL = "distil"
+
+
+# (memories, question, useful memory, answer). Two shapes of answer: a name, and a number of which the later one counts.
+_EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (
+        ("I finally adopted a cat, her name is Pepper.", "My sister Nora moved to Leeds."),
+        "What is the name of my cat?",
+        "I finally adopted a cat, her name is Pepper.",
+        "Pepper",
+    ),
+    (
+        ("I ran 5 miles on Sunday.", "My longest run is now 9 miles, up from 5."),
+        "How long is my longest run?",
+        "My longest run is now 9 miles, up from 5.",
+        "9 miles",
+    ),
+)
+
+
+def _block(memories: Sequence[str], question: str) -> str:
+    lines = [f"- {text}" for text in memories] or ["(empty)"]
+    return "\n".join(("Memory:", *lines, f"Question: {question}"))
+
+
+def _prefix(style: Style) -> str:
+    worked = []
+    for memories, question, useful, answer in _EXAMPLES:
+        evidence = f"\nUseful: {useful}" if style is Style.DISTIL else ""
+        worked.append(f"{_block(memories, question)}{evidence}\n{MARKER} {answer}\n\n")
+    return "".join(worked)
+
+
+PREFIX = {style: _prefix(style) for style in Style}
+PROMPT_ID = {
+    style: f"answerer/{style.value}-v1-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    for style, text in PREFIX.items()
+}
+"""Changes with every change of wording: a change of prompt is a change of environment."""
+
+
+def render(shown: Sequence[Shown], question: str, style: Style = Style.DIRECT) -> str:
+    """The prompt: two examples, the memories in the order given, the question. Ends where the model goes on."""
+    memories = [" ".join(item.text.split()) for item in shown]
+    ending = "Useful:" if style is Style.DISTIL else MARKER
+    return f"{PREFIX[style]}{_block(memories, ' '.join(question.split()))}\n{ending}"
+
+
+def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
+    """The answer in a model's text: its first line, or what follows the marker. Never raises."""
+    if style is Style.DISTIL:
+        _, marker, text = text.rpartition(MARKER)
+        if not marker:
+            return "", ParseStatus.INVALID
+    lines = text.strip().splitlines()
+    answer = lines[0].strip() if lines else ""
+    return answer, ParseStatus.OK if answer else ParseStatus.INVALID
+
+
+def fit(
+    model: Model, shown: Sequence[Shown], question: str, max_tokens: int, style: Style = Style.DIRECT
+) -> tuple[Tokens, tuple[Shown, ...]]:
+    """The prompt's tokens and the memories that fit in the model's window: the last ones shown are dropped first.
+
+    Raises ValueError where the question alone is too long.
+    """
+    kept = tuple(shown)
+    while True:
+        prompt = model.encode(render(kept, question, style))
+        if len(prompt) + max_tokens <= model.context_limit:
+            return prompt, kept
+        if not kept:
+            raise ValueError(
+                f"the question has {len(prompt)} tokens with its examples, past the {model.context_limit - max_tokens} "
+                f"that {model.name} can read before answering: shorten it, or take a model with a longer window"
+            )
+        kept = kept[:-1]

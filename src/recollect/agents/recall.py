@@ -1,0 +1,109 @@
+"""Recall: what of its memory an agent is shown for a task. One function per way of choosing; each returns a `Recall`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from recollect.episodes.decision import Decision, DecisionKind
+from recollect.episodes.encoder import Encoder
+from recollect.episodes.episode import Shown
+from recollect.episodes.task import Task
+from recollect.memory.bank import Bank
+from recollect.memory.item import Provenance
+from recollect.tasks.entries import Entry, candidates, entries
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Items in the order they are shown, the memory they came from, and the choice as it is recorded."""
+
+    shown: tuple[Shown, ...]
+    snapshot: str
+    decisions: tuple[Decision, ...] = ()
+
+
+Recall = Callable[[Task], Recalled]
+
+
+def nothing(task: Task) -> Recalled:
+    """The arm without memory."""
+    return Recalled((), "empty")
+
+
+def given(count: int, seed: int, words: int = 60) -> Recall:
+    """The evidence plus distractors, `count` in all, in order of time: how well memories are *used*, not found."""
+    return _remembering(lambda task: _recalled(candidates(task, count, seed, words), "given"))
+
+
+def evidence_only(words: int = 60) -> Recall:
+    """The oracle: exactly the windows that hold the evidence."""
+
+    def recall(task: Task) -> Recalled:
+        return _recalled([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence")
+
+    return _remembering(recall)
+
+
+def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
+    """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common."""
+    other: dict[str, Task] = {}
+    for index, task in enumerate(tasks):
+        rest = [*tasks[index + 1 :], *tasks[:index]]
+        stranger = next((each for each in rest if not set(task.evidence) & set(each.evidence)), None)
+        if stranger is None:
+            raise ValueError(f"no other task's memory can be shown to {task.key}: all share its evidence")
+        other[task.key] = stranger
+    return lambda task: recall(other[task.key])
+
+
+def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60) -> Recall:
+    """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time."""
+
+    def recall(task: Task) -> Recalled:
+        bank = Bank.empty(encoder)
+        for entry in entries(task, words):
+            source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
+            bank.add(entry.text, provenance=source, event_time=entry.date)
+        hits = bank.search(task.input, count, mode=mode)
+        shown = sorted(hits, key=lambda hit: (hit.item.provenance.date, hit.item.provenance.session, hit.item.id))
+        decision = Decision(
+            id=f"{task.key}#search",
+            kind=DecisionKind.SEARCH,
+            query=task.input,
+            candidates=tuple((hit.item.id, hit.score) for hit in hits),
+            chosen=tuple(hit.item.id for hit in shown),
+            propensity=1.0,
+            policy=f"{mode}-top{count}",
+        )
+        return Recalled(
+            tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in shown), bank.content_hash(), (decision,)
+        )
+
+    return _remembering(recall)
+
+
+def evidence_share(task: Task, recalled: Recalled, words: int = 60) -> float:
+    """Share of the task's evidence windows that are among the shown ones (recall at k; 0 where there are none)."""
+    wanted = {entry.text for entry in candidates(task, 64, 0, words) if entry.evidence}
+    return len(wanted & {item.text for item in recalled.shown}) / len(wanted) if wanted else 0.0
+
+
+def _remembering(recall: Recall) -> Recall:
+    """A task's memory is built once: every member of a group, and every step, starts from the same one."""
+    known: dict[str, Recalled] = {}
+
+    def lookup(task: Task) -> Recalled:
+        if task.key not in known:
+            known[task.key] = recall(task)
+        return known[task.key]
+
+    return lookup
+
+
+def _recalled(chosen: Sequence[Entry], how: str) -> Recalled:
+    ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
+    digest = hashlib.sha256("\n".join((how, *(entry.text for entry in ordered))).encode()).hexdigest()[:16]
+    shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, entry.text) for entry in ordered)
+    return Recalled(shown, f"{how}-{digest}")

@@ -1,0 +1,70 @@
+"""Float32 masters of low-precision weights, and the optimiser that moves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from recollect.models.adapter import Named
+
+
+class Masters:
+    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost."""
+
+    def __init__(
+        self,
+        named: Named,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+        max_norm: float = 1.0,
+    ) -> None:
+        self.named = named
+        self.learning_rate = learning_rate
+        self.max_norm = max_norm
+        self._masters = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self.optimiser = torch.optim.AdamW(
+            list(self._masters.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        )
+
+    def step(self, scale: float = 1.0) -> float:
+        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
+
+        scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
+        raises FloatingPointError: the weights would be lost.
+        """
+        for name, value in self.named.items():
+            gradient = value.grad
+            self._masters[name].grad = None if gradient is None else gradient.to(self._masters[name].dtype)
+            value.grad = None
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self._masters.values()), self.max_norm))
+        if norm != norm or norm in (float("inf"), float("-inf")):
+            raise FloatingPointError(
+                f"the gradient's norm is {norm}: nothing was changed. Lower the learning rate (now {self.learning_rate})"
+            )
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.learning_rate * scale
+        self.optimiser.step()
+        with torch.no_grad():
+            for name, value in self.named.items():
+                value.copy_(self._masters[name])
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        return {"masters": self._masters, "optimiser": self.optimiser.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Raises ValueError where the checkpoint holds other weights than those being trained."""
+        if set(state["masters"]) != set(self._masters):
+            other = sorted(set(state["masters"]) ^ set(self._masters))[:3]
+            raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
+        with torch.no_grad():
+            for name, value in state["masters"].items():
+                self._masters[name].copy_(value)
+                self.named[name].copy_(value)
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def _wide(value: torch.Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32

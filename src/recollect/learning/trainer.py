@@ -1,0 +1,128 @@
+"""The trainer: one loop from a task to better weights, and back after a kill.
+
+It reads like the algorithm. What is sampled and how it is measured is a `Curriculum`, handed in; everything that the
+next step depends on is either in the checkpoint or a function of (seed, step), so that a run killed anywhere continues
+as if it had not been.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from recollect.episodes.episode import Group, StopReason
+from recollect.episodes.operation import ParseStatus
+from recollect.learning.learner import Learner
+from recollect.learning.progress import Progress
+from recollect.learning.run_folder import RunFolder
+from recollect.models.adapter import load_trained, save_trained
+
+
+class Curriculum(Protocol):
+    """What a recipe says about its training."""
+
+    def rollout(self, step: int) -> list[Group]:
+        """The groups of step `step` (from 0), sampled with the model as it is."""
+        ...
+
+    def evaluate(self, step: int) -> None:
+        """Measure the model after `step` updates and write the measurements to the run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """steps in all; `first`: the run's step at which this training begins (another role may have trained before)."""
+
+    steps: int
+    evaluate_every: int
+    checkpoint_every: int
+    first: int = 0
+
+
+def train(
+    run: RunFolder, learner: Learner, curriculum: Curriculum, schedule: Schedule, progress: Progress, title: str
+) -> None:
+    """Take `schedule.steps` optimiser steps, or those that are left of them.
+
+    KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands.
+    FloatingPointError (a diverging step) leaves the weights of the step before, saved.
+    """
+    done = restore(run, learner, schedule.first)
+    progress.start(schedule.steps, title)
+    if done == 0:
+        progress.phase("measuring before training")
+        curriculum.evaluate(0)
+    for step in range(done, schedule.steps):
+        begun = time.perf_counter()
+        progress.phase("answering")
+        groups = curriculum.rollout(step)
+        sampled = time.perf_counter()
+        progress.phase("learning")
+        try:
+            learned = learner.update(groups)
+        except FloatingPointError:
+            save(run, learner, schedule.first, step)
+            raise
+        row = {**episode_metrics(groups), **learned, "seconds/sample": sampled - begun, "role": learner.role}
+        run.write_episodes(schedule.first + step + 1, [episode for group in groups for episode in group.episodes])
+        run.append_metrics(schedule.first + step + 1, row)
+        last = step + 1 == schedule.steps
+        if last or (step + 1) % schedule.evaluate_every == 0:
+            progress.phase("measuring")
+            curriculum.evaluate(step + 1)
+        if last or (step + 1) % schedule.checkpoint_every == 0:
+            save(run, learner, schedule.first, step + 1)
+        progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
+
+
+def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """What the episodes of a step say about themselves: rewards per term, lengths, endings, operations."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    count = len(episodes)
+    metrics: dict[str, float] = {"episodes": float(count), "reward": sum(e.reward for e in episodes) / count}
+    for name in dict.fromkeys(term.name for episode in episodes for term in episode.rewards):
+        metrics[f"reward/{name}"] = sum(t.value for e in episodes for t in e.rewards if t.name == name) / count
+    metrics["response_length"] = sum(len(s.ids) for e in episodes for s in e.segments) / count
+    for stop in (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR):
+        metrics[f"stop/{stop.value}"] = sum(e.stop is stop for e in episodes) / count
+    events = [event for episode in episodes for event in episode.operations]
+    if events:
+        metrics["invalid_operations"] = sum(e.status is ParseStatus.INVALID for e in events) / len(events)
+        for kind in dict.fromkeys(event.operation.kind for event in events):
+            metrics[f"operation/{kind.value}"] = sum(e.operation.kind is kind for e in events) / len(events)
+    return metrics
+
+
+def save(run: RunFolder, learner: Learner, first: int, step: int) -> None:
+    """A checkpoint that continues exactly: trained weights, masters, optimiser, controls, random state."""
+    with run.checkpoint(first + step) as folder:
+        save_trained(learner.model, learner.masters.named, folder / learner.role)
+        state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
+        torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
+
+
+def restore(run: RunFolder, learner: Learner, first: int) -> int:
+    """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done."""
+    last = run.latest_checkpoint()
+    if last is None:
+        return 0
+    state = torch.load(last.path / "learner.pt", weights_only=True)
+    if state["first"] != first or state["role"] != learner.role:
+        return 0
+    learner.load(state["learner"])
+    torch.set_rng_state(state["torch_rng"])
+    return int(state["step"])
+
+
+def finished_weights(run: RunFolder, role: str) -> Path:
+    """Where the finished weights of a role are kept, outside of the rotating checkpoints."""
+    return run.path / "weights" / role
+
+
+__all__ = ["Curriculum", "Schedule", "episode_metrics", "finished_weights", "load_trained", "restore", "save", "train"]

@@ -47,6 +47,7 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
     Raises UnreachableModel where the Hub does not answer, HF_HUB_OFFLINE forbids asking or the model is gated; UnknownModel where
     the Hub has no such model; IncompleteModel where it has no safetensors weights.
     """
+    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -71,7 +72,7 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
         raise UnknownModel(
             f"The Hugging Face Hub has no {model!r}, or it is private.", availability() + instead
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
         offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
         why = "HF_HUB_OFFLINE is set and the Hub's local cache lacks it" if offline else "the Hub cannot be reached"
         raise UnreachableModel(

@@ -36,15 +36,32 @@ def write_onnx_encoder(sources: Path, folder: Path) -> None:
     The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
     """
     import onnx
+
+    onnx.save_model(published_graph(sources), str(folder / GRAPH))
+    shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
+
+
+def published_graph(sources: Path) -> onnx.ModelProto:
+    """The graph of the encoder whose config.json and model.safetensors are in `sources`.
+
+    Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.
+    """
+    import numpy as np
     from safetensors.numpy import load_file
 
     config = json.loads((sources / "config.json").read_text(encoding="utf-8"))
-    if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
-        raise CorruptModel(
-            f"{sources} holds a {config.get('model_type')!r} model; only 'bert' encoders can be exported"
-        )
-    onnx.save_model(sentence_graph(load_file(str(sources / "model.safetensors")), config), str(folder / GRAPH))
-    shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
+    for setting, wanted in (("model_type", "bert"), ("hidden_act", "gelu"), ("position_embedding_type", "absolute")):
+        if config.get(setting, "absolute") != wanted:
+            raise CorruptModel(
+                f"{sources} has {setting} {config.get(setting)!r}; only {wanted!r} encoders can be used."
+            )
+    try:
+        state = {
+            name: value.astype(np.float32) for name, value in load_file(str(sources / "model.safetensors")).items()
+        }
+        return sentence_graph(state, config)
+    except Exception as error:  # safetensors raises its own bare type for a damaged file, KeyError for an unknown dtype
+        raise CorruptModel(f"{sources} does not hold the weights of a BERT encoder: {error!r}") from error
 
 
 def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> onnx.ModelProto:
@@ -61,10 +78,10 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         return name
 
     def weight(name: str) -> str:
-        return constant(name, state[name].astype(np.float32, copy=False))
+        return constant(name, state[name])
 
     def transposed(name: str) -> str:
-        return constant(name, state[name].astype(np.float32, copy=False).T)
+        return constant(name, state[name].T)
 
     def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
         nodes.append(helper.make_node(kind, inputs, [output], name=output, domain=domain, **attributes))

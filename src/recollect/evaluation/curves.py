@@ -41,19 +41,24 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture. `stacked`: the series add up (seconds by phase). `held_out`: measured, not training statistics."""
+    """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
+    `held_out`: measured on questions that were not trained on."""
 
     key: str
     title: str
     unit: str
     series: tuple[Series, ...]
+    role: str = ""
     stacked: bool = False
     held_out: bool = False
 
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
-    """Held-out metrics first, then the training curves that exist, one set per role."""
-    return [*_held_out(evals), *(panel for role in _distinct(metrics, "role") for panel in _training(metrics, role))]
+    """By role, in the order in which the roles were trained: held-out metrics first, then the training curves that exist."""
+    held_out = _held_out(evals)
+    training = [panel for role in _distinct(metrics, "role") for panel in _training(metrics, role)]
+    roles = dict.fromkeys(panel.role for panel in [*training, *held_out])
+    return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
 
 
 def arm_name(arm: str) -> str:
@@ -83,14 +88,13 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
                 )
             )
         questions = max(int(row["n"]) for row in rows)
-        title = f"{metric_name(metric)} on held-out questions"
-        detail = [str(each) for each in (role, split) if each]
         found.append(
             Panel(
-                key=".".join(["held_out", *detail, metric]),
-                title=title + (f" ({', '.join(detail)})" if detail else ""),
-                unit=f"mean and 95 % interval, n = {questions}",
+                key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
+                title=f"{metric_name(metric)} on held-out questions" + (f" ({split})" if split else ""),
+                unit=f"mean and 95 % interval, n = {questions:,}",
                 series=tuple(series),
+                role=str(role or ""),
                 held_out=True,
             )
         )
@@ -105,20 +109,19 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         for name, value in row.items()
         if isinstance(value, int | float) and name not in ("step", "time")
     )
-    suffix = f" ({role})" if role else ""
     found = []
 
     def add(key: str, title: str, unit: str, chosen: Iterable[str], *, stacked: bool = False) -> None:
         series = tuple(each for each in (_series(rows, name) for name in chosen) if each.steps)
         if series:
-            found.append(Panel(f"{role}.{key}" if role else key, title + suffix, unit, series, stacked=stacked))
+            found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
 
-    add("reward", "Reward per term", "mean of the step", (n for n in names if n == "reward" or n.startswith("reward/")))
+    add("reward", "Reward per term", "mean", (n for n in names if n == "reward" or n.startswith("reward/")))
     add("length", "Response length", "tokens", (n for n in names if n in ("response_tokens", "response_length")))
-    add("entropy", "Entropy", "nats per token", (n for n in names if n == "entropy"))
+    add("entropy", "Entropy", "nats", (n for n in names if n == "entropy"))
     add("invalid", "Invalid operations", "share", (n for n in names if n in ("invalid_rate", "invalid_operation_rate")))
-    add("gap", "Sampler and learner gap", "nats per token", (n for n in names if n == "gap" or n.startswith("gap/")))
-    add("seconds", "Seconds by phase", "s", (n for n in names if n.startswith("seconds/")), stacked=True)
+    add("gap", "Sampler, learner gap", "nats", (n for n in names if n == "gap" or n.startswith("gap/")))
+    add("seconds", "Seconds by phase", "s per step", (n for n in names if n.startswith("seconds/")), stacked=True)
     return found
 
 
@@ -164,7 +167,9 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     for place, panel in enumerate(found):
         axes = figure.add_subplot(lines, columns, place + 1)
-        axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+        axes.set_title(
+            f"{panel.role}: {panel.title}" if panel.role else panel.title, loc="left", fontsize=10, fontweight="bold"
+        )
         axes.set_ylabel(panel.unit, fontsize=8, color="#555555")
         axes.set_xlabel("step", fontsize=8, color="#555555")
         axes.spines[["top", "right"]].set_visible(False)
@@ -186,6 +191,6 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
                 if series.low:
                     axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
         if len(panel.series) > 1:
-            axes.legend(fontsize=7, frameon=False, loc="best")
+            axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
     figure.savefig(path, facecolor="white")
     return path

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.curves import colour_indices, panels, write_picture
+from recollect.evaluation.curves import Panel, colour_indices, panels, write_picture
 from recollect.evaluation.svg import chart, embedded, whisker
 from recollect.evaluation.tables import ResultTable, tables_of
 from recollect.learning.run_folder import RunFolder, StoredEpisode, disk, flatten
@@ -26,11 +26,11 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     with disk(run.path):
         if found:
             write_picture(found, run.path / "curves.png", run.name)
-        page.write_text(_page(run, [chart(panel) for panel in found], episode_limit), encoding="utf-8")
+        page.write_text(_page(run, _charts(found), episode_limit), encoding="utf-8")
     return page
 
 
-def _page(run: RunFolder, charts: Sequence[str], episode_limit: int) -> str:
+def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
     result = run.result() or {}
     style = (files("recollect.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
     script = (files("recollect.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def _page(run: RunFolder, charts: Sequence[str], episode_limit: int) -> str:
 </header>
 <main>
 {f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
-{f'<section><h2>How it learned</h2><div class="charts">{"".join(charts)}</div></section>' if charts else ""}
+{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
 {_episodes(run, episode_limit)}
 <section><h2>Configuration</h2>{_settings(run.config)}
 <h3>Where it ran</h3>{_settings(run.environment)}</section>
@@ -66,6 +66,15 @@ def _page(run: RunFolder, charts: Sequence[str], episode_limit: int) -> str:
 </body>
 </html>
 """
+
+
+def _charts(found: Sequence[Panel]) -> str:
+    """One grid per role."""
+    grids = []
+    for role in dict.fromkeys(panel.role for panel in found):
+        drawn = "".join(chart(panel) for panel in found if panel.role == role)
+        grids.append(f'{f"<h3>{escape(role.capitalize())}</h3>" if role else ""}<div class="charts">{drawn}</div>')
+    return "".join(grids)
 
 
 def _facts(run: RunFolder) -> str:
@@ -87,6 +96,7 @@ def _facts(run: RunFolder) -> str:
 def _table(table: ResultTable) -> str:
     colours = colour_indices([row.arm for row in table.rows])
     heads, scales = [], []
+    width = 220 if len(table.metrics) == 1 else 110
     for place, metric in enumerate(table.metrics):
         values = [
             value
@@ -96,7 +106,7 @@ def _table(table: ResultTable) -> str:
             if value is not None
         ]
         scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
-        heads.append(f'<th class="number">{escape(metric)}</th><th class="interval">95 % interval</th><th></th>')
+        heads.append(f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th><th></th>')
     lines = []
     for row, colour in zip(table.rows, colours, strict=True):
         cells = []
@@ -104,7 +114,7 @@ def _table(table: ResultTable) -> str:
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
                 f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
-                f'<td class="plot">{whisker(cell, low, high, colour)}</td>'
+                f'<td class="plot">{whisker(cell, low, high, colour, width)}</td>'
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(

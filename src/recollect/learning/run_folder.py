@@ -6,6 +6,7 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
+      weights/<role>/          the finished weights of a role
       result.json              the final tables
       report.html, curves.png  made from the above (`recollect report RUN`)
 
@@ -40,7 +41,7 @@ Row = dict[str, Any]
 
 TRAIN = "train"
 _OURS = ("config.json", "metrics.jsonl", "evals.jsonl", "result.json", "report.html", "curves.png")
-_OUR_FOLDERS = ("episodes", "checkpoints")
+_OUR_FOLDERS = ("episodes", "checkpoints", "weights")
 
 
 class RunConflict(RecollectError):

@@ -1,0 +1,247 @@
+"""The command line as people meet it: exit codes, one line per mistake, never a stack trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from recollect import __version__
+from recollect.cli.main import main
+from recollect.learning.progress import Progress
+from recollect.learning.run_folder import RunFolder
+from recollect.recipes import RECIPES
+from tests.evaluation.sample_run import sample_run
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    seed: int = 0
+    steps: int = 3
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A recipe that counts: for what the command line does around training, not for training."""
+    module = ModuleType("tests.counting_recipe")
+    module.Config = Config  # type: ignore[attr-defined]
+    module.SUMMARY = "Counts."  # type: ignore[attr-defined]
+
+    def train(config: Config, run: RunFolder, progress: Progress) -> None:
+        last = run.latest_checkpoint()
+        done = last.step if last else 0
+        progress.start(config.steps, "counting")
+        for step in range(done + 1, config.steps + 1):
+            run.append_metrics(step, {"reward": step / 10})
+            progress.step(step, {"reward": step / 10})
+            with run.checkpoint(step) as folder:
+                (folder / "count").write_text(str(step))
+            if os.environ.get("STOP_AT") == str(step):
+                raise KeyboardInterrupt
+            if os.environ.get("BREAK_AT") == str(step):
+                raise ZeroDivisionError("one step too far")
+        run.write_result(
+            {"tables": [{"title": "Counted", "rows": [{"arm": "trained", "metric": "f1", "mean": 0.5, "n": 1}]}]}
+        )
+
+    module.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tests.counting_recipe", module)
+    monkeypatch.setitem(RECIPES, "counting", "tests.counting_recipe")
+    return module
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("RECOLLECT_RUNS", raising=False)
+    monkeypatch.delenv("RECOLLECT_DEBUG", raising=False)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["recollect", *arguments])
+        code = main(list(arguments))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def test_version(command: Command) -> None:
+    assert command("--version") == (0, f"recollect {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("trian", "memory_r1"), "Did you mean 'train'"),
+        (("train",), "Missing argument"),
+        (("train", "memory_r2"), "Did you mean 'memory_r1'"),
+        (("train", "counting", "--stepz", "3"), "--steps"),
+        (("train", "counting", "--set", "sed=1"), "Did you mean 'seed'"),
+        (("train", "counting", "--role", "manager"), "--role has no effect"),
+        (("train", "counting", "--config", "nowhere.toml"), "no configuration file nowhere.toml"),
+        (("show", "nothing"), "There is no run 'nothing'"),
+        (("objectives", "explain", "grppo"), "Did you mean"),
+        (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
+    ],
+)
+@pytest.mark.usefixtures("recipe")
+def test_a_mistake_is_one_line_and_a_hint(command: Command, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = command(*arguments)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert says in err
+    assert len(err.strip().splitlines()) <= 3
+    assert out == ""
+
+
+@pytest.mark.usefixtures("recipe")
+def test_training_leaves_a_run_folder_and_prints_its_tables(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("train", "counting", "--steps", "2", "--seed", "7", "--name", "first")
+    assert (code, err) == (0, "")
+    assert "step 2/2" in out
+    assert "Counted" in out
+    run = RunFolder.open(tmp_path / "runs" / "first")
+    assert run.config == {"recipe": "counting", "seed": 7, "steps": 2}
+    assert (run.path / "report.html").exists()
+    code, out, _ = command("train", "counting", "--steps", "2", "--seed", "7", "--name", "first")
+    assert code == 0
+    assert "finished" in out
+    code, _, err = command("train", "counting", "--steps", "3", "--seed", "7", "--name", "first")
+    assert code == 2
+    assert "steps: 2 -> 3" in err
+    assert "--fresh" in err
+    assert command("train", "counting", "--steps", "3", "--seed", "7", "--name", "first", "--fresh")[0] == 0
+
+
+@pytest.mark.usefixtures("recipe")
+def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOP_AT", "2")
+    code, out, _ = command("train", "counting", "--fresh")
+    assert code == 130
+    assert "To continue: recollect train counting\n" in out
+    monkeypatch.delenv("STOP_AT")
+    code, out, _ = command("train", "counting")
+    assert code == 0
+    assert "from step 2" in out
+    assert "step 3/3" in out
+    assert "step 2/3" not in out
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_bug_is_one_line_and_a_saved_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREAK_AT", "1")
+    code, _, err = command("train", "counting")
+    assert code == 1
+    assert "ZeroDivisionError: one step too far" in err
+    saved = Path(next(word for word in err.split() if "recollect-" in word and ".txt" in word).rstrip(";,"))
+    assert "Traceback" in saved.read_text()
+    saved.unlink()
+    with pytest.raises(ZeroDivisionError):
+        main(["--debug", "train", "counting", "--fresh"])
+    os.environ.pop("RECOLLECT_DEBUG")
+
+
+@pytest.mark.usefixtures("recipe")
+def test_the_printed_configuration_is_toml(command: Command) -> None:
+    assert command("train", "counting", "--set", "seed=4", "--print-config") == (0, "seed = 4\nsteps = 3\n", "")
+
+
+def test_show_prints_tables_and_curves(command: Command, tmp_path: Path) -> None:
+    sample_run(tmp_path / "runs" / "demo", steps=6)
+    code, out, _ = command("show", "demo")
+    assert code == 0
+    for text in ("trained, with memory", "0.620", "[0.54, 0.71]", "Seconds by phase", "▁"):
+        assert text in out
+
+
+def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
+    run = sample_run(tmp_path / "runs" / "demo", steps=6)
+    code, out, _ = command("show", "demo", "--episodes", "--role", "answerer", "--step", "1")
+    assert code == 0
+    assert out.count("expected") == 4
+    assert "My commute takes 45 minutes" in out
+    assert "0.930" in out
+    code, out, _ = command("show", "demo", "--episodes", "--worst", "--limit", "3")
+    lowest = sorted(each.episode.reward for each in run.episodes())[:3]
+    assert [float(line.split()[2]) for line in out.splitlines() if "reward" in line] == pytest.approx(lowest, abs=1e-3)
+    assert "SUPERSEDE" in command("show", "demo", "--episodes", "--role", "manager")[1]
+    code, _, err = command("show", "demo", "--episodes", "--step", "99")
+    assert code == 2
+    assert "Stored: step 1 train" in err
+    assert command("show", "demo", "--worst")[0] == 2
+
+
+def test_report_draws_a_picture(command: Command, tmp_path: Path) -> None:
+    sample_run(tmp_path / "runs" / "demo", steps=6)
+    code, out, _ = command("report", "demo", "--picture", "held_out.png")
+    assert code == 0
+    assert out.splitlines() == ["runs/demo/report.html", "held_out.png"]
+    assert (tmp_path / "held_out.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_doctor_examines_the_machine(command: Command) -> None:
+    code, out, _ = command("doctor", "--json")
+    found = {each["subject"]: each for each in json.loads(out)}
+    assert code == 0
+    assert found["python"]["verdict"] == "good"
+    assert {"torch", "bfloat16", "cores", "memory", "disk", "packages", "model", "extra", "java"} <= set(found)
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    sample_run(tmp_path / "runs" / "demo", steps=30)
+    shell = f"{sys.executable} -m recollect show demo --episodes | head -n 1"
+    ran = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stderr == ""
+    assert len(ran.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_in_another_process(tmp_path: Path, number: signal.Signals) -> None:
+    script = """
+import sys, time, types
+from pydantic import BaseModel
+from recollect.recipes import RECIPES
+class Config(BaseModel):
+    seed: int = 0
+recipe = types.ModuleType("waiting")
+recipe.Config = Config
+def train(config, run, progress):
+    progress.start(9, "waiting")
+    progress.step(1, {"reward": 0.5})
+    time.sleep(60)
+recipe.train = train
+sys.modules["waiting"] = recipe
+RECIPES["waiting"] = "waiting"
+from recollect.cli.main import run
+sys.argv = ["recollect", "train", "waiting"]
+run()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    deadline = time.monotonic() + 30
+    while "step 1/9" not in process.stdout.readline():
+        assert time.monotonic() < deadline
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "To continue: recollect train waiting" in out
+    assert err == ""

@@ -1,0 +1,111 @@
+"""Settings: what is asked for arrives typed, and what cannot take effect is refused by its nearest name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from recollect.cli.settings import BadSetting, as_toml, resolve
+from recollect.episodes.errors import UnknownName
+
+
+class Answerer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    steps: int = Field(45, ge=1)
+    learning_rate: float = 1e-4
+    roles: tuple[str, ...] = ("answerer",)
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    seed: int = 0
+    data: str | None = None
+    objective: str = "grpo"
+    mixed: bool = False
+    answerer: Answerer = Answerer()
+
+
+def resolved(*assignments: str, **short: object) -> Any:
+    return resolve(Config, assignments=assignments, short=short)
+
+
+def test_assignments_arrive_typed() -> None:
+    config = resolved(
+        "seed=3",
+        "answerer.learning_rate=3e-5",
+        "mixed=true",
+        'answerer.roles=["a", "b"]',
+        "data=none",
+        "objective=none",
+    )
+    assert config == Config(
+        seed=3,
+        mixed=True,
+        data=None,
+        objective="none",
+        answerer=Answerer(learning_rate=3e-5, roles=("a", "b")),
+    )
+
+
+def test_later_ones_win_over_the_file_and_short_options_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("seed = 1\n[answerer]\nsteps = 7\nlearning_rate = 1e-3\n")
+    config = resolve(Config, file=file, assignments=["answerer.steps=8"], short={"seed": 2, "data": None})
+    assert (config.seed, config.answerer.steps, config.answerer.learning_rate) == (2, 8, 1e-3)  # type: ignore[attr-defined]
+
+
+def test_a_short_option_finds_its_key_where_it_is_nested() -> None:
+    assert resolved(steps=9).answerer.steps == 9
+
+
+def test_a_short_option_without_a_key_is_refused() -> None:
+    with pytest.raises(BadSetting, match="--role has no effect"):
+        resolved(role="manager")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "meant"),
+    [("sed=1", "seed"), ("answerer.step=1", "answerer.steps"), ("learning_rte=1", "answerer.learning_rate")],
+)
+def test_an_unknown_key_gets_the_nearest_one(assignment: str, meant: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        resolved(assignment)
+    assert caught.value.nearest == meant
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("seed=many", "seed = 'many'"),
+        ("answerer.steps=0", "answerer.steps"),
+        ("seed", "key=value"),
+        ("answerer.roles=[1", "not a TOML value"),
+        ("seed.deep=1", "seed"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key(assignment: str, says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        resolved(assignment)
+
+
+def test_a_value_is_no_section() -> None:
+    with pytest.raises(BadSetting, match="seed is a value"):
+        resolved("seed=1", "seed.deep=1")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text("seed = = 1")
+    with pytest.raises(BadSetting, match=r"quick\.toml cannot be read as TOML"):
+        resolve(Config, file=tmp_path / "quick.toml")
+    with pytest.raises(BadSetting, match=r"Did you mean .*quick\.toml"):
+        resolve(Config, file=tmp_path / "quik.toml")
+
+
+def test_the_printed_configuration_reads_back_the_same(tmp_path: Path) -> None:
+    config = resolved("seed=5", 'answerer.roles=["x"]', "answerer.learning_rate=2.5e-5")
+    file = tmp_path / "c.toml"
+    file.write_text(as_toml(config))
+    assert resolve(Config, file=file) == config

@@ -100,7 +100,7 @@ class Learner:
         self.model.version += 1
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
-    def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]]) -> dict[str, float]:
+    def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
         """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats."""
         begun = time.perf_counter()
         by_prompt: dict[Tokens, list[Tokens]] = {}
@@ -114,10 +114,16 @@ class Learner:
             scalar = -lp.sum() / total
             scalar.backward()  # type: ignore[no-untyped-call]
             value += float(scalar.detach())
-        norm = self.masters.step(self._warmup())
+        scale = 1.0 if learning_rate is None else learning_rate / self.optimisation.learning_rate
+        norm = self.masters.step(scale)
         self.steps += 1
         self.model.version += 1
         return {"loss": value, "gradient_norm": norm, "seconds/learn": time.perf_counter() - begun}
+
+    def forget_moments(self) -> None:
+        """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
+        self.masters.optimiser.state.clear()
+        self.steps = 0
 
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on, apart from the data."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -20,7 +19,7 @@ from recollect.episodes.operation import ParseStatus
 from recollect.learning.learner import Learner
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import load_trained, save_trained
+from recollect.models.adapter import save_trained
 
 
 class Curriculum(Protocol):
@@ -118,11 +117,3 @@ def restore(run: RunFolder, learner: Learner, first: int) -> int:
     learner.load(state["learner"])
     torch.set_rng_state(state["torch_rng"])
     return int(state["step"])
-
-
-def finished_weights(run: RunFolder, role: str) -> Path:
-    """Where the finished weights of a role are kept, outside of the rotating checkpoints."""
-    return run.path / "weights" / role
-
-
-__all__ = ["Curriculum", "Schedule", "episode_metrics", "finished_weights", "load_trained", "restore", "save", "train"]

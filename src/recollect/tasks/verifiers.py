@@ -7,11 +7,14 @@ from types import MappingProxyType
 
 from recollect.episodes.task import Task
 from recollect.tasks.metrics import exact_match, token_f1
+from recollect.tasks.operations import operation
 from recollect.tasks.options import require_known
 
 Verifier = Callable[[str, Sequence[str]], float]
 
-VERIFIERS: Mapping[str, Verifier] = MappingProxyType({"token_f1": token_f1, "exact_match": exact_match})
+VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
+    {"token_f1": token_f1, "exact_match": exact_match, "operation": operation}
+)
 
 
 def verifier(name: str) -> Verifier:

@@ -1,0 +1,166 @@
+"""Memory-R1: one role answers from memory, the other maintains it; both learn from what was answered in the end.
+
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
+(arXiv 2508.19828). What differs, because the model has 135M parameters and the machine two cores:
+
+* prompts are worked examples in plain text instead of JSON after an instruction, and answers are a few words;
+* the reward is token F1 (`reward = "exact_match"` is the paper's): with exact match most groups of a small model are
+  all zero at first and teach nothing;
+* one update per batch, exactly on policy, no clipping to do and no reference model (the paper reports neither its
+  clip range nor its KL coefficient);
+* each role is trained alone with the other frozen, as in the paper, but the answerer first: the manager's reward is
+  what a *trained* reader can answer, which is what the bank is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from recollect.learning.objective.options import Objective
+
+if TYPE_CHECKING:
+    from recollect.learning.progress import Progress
+    from recollect.learning.run_folder import RunFolder
+
+SUMMARY = "Memory-R1 (arXiv 2508.19828): an answerer and a memory manager, trained by group-relative reinforcement."
+
+GROUP_RELATIVE = Objective(
+    name="memory_r1",
+    center="group",
+    scale="group",
+    ratio="token",
+    anchor="current",
+    surrogate="plain",
+    correction="truncate",
+    correction_low=0.0,
+    correction_high=2.0,
+    aggregation="token-mean",
+)
+"""On policy the ratio is 1; what the sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
+
+ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "answerer": {"steps": 45, "learning_rate": 3e-4, "train": "lora", "entropy": 0.0, "evaluate_every": 15},
+    "manager": {"steps": 120, "learning_rate": 1e-5, "train": "full", "entropy": 0.02, "evaluate_every": 30},
+}
+
+
+class Config(BaseModel):
+    """Everything a run depends on. What is None takes the role's default, and is shown resolved by --print-config."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=False)
+
+    role: Literal["answerer", "manager"] = "answerer"
+    model: str = "smollm2-135m-instruct"
+    encoder: str = "minilm"
+    precision: Literal["bf16", "fp32"] = "bf16"
+    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
+    seed: int = Field(default=0, ge=0)
+
+    source: Literal["longmemeval", "locomo"] = "longmemeval"
+    data: str | None = None
+    labels: Literal["labelled", "cloze", "mixed"] = "labelled"
+    extractive: bool = True
+    recall: Literal["given", "retrieved"] = "given"
+    memories: int = Field(default=3, ge=1, description="how many memories are shown")
+    distractors: int = Field(default=10, ge=0, description="sessions of other questions in the haystack")
+    words: int = Field(default=60, ge=8, description="longest window of a turn that is one memory")
+
+    steps: int | None = Field(default=None, ge=1)
+    tasks_per_step: int = Field(default=8, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    max_tokens: int = Field(default=16, ge=1)
+    reward: Literal["token_f1", "exact_match"] = "token_f1"
+    style: Literal["direct", "distil"] = "direct"
+    learning_rate: float | None = Field(default=None, gt=0)
+    train: Literal["lora", "full"] | None = None
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    entropy: float | None = Field(default=None, ge=0)
+    token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory only")
+
+    warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")
+    warm_start_passes: int = Field(default=3, ge=1)
+    warm_start_batch: int = Field(default=16, ge=1)
+    warm_start_learning_rate: float = Field(default=5e-5, gt=0)
+    maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
+    manager_reward: Literal["operation", "answer"] = "operation"
+    reader: str | None = Field(
+        default=None, description="manager: run folder of the trained answerer that reads the bank"
+    )
+
+    evaluate_every: int | None = Field(default=None, ge=1)
+    checkpoint_every: int = Field(default=15, ge=1)
+    questions: int | None = Field(
+        default=None, ge=1, description="measure on the first so many test questions; None is all"
+    )
+
+    @model_validator(mode="after")
+    def _resolved(self) -> Config:
+        for name, value in ROLE_DEFAULTS[self.role].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.data is not None and self.source != "locomo":
+            raise ValueError("data has no effect with source = longmemeval, which ships with recollect")
+        if self.source == "locomo" and self.labels != "labelled":
+            raise ValueError("labels = cloze or mixed is made from LongMemEval's training conversations only")
+        if self.role == "answerer" and self.reader is not None:
+            raise ValueError("reader has an effect for the manager only")
+        if self.role == "answerer" and self.manager_reward != "operation":
+            raise ValueError("manager_reward has an effect for the manager only")
+        return self
+
+
+def train(config: Config, run: RunFolder, progress: Progress) -> None:
+    """Train one role and measure it. Called again on the same folder, it continues from the last checkpoint."""
+    if config.role == "answerer":
+        from recollect.recipes.memory_r1_answerer import train_answerer
+
+        finish(run, train_answerer(config, run, progress))
+    else:
+        from recollect.recipes.memory_r1_manager import train_manager
+
+        finish(run, train_manager(config, run, progress))
+
+
+def demo_config(quick: bool) -> Demo:
+    """Both roles. Quick: enough steps to see every part work, too few to learn much."""
+    if quick:
+        answerer = Config(steps=4, evaluate_every=4, questions=12, checkpoint_every=2)
+        manager = Config(role="manager", steps=3, evaluate_every=3, questions=12, warm_start=64, maintained=False)
+    else:
+        answerer = Config()
+        manager = Config(role="manager", steps=40, evaluate_every=20, maintained=False)
+    return Demo(answerer=answerer, manager=manager)
+
+
+class Demo(BaseModel):
+    """What `recollect demo` runs, one after the other, in one folder."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answerer: Config
+    manager: Config
+
+
+def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
+    """The answerer, then the manager; a second call goes on where the first was stopped."""
+    from recollect.recipes.memory_r1_answerer import answer_tables, train_answerer
+    from recollect.recipes.memory_r1_manager import train_manager
+    from recollect.recipes.memory_r1_parts import kept_weights
+
+    both = demo_config(quick)
+    assert both.answerer.steps
+    if kept_weights(run, "answerer").exists():
+        tables = answer_tables(run, both.answerer)
+    else:
+        tables = train_answerer(both.answerer, run, progress)
+    tables += train_manager(both.manager, run, progress, first=both.answerer.steps)
+    finish(run, tables)
+
+
+def finish(run: RunFolder, tables: list[dict[str, Any]]) -> None:
+    """Write the result: the sentence of the first table is the run's headline."""
+    run.write_result({"headline": tables[0].get("headline", ""), "tables": tables})

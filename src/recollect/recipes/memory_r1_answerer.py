@@ -1,0 +1,139 @@
+"""The Answerer half of Memory-R1: retrieved memories in, a short answer out, reward from the answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.agents import recall as recalling
+from recollect.agents.answerer import Style
+from recollect.agents.recall import Recall
+from recollect.episodes import Group, SamplingParams, Task
+from recollect.evaluation.answering import answers, rows
+from recollect.learning.progress import Progress
+from recollect.learning.run_folder import RunFolder
+from recollect.learning.trainer import Schedule
+from recollect.learning.trainer import train as train_steps
+from recollect.models.inprocess import InProcessModel
+from recollect.recipes.memory_r1 import Config
+from recollect.recipes.memory_r1_parts import batch, keep_weights, prepared
+from recollect.rollouts.answering import answer
+
+CURVE = "with memory"
+"""Arm of the measurements during training, on dev questions: the test questions are read before and after, once each."""
+
+
+def train_answerer(config: Config, run: RunFolder, progress: Progress, first: int = 0) -> list[dict[str, Any]]:
+    """Train, measure the test questions before and after with the control arms, and return the run's tables."""
+    assert config.steps is not None
+    assert config.evaluate_every is not None
+    model, learner = prepared(config, run, progress)
+    sets = task_sets(config)
+    curriculum = Answering(config, run, model, sets, first)
+    schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
+    train_steps(run, learner, curriculum, schedule, progress, "the answerer learns to answer from memory")
+    keep_weights(run, learner)
+    return answer_tables(run, config)
+
+
+class Answering:
+    """The curriculum: which questions are answered when, and how it is measured."""
+
+    def __init__(
+        self, config: Config, run: RunFolder, model: InProcessModel, sets: dict[str, list[Task]], first: int
+    ) -> None:
+        self.config, self.run, self.model, self.sets, self.first = config, run, model, sets, first
+        self.recall = recall_for(config)
+        self.style = Style(config.style)
+
+    def rollout(self, step: int) -> list[Group]:
+        config = self.config
+        tasks = batch(self.sets["train"], config.tasks_per_step, step, config.seed)
+        params = SamplingParams(
+            config.max_tokens,
+            n=config.group_size,
+            temperature=1.0,
+            seed=config.seed * 1_000_003 + step,
+            stop_ids=self.model.stop_ids_for("\n"),
+        )
+        label = f"{self.first + step + 1}/"
+        return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
+
+    def evaluate(self, step: int) -> None:
+        self._measure(step, "dev", {CURVE: self.recall})
+        if step in (0, self.config.steps):
+            when = "untrained" if step == 0 else "trained"
+            self._measure(step, "test", table_arms(when, self.recall, self.sets["test"], self.config.words))
+
+    def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
+        for arm, memory in arms.items():
+            found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
+            self.run.write_episodes(self.first + step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, found):
+                self.run.append_eval(self.first + step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+
+
+def table_arms(when: str, recall: Recall, tasks: Sequence[Task], words: int) -> dict[str, Recall]:
+    """The model as it is, with its memory and with each control in its place."""
+    suffix = "" if when == "trained" else "_untrained"
+    return {
+        when: recall,
+        f"no_memory{suffix}": recalling.nothing,
+        f"wrong_memory{suffix}": recalling.another(recall, tasks),
+        f"oracle{suffix}": recalling.evidence_only(words),
+    }
+
+
+def task_sets(config: Config) -> dict[str, list[Task]]:
+    """Questions to train on, for the curve, and for the table. Only sessions of training questions are trained on."""
+    if config.source == "locomo":
+        from recollect.tasks.locomo import locomo
+
+        sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
+    else:
+        from recollect.tasks.cloze import training_cloze
+        from recollect.tasks.longmemeval import longmemeval
+
+        def split(name: str) -> list[Task]:
+            return longmemeval(
+                name, distractors=config.distractors, seed=0, extractive=config.extractive, abstention=False
+            )
+
+        sets = {name: split(name) for name in ("train", "dev", "test")}
+        if config.labels != "labelled":
+            # As many as there are labelled ones, so that "mixed" is half and half.
+            unlabelled = training_cloze(config.seed, len(sets["train"]), distractors=config.distractors)
+            sets["train"] = unlabelled if config.labels == "cloze" else [*sets["train"], *unlabelled]
+    if config.questions is not None:
+        sets = {name: tasks if name == "train" else tasks[: config.questions] for name, tasks in sets.items()}
+    return sets
+
+
+def recall_for(config: Config) -> Recall:
+    """What is shown for a task, as configured: evidence among distractors, or whatever retrieval finds."""
+    if config.recall == "given":
+        return recalling.given(config.memories, seed=0, words=config.words)
+    from recollect.models.encoders import encoder
+
+    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words)
+
+
+def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """The table of the test questions, from what the run measured."""
+    found = [row for row in run.evals() if row.get("role") == "answerer" and row.get("split") == "test"]
+    order = ["no_memory_untrained", "untrained", "no_memory", "wrong_memory", "trained", "oracle_untrained", "oracle"]
+    kept = sorted((row for row in found if row["arm"] in order), key=lambda row: order.index(row["arm"]))
+    f1 = {row["arm"]: row for row in kept if row["metric"] == "f1"}
+    if not {"trained", "untrained"} <= set(f1):
+        return []
+    before, after = f1["untrained"]["mean"], f1["trained"]["mean"]
+    kind = "extractive " if config.extractive and config.source == "longmemeval" else ""
+    questions = f"{f1['trained']['n']} {kind}{config.source} test questions"
+    return [
+        {
+            "headline": f"Token F1 on questions it never saw: {before:.2f} before training, {after:.2f} after.",
+            "title": "Answering from memory",
+            "note": f"{questions}, {config.memories} memories shown, seed {config.seed}.",
+            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in kept],
+        }
+    ]

@@ -1,6 +1,7 @@
 """The composable objective: what a policy update optimises, as data, and the pure functions that compute it.
 
-`Objective`, `PRESETS`, `preset` and `explain` are free of torch; the rest is loaded when first asked for.
+Configuration, presets, explanations and everything on plain numbers are free of torch; what works on tensors is loaded
+when first asked for.
 """
 
 from __future__ import annotations
@@ -8,15 +9,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from recollect.learning.objective.attribution import attributed, step_reward
+from recollect.learning.objective.branching import require_same_state, sampled_sessions, session_reward
 from recollect.learning.objective.control import Controls, advanced, initial, learning_rate_scale
+from recollect.learning.objective.episodic_reward import EpisodicReward
+from recollect.learning.objective.explain import described, explain, listing
+from recollect.learning.objective.filters import kept_groups
 from recollect.learning.objective.options import Objective
-from recollect.learning.objective.presets import PRESETS, SOURCES, Source, preset, varied, without_kl
+from recollect.learning.objective.presets import PRESETS, preset, varied, without_kl
+from recollect.learning.objective.sources import SOURCES, Source
 
 if TYPE_CHECKING:
     from recollect.learning.objective.advantage import advantages, value_targets
     from recollect.learning.objective.aggregation import Denominators, denominators, merged
     from recollect.learning.objective.batch import Batch, Steps
     from recollect.learning.objective.correction import effective_sample_size, mismatch
+    from recollect.learning.objective.credit import soft_value
+    from recollect.learning.objective.optimal import optimal_baseline_gradient, score_norms
     from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics, value_loss
     from recollect.learning.objective.selection import select
 
@@ -30,6 +39,9 @@ _TENSOR_NAMES = {
     "Steps": "batch",
     "effective_sample_size": "correction",
     "mismatch": "correction",
+    "soft_value": "credit",
+    "optimal_baseline_gradient": "optimal",
+    "score_norms": "optimal",
     "group_metrics": "policy_loss",
     "loss": "policy_loss",
     "merge_metrics": "policy_loss",
@@ -50,22 +62,35 @@ __all__ = [
     "Batch",
     "Controls",
     "Denominators",
+    "EpisodicReward",
     "Objective",
     "Source",
     "Steps",
     "advanced",
     "advantages",
+    "attributed",
     "denominators",
+    "described",
     "effective_sample_size",
+    "explain",
     "group_metrics",
     "initial",
+    "kept_groups",
     "learning_rate_scale",
+    "listing",
     "loss",
     "merge_metrics",
     "merged",
     "mismatch",
+    "optimal_baseline_gradient",
     "preset",
+    "require_same_state",
+    "sampled_sessions",
+    "score_norms",
     "select",
+    "session_reward",
+    "soft_value",
+    "step_reward",
     "value_loss",
     "value_targets",
     "varied",

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from recollect.learning.objective import entropy as entropy_rules
+from recollect.learning.objective.distil import teacher_coefficient
 from recollect.learning.objective.options import Objective
 
 
@@ -77,14 +78,6 @@ def _needed(objective: Objective, name: str, value: float | None) -> float:
     if value is None:
         raise ValueError(f"objective {objective.name!r} is steered by {name}, which was not measured")
     return value
-
-
-def teacher_coefficient(objective: Objective, step: int) -> float:
-    """Linear from teacher_coefficient to teacher_final over teacher_steps, constant without them."""
-    start, final, steps = objective.teacher_coefficient, objective.teacher_final, objective.teacher_steps
-    if final is None or steps is None:
-        return start
-    return start + (final - start) * min(1.0, step / max(1, steps))
 
 
 def _reset(controls: Controls, objective: Objective, kl: float, validation: float | None) -> Controls:

@@ -1,48 +1,15 @@
-"""Presets: published objectives as data, and where each comes from. Free of torch."""
+"""Presets: published objectives as data. Free of torch; where each comes from is in `sources.py`."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.learning.objective.options import Objective
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a preset comes from. status: what its reading rests on (the method's code, the paper's text, or secondary
-    descriptions). unverified: what could not be confirmed; treat it as a starting point."""
-
-    title: str
-    arxiv: str
-    section: str
-    status: str
-    unverified: tuple[str, ...] = ()
-    note: str = ""
-
-
-_REINFORCE = Objective(name="reinforce", center="batch", aggregation="seq-mean-token-sum")
-
-_GRPO = Objective(
-    name="grpo",
-    center="group",
-    scale="group",
-    ratio="token",
-    anchor="proximal",
-    surrogate="clip",
-    clip_low=0.2,
-    clip_high=0.2,
-    aggregation="seq-mean-token-mean",
-    kl_placement="loss",
-    kl_estimator="k3",
-    kl_coefficient=0.001,
-    reference="frozen",
-)
-
-
 def varied(objective: Objective, **changes: Any) -> Objective:
-    """A copy with some options changed, checked like a new one."""
+    """A copy with some options changed, checked like a new one. None takes a number away again."""
     return Objective(**{**objective.model_dump(exclude_defaults=True), **changes})
 
 
@@ -61,69 +28,216 @@ def without_kl(objective: Objective) -> Objective:
     )
 
 
-_PLAIN_GRPO = without_kl(_GRPO)
+_GRPO = Objective(
+    name="grpo",
+    center="group",
+    scale="group",
+    ratio="token",
+    anchor="proximal",
+    surrogate="clip",
+    clip_low=0.2,
+    clip_high=0.2,
+    aggregation="seq-mean-token-mean",
+    kl_placement="loss",
+    kl_estimator="k3",
+    kl_coefficient=0.001,
+    reference="frozen",
+)
+_PLAIN = varied(without_kl(_GRPO), name="plain", aggregation="token-mean")
+
+_CRITIC_FREE = (
+    Objective(name="reinforce", center="batch", aggregation="seq-mean-token-sum"),
+    varied(
+        _PLAIN,
+        name="reinforce_pp",
+        credit="reward_to_go",
+        center="none",
+        scale="token",
+        kl_placement="reward",
+        kl_coefficient=0.001,
+        reference="frozen",
+    ),
+    varied(
+        _PLAIN,
+        name="reinforce_pp_baseline",
+        scale="token",
+        kl_placement="loss",
+        kl_estimator="k2",
+        kl_coefficient=0.001,
+        reference="frozen",
+    ),
+    Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
+    _GRPO,
+    varied(_PLAIN, name="dr_grpo", scale="none", aggregation="constant"),
+    varied(_PLAIN, name="dapo", clip_high=0.28, group_filter="mixed", overlong="penalty", overlong_buffer=0.2),
+    varied(_PLAIN, name="lite_ppo", scale="batch"),
+    varied(_PLAIN, name="gspo", ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregation="seq-mean-token-mean"),
+    varied(_PLAIN, name="cispo", surrogate="cispo", clip_low=1.0, clip_high=5.0),
+)
+
+_CRITIC = (
+    varied(
+        _PLAIN,
+        name="ppo",
+        credit="gae",
+        trace_decay=0.95,
+        center="none",
+        scale="token",
+        kl_placement="reward",
+        kl_coefficient=0.001,
+        reference="frozen",
+        value_coefficient=0.5,
+        value_clip=0.2,
+    ),
+)
+
+_OFF_POLICY = (
+    varied(
+        _PLAIN,
+        name="areal",
+        center="batch",
+        scale="batch",
+        correction="mask",
+        correction_low=0.0,
+        correction_high=5.0,
+    ),
+    varied(_PLAIN, name="tis", correction="truncate", correction_high=2.0),
+    varied(
+        _PLAIN,
+        name="icepop",
+        correction="mask",
+        correction_low=0.5,
+        correction_high=5.0,
+        aggregation="seq-mean-token-mean",
+    ),
+    Objective(
+        name="vcpo",
+        center="optimal",
+        scale="group",
+        anchor="proximal",
+        correction="sequence_truncate",
+        correction_high=8.0,
+        correction_unit="episode",
+        aggregation="seq-mean-token-mean",
+        step_control="ess",
+        ess_base=1.0,
+        ess_power=0.5,
+    ),
+)
+
+_STEERED = (
+    varied(
+        _PLAIN,
+        name="prorl",
+        clip_high=0.4,
+        group_filter="mixed",
+        kl_placement="loss",
+        kl_estimator="k2",
+        kl_coefficient=1e-4,
+        reference="reset",
+        reset_kl=0.1,
+        reset_patience=5,
+    ),
+    Objective(
+        name="aepo",
+        center="group",
+        scale="task",
+        negatives="entropy_gate",
+        gate_low=0.15,
+        gate_high=0.25,
+        denominator="kept",
+    ),
+    varied(
+        _PLAIN,
+        name="kdrl",
+        teacher_coefficient=5e-3,
+        teacher_final=1e-3,
+        teacher_steps=100,
+        teacher_mask="wrong",
+    ),
+)
+
+_FEWER_TOKENS = (
+    varied(
+        _PLAIN,
+        name="s_grpo",
+        selection="first_and_random",
+        selection_first=8,
+        selection_probability=0.4,
+        denominator="kept",
+    ),
+    varied(
+        _PLAIN,
+        name="t_spmo",
+        credit="prefix_tree",
+        center="none",
+        scale="none",
+        selection="tree_nodes",
+        denominator="kept",
+        adapter_decay=0.01,
+    ),
+    Objective(
+        name="a_star_po",
+        credit="soft_value",
+        surrogate="regression",
+        regression_coefficient=1e-3,
+        soft_value_temperature=0.5,
+        aggregation="seq-mean-token-sum",
+        reference="frozen",
+    ),
+)
+
+_MEMORY = (
+    varied(
+        _PLAIN,
+        name="gigpo",
+        credit="step_state",
+        scale="none",
+        discount=0.95,
+        episode_weight=1.0,
+        step_weight=1.0,
+        kl_placement="loss",
+        kl_estimator="k3",
+        kl_coefficient=0.01,
+        reference="frozen",
+    ),
+    varied(
+        _PLAIN,
+        name="memory_r2",
+        ratio="sequence",
+        surrogate="dual_clip",
+        dual_clip=3.0,
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+        local_weight=1.0,
+    ),
+    varied(
+        _PLAIN,
+        name="fine_mem",
+        credit="step_index",
+        discount=0.0,
+        episode_weight=0.0,
+        step_weight=1.0,
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+    ),
+    varied(_PLAIN, name="memory_r_plus", aggregation="seq-mean-token-mean"),
+)
 
 PRESETS: dict[str, Objective] = {
     objective.name: objective
-    for objective in (
-        _REINFORCE,
-        Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
-        _GRPO,
-        varied(_PLAIN_GRPO, name="dr_grpo", scale="none", aggregation="constant"),
-        varied(
-            _PLAIN_GRPO,
-            name="dapo",
-            clip_high=0.28,
-            aggregation="token-mean",
-            group_filter="mixed",
-            overlong="penalty",
-            overlong_buffer=0.2,
-        ),
-    )
+    for family in (_CRITIC_FREE, _CRITIC, _OFF_POLICY, _STEERED, _FEWER_TOKENS, _MEMORY)
+    for objective in family
 }
 
-SOURCES: dict[str, Source] = {
-    "reinforce": Source(
-        "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
-        "",
-        "Williams, 1992, eq. 5",
-        "text",
-        note="The baseline is the batch mean of the episode rewards, so no groups are needed.",
-    ),
-    "rloo": Source(
-        "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",
-        "2402.14740",
-        "section 2",
-        "code",
-        note="For verifiable rewards; for a learned reward model add kl_placement='reward', kl_coefficient 0.03 to 0.05.",
-    ),
-    "grpo": Source(
-        "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-        "2402.03300",
-        "section 4.1",
-        "code",
-        (
-            "the paper's own constants (group 64, KL 0.04, learning rate 1e-6); the KL coefficient here is a common choice",
-        ),
-        "Longer wrong answers are cheaper per token, and groups near all-right or all-wrong weigh more.",
-    ),
-    "dr_grpo": Source(
-        "Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "section 3.2", "code"
-    ),
-    "dapo": Source(
-        "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-        "2503.14476",
-        "section 3",
-        "code",
-        (),
-        "The overlong buffer is a share of length_budget: 4096 of 20480 tokens in the paper.",
-    ),
-}
+
+def nearest_preset(name: str) -> str:
+    return difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
 
 
 def preset(name: str, **changes: Any) -> Objective:
     """The preset of that name, with options changed. Raises ValueError naming the nearest preset or option."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown objective {name!r}; the nearest known one is {near!r} (of {', '.join(PRESETS)})")
+        known = ", ".join(PRESETS)
+        raise ValueError(f"unknown objective {name!r}; the nearest known one is {nearest_preset(name)!r} (of {known})")
     return varied(PRESETS[name], **changes) if changes else PRESETS[name]

@@ -10,6 +10,7 @@ from torch import Tensor
 from recollect.learning.objective import credit
 from recollect.learning.objective.batch import Batch, episode_table
 from recollect.learning.objective.control import Controls
+from recollect.learning.objective.distil import teacher_rows
 from recollect.learning.objective.options import Objective
 
 
@@ -97,19 +98,5 @@ def select(
         keep = keep * (batch.version_lag <= objective.max_lag)
     if objective.negatives == "entropy_gate" and controls is not None and controls.positives_only:
         keep = keep * (advantages >= 0)
-    teacher_rows = _teacher_rows(batch, objective) if objective.teacher_mask is not None else None
-    return replace(batch, keep=keep, teacher_rows=teacher_rows)
-
-
-def _teacher_rows(batch: Batch, objective: Objective) -> Tensor:
-    """[B] bool: rows the teacher's term acts on; wrong means a metric (or reward) of 0 or less."""
-    score = batch.rewards if batch.metric is None else batch.metric
-    wrong = score <= 0
-    if objective.teacher_mask == "all":
-        return torch.ones_like(wrong)
-    if objective.teacher_mask == "wrong":
-        return wrong
-    _, group = torch.unique(batch.group, return_inverse=True)
-    best = torch.full((int(group.max()) + 1,), -torch.inf, dtype=torch.float64, device=score.device)
-    best = best.scatter_reduce(0, group, score.to(torch.float64), "amax")
-    return best[group] <= 0
+    taught = teacher_rows(batch, objective) if objective.teacher_mask is not None else None
+    return replace(batch, keep=keep, teacher_rows=taught)

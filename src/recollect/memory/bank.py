@@ -21,7 +21,7 @@ from recollect.memory.errors import InvalidFilter, NoEncoder, UnknownItem
 from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text
 from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
 from recollect.memory.moment import Clock, Moment, moment, now
-from recollect.memory.operations import Draft, Outcome, execute
+from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute
 from recollect.memory.ranking import (
     MODES,
     Explanation,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class Applied:
     """One entry of a bank's own journal: enough to do it again on the store the bank was opened from."""
 
-    operation: Operation
+    act: Act
     draft: Draft
     outcome: Outcome
 
@@ -227,16 +227,15 @@ class Bank:
 
     def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
         """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
-        item = self.get(id)
-        valued = replace(item, values=item.values.after(reward, propensity))
-        self._stack.put(valued)
-        return valued
+        self.get(id)
+        self._run(Credit(reward, ((id, propensity),)), Draft(scope=self.scope))
+        return self.get(id)
 
     def set_status(self, id: str, status: Status) -> Item:
         """Hold an item back, or let it be found again."""
-        item = replace(self.get(id), status=status)
-        self._stack.put(item)
-        return item
+        self.get(id)
+        self._run(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
+        return self.get(id)
 
     def search(
         self,
@@ -318,12 +317,12 @@ class Bank:
             for number, query in enumerate(queries)
         ]
 
-    def _run(self, operation: Operation, draft: Draft) -> Outcome:
-        outcome = execute(self._stack, operation, draft, new_id=f"m{self._stack.next_number}", now=self._clock())
+    def _run(self, act: Act, draft: Draft) -> Outcome:
+        outcome = execute(self._stack, act, draft, new_id=f"m{self._stack.next_number}", now=self._clock())
         if outcome.applied:
             if outcome.item == f"m{self._stack.next_number}":
                 self._stack.next_number += 1
-            self.journal.append(Applied(operation, draft, outcome))
+            self.journal.append(Applied(act, draft, outcome))
         return outcome
 
     def _selected(self, selection: Selection) -> Stack:

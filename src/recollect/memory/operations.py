@@ -9,6 +9,8 @@
 | MERGE two or more targets, text | every target is open | fewer than two different targets |
 | LINK two targets, text = relation | both are open and not yet linked so | unknown target; already linked; linked to itself |
 | NOOP | never | always "noop" |
+
+Two more acts, which no model asks for, go the same way so that they can be undone: `Assignment` and `Credit`.
 """
 
 from __future__ import annotations
@@ -51,6 +53,28 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """Set fields of an open item that say nothing about the world: see ASSIGNABLE."""
+
+    target: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """A reward, and the items it is about with the probability each had of being shown."""
+
+    value: float
+    items: tuple[tuple[str, float], ...]
+    source: str = ""
+    decision: str = ""
+
+
+Act = Operation | Assignment | Credit
+ASSIGNABLE = frozenset({"status", "trust", "expires_at", "metadata"})
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """applied: whether anything changed; changed: ids of items written, the new item last; reason: why not, or "applied";
     item: id of the item that now says what the operation wanted said (for a duplicate, the one already there), or ""."""
@@ -73,12 +97,16 @@ class View(Protocol):
     def put(self, item: Item) -> None: ...
 
 
-def execute(view: View, operation: Operation, draft: Draft, *, new_id: str, now: str) -> Outcome:
-    """Apply `operation` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
-    handler = _HANDLERS.get(operation.kind) if isinstance(operation, Operation) else None
+def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Outcome:
+    """Apply `act` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
+    if isinstance(act, Assignment):
+        return _assign(view, act)
+    if isinstance(act, Credit):
+        return _credit(view, act)
+    handler = _HANDLERS.get(act.kind) if isinstance(act, Operation) else None
     if handler is None:
-        return Outcome(False, reason=f"not an operation: {operation!r:.80}")
-    return handler(view, operation, draft, new_id, now)
+        return Outcome(False, reason=f"not an operation: {act!r:.80}")
+    return handler(view, act, draft, new_id, now)
 
 
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
@@ -153,9 +181,9 @@ def _replace_with_new(
     if problem is not None:
         return Outcome(False, reason=problem)
     olds = [_known(view, target) for target in targets]
-    if draft.kind is not olds[0].kind:
-        # An agent that says "this fact changed" does not also change what sort of thing it is.
-        draft = replace(draft, kind=olds[0].kind)
+    # An agent that says "this fact changed" changes neither what sort of thing it is nor whose it is.
+    scopes = {old.scope for old in olds}
+    draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     merging = operation.kind is OperationKind.MERGE
     if merging:
@@ -214,6 +242,37 @@ def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str)
         return Outcome(False, reason="already linked", item=source)
     view.put(replace(item, links=(*item.links, link)))
     return Outcome(True, (source,), item=source)
+
+
+def _assign(view: View, act: Assignment) -> Outcome:
+    problem = _targets_problem(view, (act.target,))
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    unknown = set(act.fields) - ASSIGNABLE
+    if unknown:
+        return Outcome(False, reason=f"cannot assign {', '.join(sorted(unknown))}")
+    fields = dict(act.fields)
+    if "status" in fields:
+        fields["status"] = Status(fields["status"])
+    item = _known(view, act.target)
+    assigned = replace(item, **fields)
+    if assigned == item:
+        return Outcome(False, reason="unchanged", item=item.id)
+    view.put(assigned)
+    return Outcome(True, (item.id,), item=item.id)
+
+
+def _credit(view: View, act: Credit) -> Outcome:
+    """Items that were closed meanwhile are credited too: showing them was still followed by the reward."""
+    changed = []
+    for id, propensity in act.items:
+        item = view.get(id)
+        if item is not None:
+            view.put(replace(item, values=item.values.after(act.value, propensity)))
+            changed.append(id)
+    if not changed:
+        return Outcome(False, reason="no known item was shown")
+    return Outcome(True, tuple(dict.fromkeys(changed)))
 
 
 def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:

@@ -1,0 +1,265 @@
+"""Connections to one memory file: who may write, what a failure means, and group commit.
+
+Readers have a connection per thread and never wait for writers. Writes queue up; whoever gets the lock carries out
+everything that is waiting in one transaction, each under its own savepoint, so that one sync to disk pays for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from recollect.memory import schema
+from recollect.memory.errors import Busy, MemoryProblem, NewerFile, NotAMemoryFile, ReadOnly, StorageFull
+
+DURABILITIES = {"process": "NORMAL", "power": "FULL"}
+Result = TypeVar("Result")
+
+
+class _Ticket:
+    __slots__ = ("done", "error", "result", "work")
+
+    def __init__(self, work: Callable[[apsw.Connection], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Database:
+    """path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "process",
+        read_only: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        self.path = os.fspath(path)
+        self.in_memory = self.path == ":memory:"
+        self.read_only = read_only
+        self._timeout = timeout
+        self._durability = DURABILITIES[durability]
+        self._queue: deque[_Ticket] = deque()
+        self._write_lock = threading.RLock()
+        self._local = threading.local()
+        self._opened: list[apsw.Connection] = []
+        self._closed = False
+        self._writer = self._open_first()
+
+    def _open_first(self) -> apsw.Connection:
+        if not self.in_memory:
+            existed = Path(self.path).exists()
+            if existed and not os.access(self.path, os.W_OK):
+                self.read_only = True
+            if existed:
+                _refuse_strangers(self.path)
+            elif self.read_only:
+                raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
+        with self.translated():
+            connection = self._connect(self.read_only)
+            if self.read_only:
+                _check_version(self.path, connection)
+                return connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if (
+                    not connection.pragma("application_id")
+                    and not connection.execute("SELECT count(*) FROM sqlite_schema").get
+                ):
+                    schema.create(connection, uuid.uuid4().hex)
+                else:
+                    schema.migrate(connection, _check_version(self.path, connection))
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        return connection
+
+    def _connect(self, read_only: bool) -> apsw.Connection:
+        if read_only:
+            flags = apsw.SQLITE_OPEN_READONLY
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
+        connection.set_busy_timeout(int(self._timeout * 1000))
+        if not read_only:
+            if not self.in_memory:
+                connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", self._durability)
+            connection.pragma("secure_delete", 1)
+        connection.pragma("foreign_keys", 1)
+        connection.pragma("temp_store", 2)
+        connection.pragma("cache_size", -65536)
+        connection.pragma("mmap_size", 1 << 30)
+        self._opened.append(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+        if self._closed:
+            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+        if self.in_memory:
+            with self._write_lock:
+                yield self._writer
+            return
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            with self.translated():
+                connection = self._local.connection = self._connect(True)
+        if connection.in_transaction:
+            yield connection
+            return
+        with self.translated():
+            connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
+
+    def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        if self._closed:
+            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+        ticket = _Ticket(work)
+        self._queue.append(ticket)
+        with self._write_lock:
+            if not ticket.done:
+                self._commit_waiting()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result  # type: ignore[no-any-return]
+
+    def _commit_waiting(self) -> None:
+        batch: list[_Ticket] = []
+        while self._queue:
+            batch.append(self._queue.popleft())
+        connection = self._writer
+        try:
+            with self.translated():
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    for ticket in batch:
+                        self._run(connection, ticket, alone=len(batch) == 1)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        except BaseException as error:
+            for ticket in batch:
+                ticket.error = ticket.error or error
+        for ticket in batch:
+            ticket.done = True
+
+    def _run(self, connection: apsw.Connection, ticket: _Ticket, alone: bool) -> None:
+        if alone:
+            ticket.result = ticket.work(connection)
+            return
+        connection.execute("SAVEPOINT one")
+        try:
+            ticket.result = ticket.work(connection)
+        except (apsw.FullError, apsw.IOError):
+            raise
+        except BaseException as error:
+            connection.execute("ROLLBACK TO one")
+            ticket.error = error
+        connection.execute("RELEASE one")
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except apsw.FullError as error:
+            raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
+        except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
+            raise ReadOnly(f"{self.path} cannot be written: check its permissions and those of its folder") from error
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
+        except apsw.CantOpenError as error:
+            raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
+
+    def truncate_log(self) -> bool:
+        """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
+        if self.in_memory:
+            return True
+        with self._write_lock:
+            busy = scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
+        return not busy
+
+    def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        with self._write_lock, self.translated():
+            return work(self._writer)
+
+    def close(self) -> None:
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+            for connection in self._opened:
+                with contextlib.suppress(apsw.Error):
+                    connection.close(True)
+
+
+def _refuse_strangers(path: str) -> None:
+    """Look at the header before SQLite does, so that a file of another program is never touched."""
+    if Path(path).is_dir():
+        raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
+    with open(path, "rb") as file:
+        head = file.read(100)
+    if not head:
+        return
+    if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
+        raise NotAMemoryFile(f"{path} is not a memory file: it belongs to another program; give another path")
+    application = int.from_bytes(head[68:72], "big")
+    if application != schema.APPLICATION_ID:
+        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
+
+
+def _check_version(path: str, connection: apsw.Connection) -> int:
+    if connection.pragma("application_id") != schema.APPLICATION_ID:
+        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
+    found = connection.pragma("user_version")
+    assert isinstance(found, int)
+    if found > schema.VERSION:
+        raise NewerFile(
+            f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade recollect"
+        )
+    return found
+
+
+def select(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows of a query."""
+    return connection.execute(query, values).fetchall()
+
+
+def first(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
+    """The first row of a query as a tuple, or None."""
+    return connection.execute(query, values).fetchone()
+
+
+def scalar(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
+    """The first value of the first row of a query, or None."""
+    row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,188 @@
+"""A scoped, read-only snapshot of a store, for banks and searches to stand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from recollect.memory import rows, words
+from recollect.memory.item import Item, duplicate_key, from_record
+from recollect.memory.lexical import CorpusStatistics, InvertedIndex
+from recollect.memory.ranking import Ranked, best
+from recollect.memory.scope import Scope
+from recollect.memory.shelf import HASH_MODULUS
+from recollect.memory.transaction import indexed_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from recollect.memory.store import Store
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class StoreGround:
+    """position: the journal entry after which the memory is seen, or None for "as it is at each moment".
+
+    While the store stands at the position, rows are read as they are. What changed since is put back from the images
+    the journal keeps of everything before it changed.
+    """
+
+    __slots__ = ("_drift", "_drift_head", "_fetched", "position", "scope", "store")
+
+    def __init__(self, store: Store, scope: Scope, position: int | None) -> None:
+        self.store = store
+        self.scope = scope
+        self.position = position
+        self._drift = _Drift({})
+        self._drift_head = position if position is not None else 0
+        self._fetched: dict[str, Item | None] = {}
+
+    @property
+    def snapshot(self) -> str:
+        return f"s{self.position if self.position is not None else self.store.head()}"
+
+    @property
+    def next_number(self) -> int:
+        return (self.position if self.position is not None else self.store.head()) + 1
+
+    @property
+    def content_sum(self) -> int:
+        from recollect.memory.item import content_digest
+
+        total, _, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            total -= content_digest(present) if present is not None else 0
+            total += content_digest(before) if before is not None else 0
+        return total % HASH_MODULUS
+
+    def __len__(self) -> int:
+        _, count, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            count += int(before is not None and before.current) - int(present is not None and present.current)
+        return count
+
+    def get(self, id: str) -> Item | None:
+        number = rows.number_of(id)
+        if number is None:
+            return None
+        if self.position is not None:
+            if number > self.position:
+                return None
+            drift = self._drifted()
+            if number in drift.images:
+                return drift.images[number]
+        if id in self._fetched:
+            return self._fetched[id]
+        return self._row(number)
+
+    def fetch(self, ids: Sequence[str]) -> None:
+        """Read several items at once; `get` then answers from memory. Replaces what was fetched before."""
+        self._fetched = self.store.fetch(self.scope, ids)
+
+    def duplicate_of(self, item: Item) -> str | None:
+        drift = self._drifted()
+        key = duplicate_key(item)
+        for before in drift.images.values():
+            if before is not None and before.open and duplicate_key(before) == key:
+                return before.id
+        for found in self.store.with_content(self.scope, item):
+            number = rows.number_of(found)
+            if number not in drift.images and (self.position is None or (number or 0) <= self.position):
+                return found
+        return None
+
+    def items(self) -> Iterator[Item]:
+        drift = self._drifted()
+        merged = {item.id: item for item in self.store.items(self.scope)}
+        for n, before in drift.images.items():
+            if before is None:
+                merged.pop(f"m{n}", None)
+            else:
+                merged[f"m{n}"] = before
+        return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        return self.store.word_statistics(terms)
+
+    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str]) -> Ranked:
+        """Candidates by the full-text index, ranked by BM25 of the whole query. Words' statistics are the whole store's."""
+        statistics = self.statistics(terms)
+        drift = self._drifted()
+        want = count + len(hidden) + len(drift.images)
+        with self.store.database.reading() as connection:
+            chosen, affordable = words.proposal(dict(statistics.frequency))
+            newest = None if affordable or want > words.POSTINGS else self.store.head() - words.POSTINGS
+            tokens = self.store.scope_tokens(self.scope)
+            if tokens is None:
+                listed: list[int] = []
+            else:
+                listed = words.candidates(connection, chosen, tokens, max(2 * want, 100), newest)
+            found = self.store.fetch(self.scope, [f"m{n}" for n in listed])
+        ranked = [
+            (id, words.scored(indexed_text(item), terms, statistics))
+            for id, item in found.items()
+            if item is not None and id not in hidden and int(id[1:]) not in drift.images and item.current
+        ]
+        ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden)
+        ranked = [pair for pair in ranked if pair[1] > 0]
+        ranked.sort(key=lambda pair: (-pair[1], int(pair[0][1:])))
+        return ranked[:count]
+
+    def dense(self, vector: Vectors, count: int, hidden: frozenset[str]) -> Ranked:
+        drift = self._drifted()
+        want = count + len(hidden) + len(drift.images)
+        found = self.store.dense(self.scope, vector[None, :], want)[0]
+        ranked = [(f"m{n}", score) for n, score in found if n not in drift.images and f"m{n}" not in hidden]
+        if drift.images:
+            ranked.extend(pair for pair in drift.dense(vector, self.store) if pair[0] not in hidden)
+            ranked.sort(key=lambda pair: -pair[1])
+        return ranked[:count]
+
+    def _row(self, number: int) -> Item | None:
+        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
+
+    def _drifted(self) -> _Drift:
+        """What the items that changed since the position were at the position."""
+        if self.position is None:
+            return self._drift
+        head = self.store.head()
+        if head != self._drift_head:
+            self._drift = _Drift(self.store.images_at(self.scope, self.position))
+            self._drift_head = head
+        return self._drift
+
+
+class _Drift:
+    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
+
+    __slots__ = ("_ids", "_index", "images")
+
+    def __init__(self, images: dict[int, Item | None]) -> None:
+        self.images = images
+        self._ids: list[str] = []
+        self._index = InvertedIndex()
+        for item in images.values():
+            if item is not None and item.current:
+                self._ids.append(item.id)
+                self._index.add(indexed_text(item))
+
+    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+        if not self._ids:
+            return []
+        scores = self._index.scores(terms, statistics)
+        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
+
+    def dense(self, vector: Vectors, store: Store) -> Ranked:
+        wanted = [item for item in self.images.values() if item is not None and item.current]
+        vectors = store.vectors_for(wanted)
+        return [(id, float(past @ vector)) for id, past in vectors.items()]
+
+
+def image(text: str | None) -> Item | None:
+    """An item from the image the journal keeps."""
+    return None if text is None else from_record(json.loads(text))

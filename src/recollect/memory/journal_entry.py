@@ -1,0 +1,108 @@
+"""One line of the journal: an act, when and for whom it was done, and what became of it. To and from plain text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.item import UNKNOWN, ItemKind, Provenance, Status
+from recollect.memory.operations import Act, Assignment, Credit, Draft
+from recollect.memory.scope import Scope
+
+ASSIGN = "ASSIGN"
+REWARD = "REWARD"
+ROLLBACK = "ROLLBACK"
+PURGE = "PURGE"
+PARAMETERS = "PARAMETERS"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """seq: position in the journal; at: when; scope: through which it was done; payload: None once it was purged."""
+
+    seq: int
+    at: str
+    kind: str
+    scope: Scope
+    episode: str
+    source: str
+    payload: str | None
+    applied: bool
+    reason: str
+
+    def act(self) -> tuple[Act, Draft] | None:
+        """What to do again on replay; None for entries that are about the journal itself, or purged."""
+        if self.payload is None or self.kind in (ROLLBACK, PURGE, PARAMETERS):
+            return None
+        return decoded(self.kind, self.payload, self.scope)
+
+
+def encoded(act: Act, draft: Draft) -> tuple[str, str]:
+    """(kind, payload) of an act. Fields with their usual values are left out."""
+    if isinstance(act, Assignment):
+        return ASSIGN, _json({"target": act.target, "fields": dict(act.fields)})
+    if isinstance(act, Credit):
+        return REWARD, _json({"value": act.value, "items": act.items, "source": act.source, "decision": act.decision})
+    body: dict[str, Any] = {}
+    if act.targets:
+        body["targets"] = act.targets
+    if act.text:
+        body["text"] = act.text
+    for name in ("key", "event_time", "valid_from", "valid_to", "expires_at"):
+        value = getattr(draft, name)
+        if value:
+            body[name] = value
+    if draft.kind is not ItemKind.FACT:
+        body["kind"] = draft.kind.value
+    if draft.status is not Status.ACTIVE:
+        body["status"] = draft.status.value
+    if draft.trust != 1.0:
+        body["trust"] = draft.trust
+    if draft.metadata:
+        body["metadata"] = dict(draft.metadata)
+    if not draft.deduplicate:
+        body["deduplicate"] = False
+    if draft.provenance != UNKNOWN:
+        body["provenance"] = {name: value for name, value in asdict(draft.provenance).items() if value not in ("", -1)}
+    return act.kind.value, _json(body)
+
+
+def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
+    """The inverse of `encoded`."""
+    body: Mapping[str, Any] = json.loads(payload)
+    if kind == ASSIGN:
+        return Assignment(body["target"], body["fields"]), Draft(scope=scope)
+    if kind == REWARD:
+        items = tuple((id, propensity) for id, propensity in body["items"])
+        return Credit(body["value"], items, body["source"], body["decision"]), Draft(scope=scope)
+    draft = Draft(
+        kind=ItemKind(body.get("kind", "fact")),
+        key=body.get("key", ""),
+        scope=scope,
+        event_time=body.get("event_time", ""),
+        valid_from=body.get("valid_from", ""),
+        valid_to=body.get("valid_to", ""),
+        expires_at=body.get("expires_at", ""),
+        provenance=Provenance(**body.get("provenance", {})),
+        trust=body.get("trust", 1.0),
+        status=Status(body.get("status", "active")),
+        metadata=body.get("metadata", {}),
+        deduplicate=body.get("deduplicate", True),
+    )
+    return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
+
+
+def targets_of(act: Act) -> tuple[str, ...]:
+    """Ids the act speaks of."""
+    if isinstance(act, Assignment):
+        return (act.target,)
+    if isinstance(act, Credit):
+        return tuple(id for id, _ in act.items)
+    return act.targets
+
+
+def _json(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

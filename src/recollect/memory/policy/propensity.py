@@ -1,0 +1,204 @@
+"""The probability of an ordered slate, for the two ways in which policies explore.
+
+A slate is the ordered tuple of candidates that are shown. Two samplers, each with the exact probability of what it drew:
+
+* Gumbel top-k: add independent Gumbel noise to scores and keep the k largest. The order has the Plackett-Luce
+  probability ("Stochastic Beams and Where to Find Them", arXiv 1903.06059, section 2).
+* Thompson, slot by slot: for every slot draw each remaining candidate afresh from its normal posterior and take the
+  largest. Fresh draws make each slot a one-dimensional integral, the integral of one density times the others'
+  distribution functions. A `floor` stands for showing nothing more: when no draw exceeds it the slate ends.
+
+Indices are positions in the candidate list. Probabilities are plain floats; 0.0 means that it cannot happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recollect.memory.policy.errors import InvalidPolicy
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+Slate = tuple[int, ...]
+
+# Beyond this many deviations a normal density is below 1e-14 of its peak.
+_REACH = 8.0
+_NODES = 16
+
+
+def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slate:
+    """`k` (at most len(scores)) candidates in order. scores: log-weights, such as similarity / temperature."""
+    noisy = np.asarray(scores, dtype=np.float64) + generator.gumbel(size=len(scores))
+    return tuple(int(i) for i in np.argsort(-noisy, kind="stable")[:k])
+
+
+def plackett_luce(scores: Floats, slate: Sequence[int]) -> float:
+    """Probability that `gumbel_top_k(scores, len(slate))` returns exactly `slate`, in that order."""
+    left = np.array(scores, dtype=np.float64)
+    _check_slate(len(left), slate)
+    total = 0.0
+    for index in slate:
+        top = left.max()
+        total += float(left[index] - top - np.log(np.exp(left - top).sum()))
+        left[index] = -np.inf
+    return float(np.exp(total))
+
+
+def thompson_slate(
+    means: Floats, deviations: Floats, k: int, generator: np.random.Generator, floor: float = -np.inf
+) -> Slate:
+    """At most `k` candidates: slot by slot the largest of fresh normal draws, until none exceeds `floor`."""
+    draws = means + deviations * generator.standard_normal((min(k, len(means)), len(means)))
+    slate: list[int] = []
+    for row in draws:
+        row[slate] = -np.inf
+        best = int(row.argmax())
+        if not row[best] > floor:
+            break
+        slate.append(best)
+    return tuple(slate)
+
+
+def thompson(means: Floats, deviations: Floats, slate: Sequence[int], k: int, floor: float = -np.inf) -> float:
+    """Probability that `thompson_slate(means, deviations, k)` returns exactly `slate`.
+
+    deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8.
+    """
+    means = np.asarray(means, dtype=np.float64)
+    deviations = np.asarray(deviations, dtype=np.float64)
+    _check_slate(len(means), slate)
+    if len(deviations) and not float(deviations.min()) > 0.0:
+        raise InvalidPolicy(
+            f"a Thompson policy was given a standard deviation of {deviations.min()}.",
+            "Deviations must be positive; a value that is known exactly belongs in `floor`.",
+        )
+    if len(slate) > k:
+        return 0.0
+    probability = 1.0
+    left = np.ones(len(means), dtype=bool)
+    for index in slate:
+        others = left.copy()
+        others[index] = False
+        probability *= _wins(means[index], deviations[index], means[others], deviations[others], floor)
+        left[index] = False
+    if len(slate) < min(k, len(means)):
+        probability *= _none_exceeds(means[left], deviations[left], floor)
+    return probability
+
+
+def thompson_first(means: Floats, deviations: Floats, floor: float = -np.inf) -> Floats:
+    """Probability of each candidate to fill the first slot, shape (n + 1,): the last entry is that nothing is shown."""
+    n = len(means)
+    chances = [_wins(means[i], deviations[i], np.delete(means, i), np.delete(deviations, i), floor) for i in range(n)]
+    return np.array([*chances, _none_exceeds(means, deviations, floor)])
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """One logged choice: show nothing at rate `off`; else a uniform slate at rate `explore`; else by `main`.
+
+    The parameters that the choice was drawn with are kept, so its probability can be had whenever it is wanted.
+    """
+
+    kind: str
+    first: Floats
+    second: Floats
+    k: int
+    floor: float = -np.inf
+    off: float = 0.0
+    explore: float = 0.0
+
+    def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
+        """The slate and which part of the mixture drew it: "off", "explore" or "main"."""
+        chance = generator.random()
+        if chance < self.off:
+            return (), "off"
+        if chance < self.off + (1.0 - self.off) * self.explore:
+            size = min(self.k, len(self.first))
+            return tuple(int(i) for i in generator.permutation(len(self.first))[:size]), "explore"
+        return self._main(generator), "main"
+
+    def _main(self, generator: np.random.Generator) -> Slate:
+        if not len(self.first):
+            return ()
+        if self.kind == "thompson":
+            return thompson_slate(self.first, self.second, self.k, generator, self.floor)
+        if self.kind == "gumbel":
+            return gumbel_top_k(self.first, self.k, generator)
+        return greedy(self.first, self.k, self.floor)
+
+    def probability(self, slate: Sequence[int]) -> float:
+        """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
+        size = min(self.k, len(self.first))
+        if not len(self.first):
+            return 1.0 if not slate else 0.0
+        uniform = 0.0
+        if len(slate) == size:
+            uniform = float(np.prod([1.0 / (len(self.first) - place) for place in range(size)]))
+        if self.kind == "thompson":
+            main = thompson(self.first, self.second, slate, self.k, self.floor)
+        elif self.kind == "gumbel":
+            main = plackett_luce(self.first, slate) if len(slate) == size else 0.0
+        else:
+            main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor) else 0.0
+        on = self.explore * uniform + (1.0 - self.explore) * main
+        return (self.off if not slate else 0.0) + (1.0 - self.off) * on
+
+
+def greedy(scores: Floats, k: int, floor: float = -np.inf) -> Slate:
+    """The `k` largest scores above `floor`, best first; the earlier candidate wins a tie."""
+    order = np.argsort(-scores, kind="stable")[:k]
+    return tuple(int(i) for i in order if scores[i] > floor)
+
+
+def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floor: float) -> float:
+    """P(one draw exceeds `floor` and the draws of all the others), by Gauss-Legendre on panels as fine as the narrowest."""
+    from scipy.special import ndtr
+
+    low = max(float(floor), mean - _REACH * deviation)
+    high = mean + _REACH * deviation
+    finest = deviation
+    if len(means):
+        # Below this the others almost surely exceed the draw, so the integrand vanishes.
+        low = max(low, float((means - _REACH * deviations).max()))
+        finest = min(deviation, float(deviations.min()))
+    if low >= high:
+        return 0.0
+    panels = int(min(256, max(1, np.ceil((high - low) / (4.0 * finest)))))
+    nodes, weights = _legendre()
+    edges = np.linspace(low, high, panels + 1)
+    half = (edges[1] - edges[0]) / 2.0
+    points = ((edges[:-1] + edges[1:])[:, None] / 2.0 + half * nodes).ravel()
+    z = (points - mean) / deviation
+    density = np.exp(-0.5 * z * z) / (deviation * np.sqrt(2.0 * np.pi))
+    if len(means):
+        density = density * ndtr((points - means[:, None]) / deviations[:, None]).prod(axis=0)
+    return float(min(1.0, half * (density.reshape(panels, -1) @ weights).sum()))
+
+
+def _none_exceeds(means: Floats, deviations: Floats, floor: float) -> float:
+    from scipy.special import ndtr
+
+    return float(ndtr((floor - means) / deviations).prod()) if len(means) else 1.0
+
+
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
+
+
+def _check_slate(n: int, slate: Sequence[int]) -> None:
+    if len(set(slate)) != len(slate) or any(not 0 <= index < n for index in slate):
+        raise InvalidPolicy(
+            f"the slate {tuple(slate)} is not an ordered choice among {n} candidates.",
+            "Indices must be distinct and lie in [0, n).",
+        )

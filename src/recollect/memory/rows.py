@@ -1,0 +1,114 @@
+"""Items as rows of the table `items`, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.memory.item import (
+    UNKNOWN,
+    UNTRIED,
+    Item,
+    ItemKind,
+    Link,
+    Provenance,
+    Status,
+    ValueStatistics,
+    duplicate_key,
+)
+from recollect.memory.scope import Scope
+
+COLUMNS = (
+    "n, scope, kind, text, key, event_time, written_at, valid_from, valid_to, ended_at, expires_at, superseded_by, links, "
+    "source, source_session, turn, speaker, date, trust, status, deleted, revision, shown, credited, total, "
+    "total_squared, propensity_total, metadata, content"
+)
+WIDTH = COLUMNS.count(",") + 1
+INSERT = f"INSERT OR REPLACE INTO items({COLUMNS}) VALUES({','.join('?' * WIDTH)})"
+SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
+_KINDS = {kind.value: kind for kind in ItemKind}
+_STATUSES = {status.value: status for status in Status}
+
+
+def number_of(id: object) -> int | None:
+    """The row number of an id such as "m17", or None for anything that is not one."""
+    if not isinstance(id, str) or not id.startswith("m") or len(id) > 19 or not id.isascii():
+        return None
+    digits = id[1:]
+    return int(digits) if digits.isdigit() and digits[0] != "0" else None
+
+
+def content_number(item: Item) -> int:
+    """64 bits of the duplicate key, signed as SQLite wants them. Rows that share it are compared in full."""
+    return int.from_bytes(duplicate_key(item)[:8], "little", signed=True)
+
+
+def text_number(text: str) -> int:
+    """64 bits that name a text a vector was made of."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def to_row(item: Item, scope_id: int) -> tuple[Any, ...]:
+    values, provenance = item.values, item.provenance
+    return (
+        int(item.id[1:]),
+        scope_id,
+        item.kind.value,
+        item.text,
+        item.key,
+        item.event_time,
+        item.written_at,
+        item.valid_from,
+        item.valid_to,
+        item.ended_at,
+        item.expires_at,
+        item.superseded_by,
+        json.dumps([[link.target, link.relation] for link in item.links]) if item.links else "",
+        provenance.source,
+        provenance.session,
+        provenance.turn,
+        provenance.speaker,
+        provenance.date,
+        float(item.trust),
+        item.status.value,
+        int(item.deleted),
+        item.revision,
+        values.shown,
+        values.credited,
+        values.total,
+        values.total_squared,
+        values.propensity_total,
+        json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True) if item.metadata else "",
+        content_number(item) if item.open else None,
+    )
+
+
+def to_item(row: Sequence[Any], scope: Scope) -> Item:
+    """The inverse of `to_row`, for a row selected with SELECT."""
+    provenance = row[13:18]
+    values = row[22:27]
+    return Item(
+        id=f"m{row[0]}",
+        text=row[3],
+        kind=_KINDS[row[2]],
+        key=row[4],
+        scope=scope,
+        event_time=row[5],
+        written_at=row[6],
+        valid_from=row[7],
+        valid_to=row[8],
+        ended_at=row[9],
+        expires_at=row[10],
+        superseded_by=row[11],
+        links=tuple(Link(target, relation) for target, relation in json.loads(row[12])) if row[12] else (),
+        provenance=Provenance(*provenance) if provenance != ("", "", -1, "", "") else UNKNOWN,
+        trust=row[18],
+        status=_STATUSES[row[19]],
+        deleted=bool(row[20]),
+        revision=row[21],
+        values=ValueStatistics(*values) if values[0] else UNTRIED,
+        metadata=json.loads(row[27]) if row[27] else {},
+    )

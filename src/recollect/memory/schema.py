@@ -1,0 +1,96 @@
+"""The tables of a memory file, their version, and the steps that bring an older file up to date.
+
+| table | holds | changed how |
+| --- | --- | --- |
+| events | the journal: every operation, reward, rollback, parameter set, in order | appended; a purge erases payloads |
+| changes | for each event, the items it touched and what they were before | appended; a purge erases images |
+| items | the view: the latest state of each item | rewritten by events |
+| words, past_words | full-text index of current items, and of closed or held back ones | with the item's row |
+| vectors_<set> | one vector per item and encoder | with the item's row |
+| former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
+| scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
+| decisions | what searches considered, showed, and with what probability | appended; retention is configurable |
+| episodes | when an episode ran, for whom, on what task | appended |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import apsw
+
+APPLICATION_ID = 0x7265636C  # "recl"
+VERSION = 1
+
+TABLES = """
+CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT NULL, name TEXT NOT NULL,
+  UNIQUE(tenant, part, name));
+CREATE TABLE scopes(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL,
+  session TEXT NOT NULL, tokens TEXT NOT NULL, count INTEGER NOT NULL DEFAULT 0, words INTEGER NOT NULL DEFAULT 0,
+  total BLOB NOT NULL, UNIQUE(tenant, user, agent, session));
+CREATE TABLE items(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scopes(id), kind TEXT NOT NULL,
+  text TEXT NOT NULL, key TEXT NOT NULL, event_time TEXT NOT NULL, written_at TEXT NOT NULL, valid_from TEXT NOT NULL,
+  valid_to TEXT NOT NULL, ended_at TEXT NOT NULL, expires_at TEXT NOT NULL, superseded_by TEXT NOT NULL,
+  links TEXT NOT NULL, source TEXT NOT NULL, source_session TEXT NOT NULL, turn INTEGER NOT NULL, speaker TEXT NOT NULL,
+  date TEXT NOT NULL, trust REAL NOT NULL, status TEXT NOT NULL, deleted INTEGER NOT NULL, revision INTEGER NOT NULL,
+  shown INTEGER NOT NULL, credited INTEGER NOT NULL, total REAL NOT NULL, total_squared REAL NOT NULL,
+  propensity_total REAL NOT NULL, metadata TEXT NOT NULL, content INTEGER);
+CREATE INDEX items_by_content ON items(content) WHERE content IS NOT NULL;
+CREATE INDEX items_by_scope ON items(scope);
+CREATE TABLE events(seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope INTEGER NOT NULL,
+  episode TEXT NOT NULL, source TEXT NOT NULL, payload TEXT, applied INTEGER NOT NULL, reason TEXT NOT NULL,
+  content INTEGER, body BLOB);
+CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL;
+CREATE INDEX events_by_episode ON events(episode) WHERE episode <> '';
+CREATE INDEX events_by_kind ON events(kind) WHERE kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS');
+CREATE TABLE changes(seq INTEGER NOT NULL, n INTEGER NOT NULL, changed INTEGER NOT NULL, before TEXT,
+  PRIMARY KEY(seq, n)) WITHOUT ROWID;
+CREATE INDEX changes_by_item ON changes(n, seq);
+CREATE TABLE tombstones(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, seq INTEGER NOT NULL);
+CREATE TABLE vector_sets(id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL,
+  normalised INTEGER NOT NULL, state TEXT NOT NULL);
+CREATE TABLE former_vectors(set_id INTEGER NOT NULL, n INTEGER NOT NULL, hash INTEGER NOT NULL, vector BLOB NOT NULL,
+  PRIMARY KEY(set_id, n, hash));
+CREATE TABLE episodes(id TEXT PRIMARY KEY, scope INTEGER NOT NULL, task TEXT NOT NULL, began TEXT NOT NULL,
+  ended TEXT NOT NULL DEFAULT '', outcome TEXT NOT NULL DEFAULT '');
+CREATE TABLE decisions(n INTEGER PRIMARY KEY, at TEXT NOT NULL, scope INTEGER NOT NULL, episode TEXT NOT NULL,
+  step INTEGER NOT NULL, kind TEXT NOT NULL, query TEXT NOT NULL, candidates TEXT NOT NULL, chosen TEXT NOT NULL,
+  propensity REAL NOT NULL, policy TEXT NOT NULL);
+CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
+CREATE VIRTUAL TABLE words USING fts5(scope, text, content='', contentless_delete=1, detail='column',
+  tokenize="unicode61 remove_diacritics 2 separators '_'");
+CREATE VIRTUAL TABLE past_words USING fts5(scope, text, content='', contentless_delete=1, detail='column',
+  tokenize="unicode61 remove_diacritics 2 separators '_'");
+CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
+"""
+
+MIGRATIONS: dict[int, str] = {}
+"""Statements that turn version v into v + 1, by v. A published version is never edited, only followed."""
+
+
+def create(connection: apsw.Connection, store_id: str) -> None:
+    """Lay out an empty file. The caller holds a write transaction."""
+    connection.execute(TABLES)
+    connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", VERSION)
+
+
+def migrate(connection: apsw.Connection, found: int) -> None:
+    """Bring a file of version `found` to VERSION. The caller holds a write transaction: all steps or none."""
+    for version in range(found, VERSION):
+        connection.execute(MIGRATIONS[version])
+        connection.pragma("user_version", version + 1)
+
+
+def vector_table(set_id: int) -> str:
+    return f"vectors_{int(set_id)}"
+
+
+def create_vectors(connection: apsw.Connection, set_id: int) -> None:
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS {vector_table(set_id)}"
+        "(n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL)"
+    )

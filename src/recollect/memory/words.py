@@ -1,0 +1,97 @@
+"""Lexical search in the store: the full-text index proposes, BM25 over the whole query disposes.
+
+The index has no early termination, so its cost is the number of postings read. Common words are therefore left out of
+the proposal (not of the score) when rarer ones are there, and a query of common words only reads the newest rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from recollect.memory.database import first, select
+from recollect.memory.lexical import CorpusStatistics, term_score, tokens
+
+if TYPE_CHECKING:
+    import apsw
+
+POSTINGS = 20_000
+"""How many postings one search may read: about 5 ms."""
+LEAST_RARE = 50
+"""A proposal that could find fewer rows than this takes in the next more common word, whatever it costs up to POSTINGS."""
+
+
+class WordStatistics:
+    """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._documents = 0
+        self._lock = threading.Lock()
+
+    def frequency(self, connection: apsw.Connection, terms: Sequence[str], documents: int) -> dict[str, int]:
+        """Document frequency of each term; a term nobody uses is left out."""
+        with self._lock:
+            if abs(documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
+                self._counts.clear()
+                self._documents = documents
+            known = dict(self._counts)
+        out = {}
+        for term in terms:
+            count = known.get(term)
+            if count is None:
+                row = first(connection, "SELECT doc FROM word_counts WHERE term = ?", (term,))
+                count = 0 if row is None else row[0]
+                # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
+                if count > 100:
+                    with self._lock:
+                        self._counts[term] = count
+            if count:
+                out[term] = count
+        return out
+
+
+def proposal(frequency: dict[str, int], postings: int = POSTINGS) -> tuple[list[str], bool]:
+    """The words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest are read)."""
+    chosen: list[str] = []
+    used = 0
+    for term, count in sorted(frequency.items(), key=lambda pair: (pair[1], pair[0])):
+        if chosen and used + count > postings:
+            break
+        chosen.append(term)
+        used += count
+    return chosen, used <= postings
+
+
+def candidates(
+    connection: apsw.Connection,
+    terms: Sequence[str],
+    scope_tokens: Sequence[str],
+    count: int,
+    newest_only: int | None,
+) -> list[int]:
+    """Row numbers of the index's own `count` best for any of `terms` in the scope, best first.
+
+    terms and scope_tokens are runs of letters and digits, so quoting them is enough; values never come from a name.
+    newest_only: look at rows above this number only.
+    """
+    if not terms:
+        return []
+    match = "text : (" + " OR ".join(f'"{term}"' for term in terms) + ")"
+    if scope_tokens:
+        match = "(scope : (" + " AND ".join(f'"{token}"' for token in scope_tokens) + ")) AND (" + match + ")"
+    query = "SELECT rowid FROM words WHERE words MATCH ?"
+    values: tuple[object, ...] = (match,)
+    if newest_only is not None:
+        query += " AND rowid > ?"
+        values += (newest_only,)
+    query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
+    return [n for (n,) in select(connection, query, (*values, count))]
+
+
+def scored(text: str, terms: Sequence[str], statistics: CorpusStatistics) -> float:
+    """BM25 of one text, the same as `InvertedIndex.scores` gives it."""
+    words = tokens(text)
+    mean = statistics.mean_length or 1.0
+    return sum(term_score(words.count(term), len(words), statistics.weight(term), mean) for term in terms)

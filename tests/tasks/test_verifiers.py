@@ -8,10 +8,11 @@ from recollect.tasks.verifiers import VERIFIERS, verifier, verify
 
 
 def test_every_verifier_scores_right_and_wrong() -> None:
-    assert set(VERIFIERS) == {"token_f1", "exact_match"}
-    for function in VERIFIERS.values():
-        assert function("Luna", ("Luna",)) == 1.0
-        assert function("Rex", ("Luna",)) == 0.0
+    right = {"token_f1": "Luna", "exact_match": "Luna", "operation": "UPDATE 1"}
+    assert set(VERIFIERS) == set(right)
+    for name, function in VERIFIERS.items():
+        assert function(right[name], (right[name],)) == 1.0
+        assert function("NOOP", (right[name],)) == 0.0
     assert verifier("token_f1")("my cat Luna", ("Luna",)) == 0.5
     assert verifier("exact_match")("my cat Luna", ("Luna",)) == 0.0
 

@@ -57,17 +57,17 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
     }
     with RunFolder.create(path, config, environment={"threads": 1, "dtype": "bfloat16"}) as run:
         for step in range(0, steps + 1, 5):
-            grown = 1 - math.exp(-step / 15)
-            for arm, mean in {
-                "untrained": 0.35,
-                "trained": 0.35 + 0.27 * grown,
-                "no_memory": 0.09 - 0.01 * grown,
-                "wrong_memory": 0.07 + 0.01 * grown,
-            }.items():
-                mean += draw.uniform(-0.01, 0.01) * (arm != "untrained")
-                run.append_eval(
-                    step, arm=arm, metric="f1", mean=mean, low=mean - 0.09, high=mean + 0.09, n=54, role="answerer"
-                )
+            mean = 0.35 + 0.25 * (1 - math.exp(-step / 15)) + draw.uniform(-0.01, 0.01)
+            _measure(run, step, "dev", {"with memory": mean})
+        before = {
+            "untrained": 0.35,
+            "no_memory_untrained": 0.09,
+            "wrong_memory_untrained": 0.07,
+            "oracle_untrained": 0.45,
+        }
+        after = {"trained": 0.62, "no_memory": 0.08, "wrong_memory": 0.08, "oracle": 0.7}
+        _measure(run, 0, "test", before)
+        _measure(run, steps, "test", after)
         for step in range(1, steps + 1):
             grown = 1 - math.exp(-step / 15)
             run.append_metrics(
@@ -114,20 +114,13 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
                                 {
                                     "arm": arm,
                                     "metric": metric,
-                                    "mean": mean,
-                                    "low": mean - 0.08,
-                                    "high": mean + 0.09,
+                                    "mean": mean * scale,
+                                    "low": mean * scale - 0.08,
+                                    "high": mean * scale + 0.09,
                                     "n": 54,
                                 }
                                 for metric, scale in (("f1", 1.0), ("em", 0.8))
-                                for arm, mean in {
-                                    "no_memory": 0.09 * scale,
-                                    "untrained": 0.35 * scale,
-                                    "trained": 0.62 * scale,
-                                    "wrong_memory": 0.08 * scale,
-                                    "supervised": 0.55 * scale,
-                                    "oracle": 0.7 * scale,
-                                }.items()
+                                for arm, mean in {**before, **after}.items()
                             ],
                         },
                         {
@@ -148,6 +141,15 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
                 }
             )
     return run
+
+
+def _measure(run: RunFolder, step: int, split: str, arms: dict[str, float]) -> None:
+    for arm, mean in arms.items():
+        for metric, scale in (("f1", 1.0), ("em", 0.8)):
+            low, high = scale * max(0.0, mean - 0.09), scale * mean + 0.09
+            run.append_eval(
+                step, arm=arm, metric=metric, mean=scale * mean, low=low, high=high, n=54, role="answerer", split=split
+            )
 
 
 def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episode:

@@ -95,8 +95,8 @@ def test_a_table_has_a_line_per_arm_and_a_column_per_metric() -> None:
     table = table_of_rows("T", rows)
     assert table.metrics == ("Token F1", "Exact match")
     assert [(row.label, row.n, row.emphasis) for row in table.rows] == [
-        ("untrained, with memory", "54", False),
-        ("trained, with memory", "54", True),
+        ("untrained", "54", False),
+        ("trained", "54", True),
     ]
     assert table.rows[1].cells[1] is None
     assert table.rows[0].cells[0] is not None
@@ -104,9 +104,16 @@ def test_a_table_has_a_line_per_arm_and_a_column_per_metric() -> None:
     assert as_markdown(table).splitlines() == [
         "|  | Token F1 | Exact match | n |",
         "| --- | ---: | ---: | ---: |",
-        "| untrained, with memory | 0.350 [0.25, 0.45] | 0.200 [0.10, 0.30] | 54 |",
-        "| **trained, with memory** | **0.620 [0.52, 0.72]** |  | 54 |",
+        "| untrained | 0.350 [0.25, 0.45] | 0.200 [0.10, 0.30] | 54 |",
+        "| **trained** | **0.620 [0.52, 0.72]** |  | 54 |",
     ]
+
+
+def test_with_memory_is_said_where_an_arm_without_it_stands_beside() -> None:
+    table = table_of_rows(
+        "T", [measured(0, "trained", 0.6), measured(0, "no_memory", 0.1), measured(0, "warm_start", 0.2)]
+    )
+    assert [row.label for row in table.rows] == ["trained, with memory", "no memory", "warm start"]
 
 
 def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None:
@@ -119,3 +126,28 @@ def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None
         assert "step 5" in table.note
         run.write_result({"tables": [{"title": "Final", "rows": [measured(5, "trained", 0.6)]}]})
         assert [table.title for table in tables_of(run)] == ["Final"]
+
+
+def test_the_measurement_before_training_is_the_first_point_of_the_curve() -> None:
+    rows = [
+        measured(0, "untrained", 0.3),
+        measured(0, "no_memory_untrained", 0.1),
+        measured(9, "trained", 0.6),
+        measured(9, "no_memory", 0.1),
+        measured(9, "oracle", 0.7),
+    ]
+    (panel,) = panels([], rows)
+    assert [(s.key, s.label, s.steps, s.values) for s in panel.series] == [
+        ("trained", "with memory", (0, 9), (0.3, 0.6)),
+        ("no_memory", "no memory", (0, 9), (0.1, 0.1)),
+        ("oracle", "oracle evidence, trained", (9,), (0.7,)),
+    ]
+
+
+def test_the_first_metric_of_a_split_is_the_wide_one() -> None:
+    rows = [measured(0, "trained", 0.3, split="test"), {**measured(0, "trained", 0.3, split="test"), "metric": "em"}]
+    assert [(panel.key, panel.wide) for panel in panels([], rows)] == [
+        ("held_out.test.f1", True),
+        ("held_out.test.em", False),
+    ]
+    assert panels([], [{**measured(0, "trained", 0.3), "low": None, "high": None}]) == []

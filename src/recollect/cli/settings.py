@@ -160,9 +160,8 @@ def _explained(error: ValidationError, keys: Mapping[str, Any], where: str) -> R
     problems = []
     for each in error.errors():
         name = ".".join(str(part) for part in each["loc"])
-        problems.append(
-            f"{name} = {each['input']!r}: {each['msg'][:1].lower()}{each['msg'][1:]}" if name else each["msg"]
-        )
+        said = each["msg"].removeprefix("Value error, ")
+        problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
     return BadSetting(
         f"{where} does not fit this recipe: {'; '.join(problems)}.", "See --print-config for the defaults."
     )

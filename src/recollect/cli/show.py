@@ -73,7 +73,7 @@ def report(
     run = find_run(name, runs)
     typer.echo(write_report(run))
     if picture is not None:
-        held_out = [panel for panel in panels([], run.evals()) if panel.held_out]
+        held_out = [panel for panel in panels([], run.evals()) if panel.wide]
         if not held_out:
             raise RecollectError(f"{run.path} holds no held-out measurement to draw.", "Leave --picture out.")
         with disk(picture):

@@ -12,10 +12,20 @@ Row = Mapping[str, Any]
 # Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
 ARM_NAMES = {
     "no_memory": "no memory",
+    "no_memory_untrained": "no memory, untrained",
     "untrained": "untrained, with memory",
     "trained": "trained, with memory",
     "wrong_memory": "trained, another question's memory",
+    "wrong_memory_untrained": "untrained, another question's memory",
     "supervised": "supervised only, equal compute",
+    "oracle": "oracle evidence, trained",
+    "oracle_untrained": "oracle evidence, untrained",
+}
+# On a curve an arm is what it sees: the model before training is its first point.
+CURVE_NAMES = {
+    "trained": "with memory",
+    "no_memory": "no memory",
+    "wrong_memory": "another question's memory",
     "oracle": "oracle evidence",
 }
 METRIC_NAMES = {
@@ -43,7 +53,7 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
-    `held_out`: measured on questions that were not trained on."""
+    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about."""
 
     key: str
     title: str
@@ -52,6 +62,7 @@ class Panel:
     role: str = ""
     stacked: bool = False
     held_out: bool = False
+    wide: bool = False
 
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
@@ -62,7 +73,12 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
     return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
 
 
-def arm_name(arm: str) -> str:
+def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
+    """What an arm is called. "with memory" goes without saying where no arm `beside` it has another memory or none."""
+    if arm in ("trained", "untrained") and not any(
+        other in ARM_NAMES and other not in ("trained", "untrained") for other in beside
+    ):
+        return arm
     return ARM_NAMES.get(arm, arm.replace("_", " "))
 
 
@@ -73,33 +89,61 @@ def metric_name(metric: str) -> str:
 def _held_out(evals: Sequence[Row]) -> list[Panel]:
     found = []
     keys = dict.fromkeys((row.get("role"), row.get("split"), str(row["metric"])) for row in evals)
+    leading = {(role, split): metric for role, split, metric in reversed(keys)}
     for role, split, metric in keys:
         rows = [r for r in evals if (r.get("role"), r.get("split"), r["metric"]) == (role, split, metric)]
-        series = []
-        for arm in dict.fromkeys(str(row["arm"]) for row in rows):
-            of_arm = [row for row in rows if row["arm"] == arm]
-            series.append(
-                Series(
-                    key=arm,
-                    label=arm_name(arm),
-                    steps=tuple(int(row["step"]) for row in of_arm),
-                    values=tuple(float(row["mean"]) for row in of_arm),
-                    low=tuple(float(row["low"]) for row in of_arm),
-                    high=tuple(float(row["high"]) for row in of_arm),
-                )
-            )
+        if all(row.get("low") is None for row in rows):
+            continue  # a count or a share that belongs in the table
+        wide = leading[role, split] == metric
         questions = max(int(row["n"]) for row in rows)
         found.append(
             Panel(
                 key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
-                title=f"{metric_name(metric)} on held-out questions" + (f" ({split})" if split else ""),
-                unit=f"mean and 95 % interval, n = {questions:,}",
-                series=tuple(series),
+                title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide else ''}",
+                unit=f"{'mean, 95 % interval, ' if wide else ''}n = {questions:,}",
+                series=_arm_series(_curves(rows)),
                 role=str(role or ""),
                 held_out=True,
+                wide=wide,
             )
         )
-    return found
+    return sorted(found, key=lambda panel: not panel.wide)
+
+
+def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by arm. What was measured before training under its own name becomes the first point of the trained arm's curve,
+    unless both were measured at the same step."""
+    by_arm: dict[str, list[Row]] = {}
+    for row in rows:
+        by_arm.setdefault(str(row["arm"]), []).append(row)
+    for before in [arm for arm in by_arm if arm.endswith("untrained")]:
+        after = trained_twin(before)
+        if after in by_arm and not {r["step"] for r in by_arm[before]} & {r["step"] for r in by_arm[after]}:
+            by_arm[after] = sorted([*by_arm.pop(before), *by_arm[after]], key=lambda row: int(row["step"]))
+    return by_arm
+
+
+def trained_twin(arm: str) -> str:
+    """The arm that is the same but for training: `no_memory` of `no_memory_untrained`, `trained` of `untrained`."""
+    return "trained" if arm == "untrained" else arm.removesuffix("_untrained")
+
+
+def _arm_series(by_arm: Mapping[str, Sequence[Row]]) -> tuple[Series, ...]:
+    def label(arm: str, rows: Sequence[Row]) -> str:
+        merged = any(str(row["arm"]) != arm for row in rows)
+        return CURVE_NAMES[arm] if merged and arm in CURVE_NAMES and len(by_arm) > 1 else arm_name(arm, by_arm)
+
+    return tuple(
+        Series(
+            key="trained" if arm == "with memory" else arm,
+            label=label(arm, rows),
+            steps=tuple(int(row["step"]) for row in rows),
+            values=tuple(float(row["mean"]) for row in rows),
+            low=tuple(float(row["mean"] if row.get("low") is None else row["low"]) for row in rows),
+            high=tuple(float(row["mean"] if row.get("high") is None else row["high"]) for row in rows),
+        )
+        for arm, rows in by_arm.items()
+    )
 
 
 def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
@@ -197,6 +241,8 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
                 axes.plot(series.steps, series.values, color=colour, lw=1.8, marker=marker, ms=3.5, label=series.label)
                 if series.low:
                     axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
+        if panel.held_out:
+            axes.set_ylim(bottom=min(0.0, *(bound for series in panel.series for bound in series.low)))
         if len(panel.series) > 1:
             axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
     figure.savefig(path, facecolor="white")

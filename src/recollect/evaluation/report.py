@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.curves import Panel, colour_indices, panels, write_picture
+from recollect.evaluation.curves import Panel, colour_indices, panels, trained_twin, write_picture
 from recollect.evaluation.svg import chart, embedded, whisker
 from recollect.evaluation.tables import ResultTable, tables_of
 from recollect.learning.run_folder import RunFolder, StoredEpisode, disk, flatten
@@ -94,7 +94,9 @@ def _facts(run: RunFolder) -> str:
 
 
 def _table(table: ResultTable) -> str:
-    colours = colour_indices([row.arm for row in table.rows])
+    # Before and after training share a colour: a ring, then a disc.
+    twins = [trained_twin(row.arm) for row in table.rows]
+    palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
     heads, scales = [], []
     # Intervals are drawn while there is room: for one metric wide, for two narrow, beyond that numbers alone.
     width = {1: 220, 2: 110}.get(len(table.metrics), 0)
@@ -111,13 +113,17 @@ def _table(table: ResultTable) -> str:
             f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<th></th>" if width else ""}'
         )
     lines = []
-    for row, colour in zip(table.rows, colours, strict=True):
+    for row, twin in zip(table.rows, twins, strict=True):
         cells = []
         for cell, (low, high) in zip(row.cells, scales, strict=True):
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
                 f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
-                + (f'<td class="plot">{whisker(cell, low, high, colour, width)}</td>' if width else "")
+                + (
+                    f'<td class="plot">{whisker(cell, low, high, palette[twin], width, ring=twin != row.arm)}</td>'
+                    if width
+                    else ""
+                )
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(

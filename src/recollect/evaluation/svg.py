@@ -26,7 +26,7 @@ def chart(panel: Panel) -> str:
     ticks = nice_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = steps[0], steps[-1]
-    width, height = (WIDE, HIGH) if panel.held_out else (WIDTH, HEIGHT)
+    width, height = (WIDE, HIGH) if panel.wide else (WIDTH, HEIGHT)
 
     def x(step: float) -> float:
         return LEFT + (step - first) / max(1, last - first) * (width - LEFT - RIGHT)
@@ -83,14 +83,14 @@ def chart(panel: Panel) -> str:
         if len(panel.series) > 1
     )
     return (
-        f'<figure class="chart{" wide" if panel.held_out else ""}"><figcaption><b>{escape(panel.title)}</b>'
+        f'<figure class="chart{" wide" if panel.wide else ""}"><figcaption><b>{escape(panel.title)}</b>'
         f"<small>{escape(panel.unit)}</small></figcaption>"
         f'<div class="legend">{legend}</div>{"".join(parts)}'
         f'<script type="application/json">{embedded(data)}</script></figure>'
     )
 
 
-def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int = 220) -> str:
+def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False) -> str:
     """A mean with its interval on a common scale from `low` to `high`."""
     height = 18
     span = (high - low) or 1.0
@@ -106,7 +106,10 @@ def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int 
                 f'<line x1="{x(cell.low):.1f}" x2="{x(cell.high):.1f}" y1="9" y2="9" '
                 f'stroke="var(--c{colour})" stroke-width="6" stroke-opacity=".32" stroke-linecap="round"/>'
             )
-        parts.append(f'<circle cx="{x(cell.mean):.1f}" cy="9" r="5" fill="var(--c{colour})"/>')
+        inside = "var(--card)" if ring else f"var(--c{colour})"
+        parts.append(
+            f'<circle cx="{x(cell.mean):.1f}" cy="9" r="4.2" fill="{inside}" stroke="var(--c{colour})" stroke-width="1.8"/>'
+        )
     return "".join([*parts, "</svg>"])
 
 

@@ -74,13 +74,14 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
 def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:
     """One line per arm and one column per metric, in the order in which they are first named."""
     metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
+    arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
     lines = []
-    for arm in dict.fromkeys(str(row["arm"]) for row in rows):
+    for arm in arms:
         of_arm = {str(row["metric"]): row for row in rows if row["arm"] == arm}
         lines.append(
             ArmRow(
                 arm=arm,
-                label=str(next(iter(of_arm.values())).get("label") or arm_name(arm)),
+                label=str(next(iter(of_arm.values())).get("label") or arm_name(arm, arms)),
                 cells=tuple(_cell(of_arm.get(metric)) for metric in metrics),
                 n=" / ".join(
                     dict.fromkeys(f"{int(row['n']):,}" for row in of_arm.values() if row.get("n") is not None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from recollect.episodes.errors import UnknownName
 from recollect.learning.objective import (
     PRESETS,
     SOURCES,
@@ -19,6 +20,7 @@ from recollect.learning.objective import (
     preset,
     select,
 )
+from recollect.learning.objective.options import ObjectiveError
 from tests.learning.objective.toys import Toy, runnable, toy
 
 NAMES = sorted(PRESETS)
@@ -154,7 +156,7 @@ def test_metrics_of_parts_merge() -> None:
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="'grpo'"):
+    with pytest.raises(UnknownName, match="Did you mean 'grpo'"):
         preset("gprpo")
-    with pytest.raises(ValueError, match="'clip_high'"):
+    with pytest.raises(ObjectiveError, match="did you mean 'clip_high'"):
         preset("grpo", clip_hihg=0.3)

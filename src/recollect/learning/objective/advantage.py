@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.learning.objective import credit
 from recollect.learning.objective.batch import Batch, EpisodeTable, episode_table
-from recollect.learning.objective.options import Objective
+from recollect.learning.objective.options import Objective, ObjectiveError
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ def episode_rewards(batch: Batch, objective: Objective, table: EpisodeTable) -> 
 
 def length_budget(objective: Objective) -> int:
     if objective.length_budget is None:
-        raise ValueError(
-            f"objective {objective.name!r} divides by the generation limit: set length_budget to the run's "
-            f"max new tokens, as in preset({objective.name!r}, length_budget=...)"
+        raise ObjectiveError(
+            f"objective {objective.name!r} divides by the generation limit, and length_budget is not set.",
+            f"Set it to the run's max new tokens, as in preset({objective.name!r}, length_budget=64).",
         )
     return objective.length_budget
 

@@ -43,9 +43,10 @@ def advanced(
     kl: float | None = None,
     validation: float | None = None,
 ) -> Controls:
-    """The controls for the next update, from what is known before it; call it once per optimiser step.
+    """The controls of the next update; call it once per optimiser step.
 
-    entropy: mean token entropy of the batch about to be trained on, in nats (for the gate and the adaptive bonus).
+    entropy: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one step),
+    for the gate and the adaptive bonus.
     kl: mean KL to the reference (for reference='reset'). validation: a score, higher is better, at steps that measured one.
     """
     following = replace(controls, step=controls.step + 1, reset=False)

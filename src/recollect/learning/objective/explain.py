@@ -5,8 +5,9 @@ Free of torch.
 
 from __future__ import annotations
 
+from recollect.episodes.errors import UnknownName
 from recollect.learning.objective.options import Objective
-from recollect.learning.objective.presets import PRESETS, nearest_preset
+from recollect.learning.objective.presets import PRESETS
 from recollect.learning.objective.sources import SOURCES, Source
 
 _AGGREGATIONS = {
@@ -27,10 +28,10 @@ _ANCHORS = {
 def explain(name: str) -> str:
     """What the preset of that name computes, where it comes from and what about it is unverified.
 
-    Raises ValueError naming the nearest preset.
+    Raises UnknownName.
     """
     if name not in PRESETS:
-        raise ValueError(f"unknown objective {name!r}; the nearest known one is {nearest_preset(name)!r}")
+        raise UnknownName("objective", name, PRESETS)
     return described(PRESETS[name], SOURCES.get(name))
 
 

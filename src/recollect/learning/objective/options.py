@@ -12,10 +12,11 @@ One field per axis. A combination in which a field could not take effect is refu
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
+
+from recollect.episodes.errors import RecollectError, nearest
 
 Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
 Center = Literal["none", "group", "leave_one_out", "batch", "optimal"]
@@ -52,6 +53,10 @@ TeacherMask = Literal["all", "wrong", "wrong_groups"]
 _CLIPPING = ("clip", "dual_clip", "cispo")
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
+
+
+class ObjectiveError(RecollectError, ValueError):
+    """An objective that cannot be, or that a run does not give what it needs."""
 
 
 class Objective(BaseModel):
@@ -147,14 +152,16 @@ class Objective(BaseModel):
         if isinstance(data, dict):
             for key in data:
                 if key not in cls.model_fields:
-                    near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1, cutoff=0.0)
-                    raise ValueError(f"unknown objective option {key!r}; the nearest known one is {near[0]!r}")
+                    near = nearest(str(key), cls.model_fields)
+                    mend = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+                    raise ValueError(f"an objective has no option {key!r}; {mend}")
         return data
 
     @model_validator(mode="after")
     def _takes_effect(self) -> Objective:
-        for problem in _problems(self):
-            raise ValueError(f"objective {self.name!r}: {problem}")
+        problems = _problems(self)
+        if problems:
+            raise ValueError(f"objective {self.name!r}: {'; '.join(problems)}")
         return self
 
     @property

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
-from recollect.learning.objective.options import Objective
+from pydantic import ValidationError
+
+from recollect.episodes.errors import UnknownName
+from recollect.learning.objective.options import Objective, ObjectiveError
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
-    """A copy with some options changed, checked like a new one. None takes a number away again."""
-    return Objective(**{**objective.model_dump(exclude_defaults=True), **changes})
+    """A copy with some options changed, checked like a new one; None takes a number away again.
+
+    Raises ObjectiveError naming what cannot take effect.
+    """
+    try:
+        return Objective(**{**objective.model_dump(exclude_defaults=True), **changes})
+    except ValidationError as error:
+        found = "; ".join(_complaint(entry) for entry in error.errors())
+        raise ObjectiveError(
+            found, f"Asked for: {', '.join(f'{key}={value!r}' for key, value in changes.items())}."
+        ) from None
+
+
+def _complaint(entry: Any) -> str:
+    where = ".".join(str(part) for part in entry["loc"])
+    message = str(entry["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
 
 
 def without_kl(objective: Objective) -> Objective:
     """The same objective with no reference model to keep or to run."""
     if objective.surrogate == "regression":
-        raise ValueError(f"objective {objective.name!r} is a regression against its reference and cannot go without")
+        raise ObjectiveError(
+            f"objective {objective.name!r} is a regression against its reference and cannot go without"
+        )
     return varied(
         objective,
         kl_placement="none",
@@ -231,13 +250,8 @@ PRESETS: dict[str, Objective] = {
 }
 
 
-def nearest_preset(name: str) -> str:
-    return difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
-
-
 def preset(name: str, **changes: Any) -> Objective:
-    """The preset of that name, with options changed. Raises ValueError naming the nearest preset or option."""
+    """The preset of that name, with options changed. Raises UnknownName or ObjectiveError."""
     if name not in PRESETS:
-        known = ", ".join(PRESETS)
-        raise ValueError(f"unknown objective {name!r}; the nearest known one is {nearest_preset(name)!r} (of {known})")
+        raise UnknownName("objective", name, PRESETS)
     return varied(PRESETS[name], **changes) if changes else PRESETS[name]

@@ -142,7 +142,7 @@ SOURCES: dict[str, Source] = {
             "a released snippet filters between the thresholds; the hysteresis of the text is implemented",
         ),
         "Masked episodes leave the denominator too, or the step would shrink when the gate closes.",
-        "Batch.task_type; the batch entropy handed to `advanced` before each update",
+        "Batch.task_type; the batch entropy handed to `advanced` once per update",
     ),
     "kdrl": Source(
         "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",

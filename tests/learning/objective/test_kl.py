@@ -1,0 +1,97 @@
+"""KL estimators by exact enumeration on a softmax bandit: values, gradients as losses, fixed points."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from recollect.learning.objective.kl import adapted_coefficient, k1, k2, k3, kl_estimate
+
+LOGITS = torch.tensor([0.4, -0.3, 0.8, 0.1], dtype=torch.float64)
+REFERENCE = torch.log_softmax(torch.tensor([-0.2, 0.5, 0.3, -0.6], dtype=torch.float64), 0)
+REWARD = torch.tensor([1.0, 0.2, -0.5, 0.6], dtype=torch.float64)
+
+
+def expected_gradient(estimator: str, logits: Tensor, as_loss: bool = True) -> Tensor:
+    """Gradient of E[estimator] with the samples' probabilities held fixed, as a loss on samples sees it."""
+    logits = logits.clone().requires_grad_(True)
+    lp = torch.log_softmax(logits, 0)
+    weight = lp.exp().detach() if as_loss else lp.exp()
+    (grad,) = torch.autograd.grad((weight * kl_estimate(estimator, lp, REFERENCE, lp - lp.detach())).sum(), logits)
+    return grad
+
+
+def reverse(logits: Tensor) -> Tensor:
+    lp = torch.log_softmax(logits, 0)
+    return (lp.exp() * (lp - REFERENCE)).sum()
+
+
+def forward(logits: Tensor) -> Tensor:
+    lp = torch.log_softmax(logits, 0)
+    return (REFERENCE.exp() * (REFERENCE - lp)).sum()
+
+
+def gradient_of(function: object, logits: Tensor) -> Tensor:
+    logits = logits.clone().requires_grad_(True)
+    (grad,) = torch.autograd.grad(function(logits), logits)  # type: ignore[operator]
+    return grad
+
+
+def test_values() -> None:
+    lp = torch.log_softmax(LOGITS, 0)
+    kl = reverse(LOGITS)
+    torch.testing.assert_close((lp.exp() * k1(lp, REFERENCE)).sum(), kl)
+    torch.testing.assert_close((lp.exp() * k3(lp, REFERENCE)).sum(), kl)
+    assert (k3(lp, REFERENCE) >= 0).all()
+    assert float(k3(torch.tensor(-100.0), torch.tensor(0.0))) == 10.0
+
+
+def test_gradients_as_losses() -> None:
+    kl, backward = gradient_of(reverse, LOGITS), gradient_of(forward, LOGITS)
+    assert expected_gradient("k1", LOGITS).abs().max() < 1e-12
+    for estimator in ("k2", "ratio_k3", "k3_straight_through"):
+        torch.testing.assert_close(expected_gradient(estimator, LOGITS), kl, atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(expected_gradient("k3", LOGITS), backward, atol=1e-12, rtol=1e-9)
+    assert (kl - backward).abs().max() > 1e-2
+
+
+def test_k3_straight_through_shows_k3() -> None:
+    lp = torch.log_softmax(LOGITS, 0)
+    torch.testing.assert_close(kl_estimate("k3_straight_through", lp, REFERENCE), k3(lp, REFERENCE))
+
+
+@pytest.mark.parametrize(("estimator", "reaches"), [("k2", True), ("reward", True), ("k3", False), ("k1", False)])
+def test_fixed_point_of_the_regularised_bandit(estimator: str, reaches: bool) -> None:
+    """The optimum of E[R] - beta KL is softmax(log reference + R / beta). k3 in the loss settles elsewhere and k1 in
+    the loss does not regularise at all."""
+    beta = 0.5
+    target = torch.softmax(REFERENCE + REWARD / beta, 0)
+    logits = LOGITS.clone()
+    for _ in range(3000):
+        probability = torch.softmax(logits, 0)
+        reward = REWARD
+        if estimator == "reward":
+            reward = REWARD - beta * (torch.log_softmax(logits, 0) - REFERENCE)
+        ascent = probability * (reward - (probability * reward).sum())
+        if estimator != "reward":
+            ascent = ascent - beta * expected_gradient(estimator, logits)
+        logits = logits + 2.0 * ascent
+    distance = float((torch.softmax(logits, 0) - target).abs().max())
+    assert (distance < 1e-8) if reaches else (distance > 1e-2)
+
+
+def test_adapted_coefficient() -> None:
+    assert adapted_coefficient(0.2, 12.0, 6.0, 100, 10_000) == pytest.approx(0.2 * (1 + 0.2 * 0.01))
+    assert adapted_coefficient(0.2, 6.0, 6.0, 100, 10_000) == pytest.approx(0.2)
+    assert adapted_coefficient(0.2, 5.7, 6.0, 100, 10_000) == pytest.approx(0.2 * (1 - 0.05 * 0.01))
+    with pytest.raises(ValueError, match="target"):
+        adapted_coefficient(0.2, 1.0, 0.0, 1, 1)
+
+
+def test_unknown_estimators_and_missing_ratios_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown KL estimator"):
+        kl_estimate("k4", LOGITS, REFERENCE)
+    with pytest.raises(ValueError, match="log-ratio"):
+        kl_estimate("ratio_k3", LOGITS, REFERENCE)
+    assert float(k2(torch.tensor(0.0), torch.tensor(0.4))) == pytest.approx(0.08)

@@ -1,0 +1,155 @@
+"""An option that cannot take effect is refused when the objective is made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from recollect.episodes.errors import UnknownName
+from recollect.learning.objective import (
+    PRESETS,
+    SOURCES,
+    Objective,
+    described,
+    explain,
+    listing,
+    preset,
+    varied,
+    without_kl,
+)
+from recollect.learning.objective.options import ObjectiveError
+
+GRPO = without_kl(preset("grpo"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"credit": "gae", "center": "none", "scale": "none", "trace_decay": 0.9}, "value_coefficient"),
+        ({"value_coefficient": 0.5}, "value_coefficient has no effect"),
+        ({"ratio": "none", "anchor": "current", "surrogate": "cispo"}, "ratio='none' gives it none"),
+        ({"anchor": "current"}, "could never clip"),
+        ({"surrogate": "plain"}, "clip_low=0.2 has no effect"),
+        ({"clip_high": None}, "needs clip_high"),
+        ({"dual_clip": 3.0}, "only surrogate='dual_clip' reads it"),
+        ({"anchor": "behaviour", "correction": "truncate", "correction_high": 2.0}, "count it twice"),
+        ({"correction": "mask", "correction_high": 5.0}, "needs correction_low"),
+        ({"correction": "truncate"}, "needs correction_high"),
+        ({"correction_high": 2.0}, "only a correction reads it"),
+        ({"discount": 0.9}, "spreads one number"),
+        ({"credit": "reward_to_go"}, "scale='group' is a statistic of whole episodes"),
+        (
+            {"kl_placement": "loss", "kl_coefficient": 0.1, "kl_estimator": "k1", "reference": "frozen"},
+            "gradient of zero",
+        ),
+        ({"kl_placement": "loss", "kl_coefficient": 0.1, "kl_estimator": "k2"}, "needs a reference"),
+        ({"kl_placement": "reward"}, "go together"),
+        ({"reference": "frozen"}, "read by no term"),
+        ({"entropy": "bonus"}, "go together"),
+        ({"entropy": "adaptive", "entropy_coefficient": 0.01}, "needs entropy_target"),
+        ({"length_budget": 64}, "length_budget has no effect"),
+        ({"overlong": "penalty"}, "needs overlong_buffer"),
+        ({"negatives": "entropy_gate", "gate_low": 0.3, "gate_high": 0.2}, "gate_low must be below"),
+        ({"selection": "tree_nodes"}, "belong together"),
+        ({"selection_weight": "inclusion"}, "inclusion probability is known"),
+        ({"step_control": "ess", "ess_base": 1.0, "ess_power": 0.5}, "set a correction"),
+        ({"teacher_coefficient": 0.1}, "needs teacher_mask"),
+        ({"teacher_mask": "all"}, "only a teacher_coefficient reads it"),
+        ({"ratio_unit": "episode"}, "no effect at token level"),
+        ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
+        ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
+        ({"surrogate": "regression", "clip_low": None, "clip_high": None}, "belong together"),
+        ({"veto": 1e-4}, "veto has no effect"),
+        ({"clip_low": -0.1}, "must not be negative"),
+        ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
+    ],
+)
+def test_combinations_that_cannot_take_effect(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ObjectiveError, match=complaint):
+        varied(GRPO, **changes)
+
+
+def test_an_unknown_option_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'surrogate'"):
+        Objective.model_validate({"surogate": "clip"})
+    with pytest.raises(ObjectiveError, match=r"surrogate: Input should be 'plain'.*Asked for: surrogate='clp'"):
+        preset("grpo", surrogate="clp")
+
+
+def test_without_kl_needs_no_reference() -> None:
+    for objective in PRESETS.values():
+        if objective.surrogate == "regression":
+            with pytest.raises(ValueError, match="cannot go without"):
+                without_kl(objective)
+        else:
+            assert not without_kl(objective).needs_reference
+
+
+def test_objectives_survive_a_round_trip_through_json() -> None:
+    for objective in PRESETS.values():
+        assert Objective.model_validate_json(objective.model_dump_json()) == objective
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
+    text, objective = explain(name), PRESETS[name]
+    assert SOURCES[name].title in text
+    assert text.startswith(name)
+    for doubt in SOURCES[name].unverified:
+        assert doubt in text
+    for field in ("clip_high", "correction_high", "gate_high", "dual_clip", "reset_kl", "teacher_final"):
+        value = getattr(objective, field)
+        if value is not None:
+            shown = 1 + value if field == "clip_high" else value
+            assert f"{shown:g}" in text, field
+    for term in ("lp_reference", "lp_teacher", "lp_proximal"):
+        if getattr(objective, f"needs_{term.removeprefix('lp_')}"):
+            assert term in text
+
+
+def test_explanations_of_fields_no_preset_uses() -> None:
+    odd = varied(
+        GRPO,
+        name="odd",
+        ratio="sequence_token",
+        anchor="interpolated",
+        surrogate="soft_gate",
+        clip_low=None,
+        clip_high=None,
+        gate_temperature_positive=1.0,
+        gate_temperature_negative=1.05,
+        correction="geometric_mask",
+        correction_low=0.9,
+        correction_high=1.1,
+        veto=1e-4,
+        max_lag=3,
+        overlong="mask",
+        entropy="adaptive",
+        entropy_coefficient=0.01,
+        entropy_target=0.2,
+        entropy_step=0.005,
+        advantage_clamp=3.0,
+        group_filter="spread",
+        filter_spread=0.3,
+    )
+    text = described(odd)
+    for part in ("sigmoid", "0.9 <= geometric mean", "0.0001", "3 versions", "clamped to +-3", "0.3 or less", "0.005"):
+        assert part in text, part
+    with pytest.raises(UnknownName, match="'gspo'"):
+        explain("gsppo")
+
+
+def test_the_listing_has_a_line_a_preset() -> None:
+    assert [line[0] for line in listing()] == list(PRESETS)
+    assert {len(line) for line in listing()} == {8}
+
+
+def test_configuration_and_explanations_do_not_load_torch() -> None:
+    code = (
+        "import sys; from recollect.learning.objective import PRESETS, explain, listing, initial\n"
+        "[explain(name) for name in PRESETS]; listing(); initial(PRESETS['grpo'])\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

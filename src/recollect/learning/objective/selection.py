@@ -28,7 +28,7 @@ def first_and_random(
     sure = drawn & (place < first)
     coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
     keep = sure | (drawn & (coin < probability))
-    inclusion = torch.where(sure, 1.0, probability).to(torch.float64)
+    inclusion = torch.full(mask.shape, probability, dtype=torch.float64, device=mask.device).masked_fill(sure, 1.0)
     if limit is not None:
         if limit < first:
             raise ValueError(f"selection_limit={limit} is below selection_first={first}")

@@ -46,7 +46,7 @@ def soft_gate(log_ratio: Tensor, advantage: Tensor, positive: float, negative: f
 
     Source: Soft Adaptive Policy Optimization, arXiv 2511.20347.
     """
-    tau = torch.where(advantage > 0, positive, negative).to(log_ratio.dtype)
+    tau = torch.full_like(advantage, negative).masked_fill(advantage > 0, positive)
     return 4 / tau * torch.sigmoid(tau * (log_ratio.exp() - 1)) * advantage
 
 

@@ -1,0 +1,154 @@
+"""What changes from step to step: gates, coefficients, resets, the learning rate; and which groups enter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recollect.learning.objective import (
+    Controls,
+    advanced,
+    advantages,
+    denominators,
+    initial,
+    kept_groups,
+    learning_rate_scale,
+    loss,
+    preset,
+    select,
+    varied,
+    without_kl,
+)
+from recollect.learning.objective.distil import teacher_coefficient, teacher_rows
+from tests.learning.objective.toys import bandit_batch, toy
+
+AEPO = preset("aepo")
+
+
+def test_the_entropy_gate_has_hysteresis() -> None:
+    controls, states = initial(AEPO), []
+    for entropy in (0.1, 0.2, 0.3, 0.2, 0.1):
+        controls = advanced(controls, AEPO, entropy=entropy)
+        states.append(controls.positives_only)
+    assert states == [False, False, True, True, False]
+    with pytest.raises(ValueError, match="steered by entropy"):
+        advanced(controls, AEPO)
+
+
+def test_a_closed_gate_drops_negative_episodes_and_their_denominator() -> None:
+    batch = bandit_batch([1.0, 0.0, 0.0, 1.0], task_type=torch.zeros(4, dtype=torch.long))
+    estimate = advantages(batch, AEPO)
+    opened = select(batch, AEPO, estimate, Controls())
+    closed = select(batch, AEPO, estimate, Controls(positives_only=True))
+    assert opened.keep is not None
+    assert closed.keep is not None
+    assert opened.keep[:, 0].tolist() == [1, 1, 1, 1]
+    assert closed.keep[:, 0].tolist() == [1, 0, 0, 1]
+    assert float(denominators(closed, AEPO).tokens[0]) == 2.0
+    lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
+    value, metrics = loss(AEPO, lp, None, estimate, closed, denominators(closed, AEPO))
+    (grad,) = torch.autograd.grad(value, lp)
+    torch.testing.assert_close(grad[:, 0], -estimate[:, 0].clamp(min=0) / 2)
+    assert metrics["masked_share"] == 0.5
+
+
+def test_the_adaptive_bonus_moves_by_its_step_and_acts_below_its_target() -> None:
+    objective = varied(
+        without_kl(preset("grpo")), entropy="adaptive", entropy_coefficient=0.01, entropy_target=0.2, entropy_step=0.005
+    )
+    controls = advanced(initial(objective), objective, entropy=0.1)
+    assert controls.entropy_coefficient == pytest.approx(0.015)
+    assert controls.entropy_active
+    controls = advanced(controls, objective, entropy=0.3)
+    assert controls.entropy_coefficient == pytest.approx(0.01)
+    assert not controls.entropy_active
+    for _ in range(5):
+        controls = advanced(controls, objective, entropy=0.3)
+    assert controls.entropy_coefficient == 0.0
+    world = toy()
+    estimate = advantages(world.batch, objective)
+    shared = denominators(world.batch, objective)
+    lp, entropy = world.forward()
+    _, off = loss(objective, lp, entropy, estimate, world.batch, shared, Controls(0, False, False, 0.5))
+    _, on = loss(objective, lp, entropy, estimate, world.batch, shared, Controls(0, False, True, 0.5))
+    assert off["entropy_loss"] == 0.0
+    assert on["entropy_loss"] < 0.0
+
+
+def test_an_entropy_bonus_flattens_the_policy() -> None:
+    objective = varied(preset("reinforce"), entropy="bonus", entropy_coefficient=1.0)
+    batch = bandit_batch([0.5, 0.5])
+    logits = torch.tensor([2.0, 0.0], dtype=torch.float64, requires_grad=True)
+    table = torch.log_softmax(logits, 0)
+    entropy = -(table.exp() * table).sum().expand(2, 1)
+    value, _ = loss(
+        objective, table[:, None], entropy, advantages(batch, objective), batch, denominators(batch, objective)
+    )
+    (grad,) = torch.autograd.grad(value, logits)
+    assert grad[0] > 0 > grad[1]
+
+
+def test_the_reference_is_reset_by_kl_or_by_patience() -> None:
+    objective = preset("prorl", reset_kl=0.5, reset_patience=2)
+    controls = advanced(initial(objective), objective, kl=0.6)
+    assert controls.reset
+    controls = advanced(controls, objective, kl=0.1, validation=0.4)
+    assert (controls.reset, controls.waited, controls.best) == (False, 0, 0.4)
+    controls = advanced(controls, objective, kl=0.1, validation=0.3)
+    assert (controls.reset, controls.waited) == (False, 1)
+    controls = advanced(controls, objective, kl=0.1)
+    assert (controls.reset, controls.waited) == (False, 1)
+    controls = advanced(controls, objective, kl=0.1, validation=0.4)
+    assert (controls.reset, controls.waited) == (True, 0)
+    with pytest.raises(ValueError, match="steered by kl"):
+        advanced(controls, objective)
+
+
+def test_the_teacher_fades() -> None:
+    objective = preset("kdrl", teacher_steps=4)
+    values = [teacher_coefficient(objective, step) for step in range(7)]
+    assert values == pytest.approx([5e-3, 4e-3, 3e-3, 2e-3, 1e-3, 1e-3, 1e-3])
+    controls = initial(objective)
+    assert controls.teacher_coefficient == 5e-3
+    assert advanced(controls, objective).teacher_coefficient == pytest.approx(4e-3)
+    assert teacher_coefficient(varied(objective, teacher_final=None, teacher_steps=None), 50) == 5e-3
+
+
+def test_the_teacher_acts_where_it_is_told() -> None:
+    batch = bandit_batch([1.0, 0.0, 0.0, 0.0], [0, 0, 7, 7], lp_teacher=torch.full((4, 1), 0.5, dtype=torch.float64))
+    for mask, expected in (("all", [1, 1, 1, 1]), ("wrong", [0, 1, 1, 1]), ("wrong_groups", [0, 0, 1, 1])):
+        objective = preset("kdrl", teacher_mask=mask)
+        assert teacher_rows(batch, objective).int().tolist() == expected
+        chosen = select(batch, objective, advantages(batch, objective))
+        lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
+        estimate = torch.zeros(4, 1, dtype=torch.float64)
+        value, metrics = loss(objective, lp, None, estimate, chosen, denominators(chosen, objective))
+        (grad,) = torch.autograd.grad(value, lp)
+        torch.testing.assert_close(grad[:, 0], -5e-3 * 0.5 / 4 * torch.tensor(expected, dtype=torch.float64))
+        assert metrics["teacher_loss"] == pytest.approx(5e-3 * 0.125 * sum(expected) / 4)
+
+
+def test_the_learning_rate_follows_the_effective_sample_size() -> None:
+    objective = preset("vcpo")
+    assert learning_rate_scale(objective, 1.0) == 1.0
+    assert learning_rate_scale(objective, 0.25) == pytest.approx(0.5)
+    assert learning_rate_scale(varied(objective, ess_power=1.0), 0.25) == pytest.approx(0.25)
+    assert learning_rate_scale(varied(objective, ess_base=0.5), 0.6) == 1.0
+    assert learning_rate_scale(preset("grpo"), 0.1) == 1.0
+    with pytest.raises(ValueError, match="share"):
+        learning_rate_scale(objective, 3.0)
+
+
+def test_groups_are_filtered_with_a_reason() -> None:
+    scores = {4: [1.0, 0.0], 5: [1.0, 1.0], 6: [0.0, 0.0], 7: [0.5], 8: [], 9: [0.5, 0.6]}
+    kept, rejected = kept_groups(scores, preset("dapo"))
+    assert kept == (4, 9)
+    assert rejected[5] == "all 2 scores are 1"
+    assert rejected[6] == "all 2 scores are 0"
+    assert "nothing to compare" in rejected[7]
+    assert rejected[8] == "no finished episode"
+    kept, rejected = kept_groups(scores, preset("dapo", group_filter="spread", filter_spread=0.3))
+    assert kept == (4,)
+    assert "not above 0.3" in rejected[9]
+    kept, rejected = kept_groups(scores, preset("reinforce"))
+    assert kept == (4, 5, 6, 7, 9)

@@ -1,0 +1,196 @@
+"""Statements about whole gradients: exact enumeration, the regression's optimum, the optimal baseline."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from recollect.learning.objective import (
+    Batch,
+    advantages,
+    denominators,
+    loss,
+    optimal_baseline_gradient,
+    preset,
+    score_norms,
+    soft_value,
+    varied,
+)
+from tests.learning.objective.toys import bandit_batch, toy
+
+SYMBOLS = 3
+OUTCOMES = list(itertools.product(range(SYMBOLS), repeat=2))
+REWARDS = torch.tensor([0.3, 1.0, -0.4, 0.8, 0.0, 0.5, -1.0, 0.2, 0.9], dtype=torch.float64)
+
+
+def table_policy(parameters: Tensor) -> Tensor:
+    """[9, 2]: log-probabilities of both tokens of every outcome; parameters [1 + SYMBOLS, SYMBOLS]: the first token's
+    logits, then the second's given each first."""
+    logs = torch.log_softmax(parameters, -1)
+    return torch.stack([torch.stack((logs[0, a], logs[1 + a, b])) for a, b in OUTCOMES])
+
+
+def sequence_batch(behaviour: Tensor) -> Batch:
+    """One episode per outcome, weighted by its probability under the behaviour through its reward's expectation."""
+    return Batch(
+        mask=torch.ones(9, 2, dtype=torch.float64),
+        lp_behaviour=behaviour,
+        rewards=REWARDS,
+        group=torch.zeros(9, dtype=torch.long),
+        episode=torch.arange(9),
+        lp_proximal=behaviour,
+    )
+
+
+@pytest.mark.parametrize(("level", "exact"), [("sequence_product", True), ("token", False)])
+def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(level: str, exact: bool) -> None:
+    torch.manual_seed(3)
+    parameters = torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64, requires_grad=True)
+    behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
+    lp = table_policy(parameters)
+    (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
+    objective = varied(preset("reinforce"), center="none", ratio=level, anchor="behaviour")
+    batch = sequence_batch(behaviour)
+    # The expectation over the behaviour is taken exactly: each outcome's loss, weighted by its probability. With
+    # sequence weights every token of an outcome carries the whole ratio, so one token's term stands for the outcome.
+    shared = denominators(batch, objective)
+    total = torch.zeros((), dtype=torch.float64)
+    for row in range(9):
+        part = batch.rows([row])
+        if level == "sequence_product":
+            part = replace(part, mask=torch.ones(1, 2, dtype=torch.float64))
+        value, _ = loss(objective, lp[row : row + 1], None, advantages(batch, objective)[row : row + 1], part, shared)
+        value = value / (2 if level == "sequence_product" else 1)
+        total = total + behaviour[row].sum().exp() * value * 9
+    (got,) = torch.autograd.grad(-total, parameters)
+    error = float((got - truth).abs().max())
+    assert (error < 1e-12) if exact else (error > 1e-3)
+
+
+def test_sequence_truncation_corrects_the_score_function() -> None:
+    """ratio='none' with a sequence weight that never truncates: the exact off-policy gradient, no ratio needed."""
+    torch.manual_seed(3)
+    parameters = torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64, requires_grad=True)
+    behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
+    lp = table_policy(parameters)
+    (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
+    objective = varied(
+        preset("reinforce"), center="none", anchor="current", correction="sequence_truncate", correction_high=1e6
+    )
+    batch = sequence_batch(behaviour)
+    weights = behaviour.sum(1).exp()[:, None] * 9
+    value, _ = loss(objective, lp, None, advantages(batch, objective) * weights, batch, denominators(batch, objective))
+    (got,) = torch.autograd.grad(-value, parameters)
+    torch.testing.assert_close(got, truth, atol=1e-12, rtol=1e-9)
+
+
+def test_group_centring_shrinks_the_expected_gradient_and_leave_one_out_does_not() -> None:
+    """Group of 4 on a bandit, all 3^4 draws enumerated: the group mean gives exactly (G-1)/G of the true gradient."""
+    logits = torch.tensor([0.2, -0.5, 0.7], dtype=torch.float64, requires_grad=True)
+    arms = torch.tensor([1.0, 0.1, 0.4], dtype=torch.float64)
+    lp = torch.log_softmax(logits, 0)
+    (truth,) = torch.autograd.grad((lp.exp() * arms).sum(), logits, retain_graph=True)
+    draws = torch.tensor(list(itertools.product(range(3), repeat=4)))
+    probability = lp.detach()[draws].sum(1).exp()
+    for center, ratio in (("group", 0.75), ("leave_one_out", 1.0)):
+        objective = varied(preset("rloo"), center=center)
+        group = torch.arange(len(draws)).repeat_interleave(4)
+        batch = bandit_batch(arms[draws.flatten()].tolist(), group.tolist())
+        estimate = advantages(batch, objective) * probability.repeat_interleave(4)[:, None] * len(draws)
+        value, _ = loss(objective, lp[draws.flatten()][:, None], None, estimate, batch, denominators(batch, objective))
+        (got,) = torch.autograd.grad(-value, logits, retain_graph=True)
+        torch.testing.assert_close(got, ratio * truth, atol=1e-10, rtol=1e-9)
+
+
+def test_regression_is_zero_at_the_optimal_policy() -> None:
+    beta = 0.4
+    reference = torch.log_softmax(torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64), 0)
+    arms = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64)
+    best = beta * torch.logsumexp(reference + arms / beta, 0)
+    policy = reference + (arms - best) / beta
+    assert float(policy.exp().sum()) == pytest.approx(1.0)
+    objective = preset("a_star_po", regression_coefficient=beta, soft_value_temperature=beta)
+    batch = bandit_batch(arms.tolist(), [0, 1, 2], lp_reference=reference[:, None], soft_value=best.expand(3))
+    lp = policy[:, None].clone().requires_grad_(True)
+    value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
+    (grad,) = torch.autograd.grad(value, lp)
+    assert float(value.detach()) == pytest.approx(0.0, abs=1e-12)
+    assert grad.abs().max() < 1e-10
+
+
+def test_the_regression_gradient_is_the_closed_form() -> None:
+    objective = preset("a_star_po", regression_coefficient=0.1)
+    world = toy()
+    lp, _ = world.forward()
+    lp = lp.detach().requires_grad_(True)
+    batch = world.batch
+    value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
+    (grad,) = torch.autograd.grad(value, lp)
+    assert batch.lp_reference is not None
+    gaps = torch.where(batch.mask > 0, lp.detach() - batch.lp_reference, 0.0).sum(1)
+    for episode in batch.episode.unique():
+        rows = batch.episode == episode
+        error = 0.1 * gaps[rows].sum() - (batch.rewards[rows][0] - 0.5)
+        expected = 2 * 0.1 * error / len(batch.episode.unique()) * batch.mask[rows]
+        torch.testing.assert_close(grad[rows], expected)
+
+
+def test_soft_value_of_enough_samples_is_the_reference_expectation() -> None:
+    rewards = torch.tensor([1.0] * 3 + [0.0] * 7, dtype=torch.float64)
+    exact = 0.5 * torch.log(0.3 * torch.exp(torch.tensor(2.0, dtype=torch.float64)) + 0.7)
+    torch.testing.assert_close(soft_value(rewards, 0.5), exact)
+
+
+def vcpo_setting() -> tuple[Batch, Tensor, object]:
+    world = toy()
+    rows = torch.arange(world.batch.shape[0])
+
+    def forward(chosen: list[int]) -> Tensor:
+        assert world.batch.ids is not None
+        return world.forward(world.batch.ids[chosen])[0]
+
+    batch = replace(world.batch, score_norm=score_norms([world.logits], world.batch, forward))
+    assert len(rows) == batch.shape[0]
+    return batch, world.logits, forward
+
+
+@pytest.mark.parametrize("scale", ["none", "group"])
+def test_two_buffers_give_the_gradient_of_the_loss_with_exact_norms(scale: str) -> None:
+    objective = preset("vcpo", scale=scale)
+    batch, logits, forward = vcpo_setting()
+    shared = denominators(batch, objective)
+    logits.grad = None
+    measured = optimal_baseline_gradient([logits], batch, objective, shared, forward)  # type: ignore[arg-type]
+    assert logits.grad is not None
+    buffered = logits.grad.clone()
+    value, _ = loss(objective, forward(list(range(batch.shape[0]))), None, advantages(batch, objective), batch, shared)  # type: ignore[operator]
+    (whole,) = torch.autograd.grad(value, logits)
+    torch.testing.assert_close(buffered, whole, atol=1e-10, rtol=1e-8)
+    assert 0.0 < measured["optimal_baseline"] < 1.0
+
+
+def test_score_norms_are_norms_of_single_episodes() -> None:
+    batch, logits, forward = vcpo_setting()
+    assert batch.score_norm is not None
+    for episode in batch.episode.unique():
+        rows = (batch.episode == episode).nonzero().flatten().tolist()
+        total = torch.where(batch.mask[rows] > 0, forward(rows), 0.0).sum()  # type: ignore[operator]
+        (grad,) = torch.autograd.grad(total, logits)
+        torch.testing.assert_close(batch.score_norm[rows], grad.norm().expand(len(rows)))
+
+
+def test_the_optimal_baseline_is_refused_where_it_does_not_apply() -> None:
+    batch, logits, forward = vcpo_setting()
+    objective = preset("vcpo")
+    shared = denominators(batch, objective)
+    with pytest.raises(ValueError, match="for center='optimal' alone"):
+        optimal_baseline_gradient([logits], batch, preset("rloo"), shared, forward)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lp_proximal"):
+        optimal_baseline_gradient([logits], replace(batch, lp_proximal=None), objective, shared, forward)  # type: ignore[arg-type]
+    lonely = replace(batch, group=torch.where(batch.episode == 0, 99, batch.group))
+    with pytest.raises(ValueError, match="one episode"):
+        optimal_baseline_gradient([logits], lonely, objective, shared, forward)  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""Credit rules made for memory: attribution, branching, episodic reward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.learning.objective import (
+    EpisodicReward,
+    advantages,
+    attributed,
+    denominators,
+    loss,
+    preset,
+    require_same_state,
+    sampled_sessions,
+    session_reward,
+    step_reward,
+)
+from recollect.learning.objective.episodic_reward import scaled_in
+from tests.learning.objective.toys import bandit_batch
+
+
+def test_attribution_by_hand() -> None:
+    writers = {"a": [0], "b": [2], "c": [0, 1]}
+    got = attributed([1.0, 0.5], [["a", "b"], ["c"]], writers, steps=3, share=1.0)
+    # Question 1 gives 1/4 to step 0 and to step 2; question 2 gives 1/4, halved between the writers of c.
+    assert got == pytest.approx([0.25 + 0.125, 0.125, 0.25])
+    assert attributed([1.0, 0.5], [["a"], ["c"]], writers, 3, share=0.0) == pytest.approx([0.25] * 3)
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda steps: st.tuples(
+            st.just(steps),
+            st.lists(st.lists(st.integers(0, steps - 1), min_size=1, max_size=3), min_size=1, max_size=5),
+            st.lists(st.floats(0, 1), min_size=1, max_size=5),
+            st.randoms(use_true_random=False),
+            st.floats(0, 1),
+        )
+    )
+)
+def test_attribution_conserves_the_reward(case: tuple[int, list[list[int]], list[float], object, float]) -> None:
+    steps, wrote, scores, random, share = case
+    writers = {f"item{i}": steps_of for i, steps_of in enumerate(wrote)}
+    items = list(writers)
+    retrieved = [[items[random.randrange(len(items))] for _ in range(random.randint(1, 4))] for _ in scores]  # type: ignore[attr-defined]
+    got = attributed(scores, retrieved, writers, steps, share)
+    assert sum(got) == pytest.approx(sum(scores) / len(scores))
+
+
+def test_attribution_gives_nothing_for_what_was_there_before_or_was_not_found() -> None:
+    assert sum(attributed([1.0], [["old"]], {}, 2, share=1.0)) == 0.0
+    assert sum(attributed([1.0], [[]], {}, 2, share=1.0)) == 0.0
+    for arguments, complaint in (
+        (([1.0], [], {}, 2), "1 scores but 0 retrieved"),
+        (([1.0], [["a"]], {"a": [5]}, 2), "step 5, outside 0..1"),
+        (([], [], {}, 2), "at least one step and one question"),
+        (([1.0], [[]], {}, 2, 1.5), "share=1.5"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            attributed(*arguments)  # type: ignore[arg-type]
+    assert step_reward(0.2, 1.0, 0.6, 0.4) == pytest.approx(0.2 + 1.0 + 0.3 + 0.02)
+
+
+def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
+    """Two rollouts of the task, three re-rolls of one session; each branch is a mean over its own rows."""
+    rewards, group = [1.0, 0.0, 0.9, 0.1, 0.5], [0, 0, 1, 1, 1]
+    branch = torch.tensor([0, 0, 1, 1, 1])
+    objective = preset("memory_r2", scale="none", local_weight=2.0)
+    batch = bandit_batch(rewards, group, branch=branch)
+    estimate = advantages(batch, objective)[:, 0]
+    torch.testing.assert_close(estimate, torch.tensor([0.5, -0.5, 0.4, -0.4, 0.0], dtype=torch.float64))
+    lp = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
+    value, _ = loss(objective, lp, None, estimate[:, None], batch, denominators(batch, objective))
+    (grad,) = torch.autograd.grad(value, lp)
+    divisor = torch.tensor([2.0, 2.0, 1.5, 1.5, 1.5], dtype=torch.float64)
+    torch.testing.assert_close(grad[:, 0], -estimate / divisor)
+    with pytest.raises(ValueError, match=r"Batch\.branch"):
+        denominators(bandit_batch(rewards, group), objective)
+
+
+def test_branching() -> None:
+    chosen = [sampled_sessions(20, 0.5, seed) for seed in range(200)]
+    assert sum(map(len, chosen)) / 4000 == pytest.approx(0.5, abs=0.03)
+    assert chosen[7] == sampled_sessions(20, 0.5, 7)
+    require_same_state({0: ["x", "x"], 1: ["y"]})
+    with pytest.raises(ValueError, match="group 1 compares episodes that start from 2 memory states"):
+        require_same_state({0: ["x", "x"], 1: ["y", "z"]})
+    assert session_reward(0.8, 50, 100, allowed=0.3) == pytest.approx(0.8 - 0.3 * 0.2)
+    assert session_reward(0.8, 10, 100, allowed=0.3) == 0.8
+    with pytest.raises(ValueError, match="seen_tokens"):
+        session_reward(0.8, 10, 0, allowed=0.3)
+
+
+QUERY, RIGHT, WRONG = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, 1.0])
+
+
+def test_a_wrong_answer_is_new_before_it_is_remembered_and_old_after() -> None:
+    reward = EpisodicReward(warmup=0)
+    reward.score_group(QUERY, np.stack([np.array([1.0, -0.5])]), [0.0])
+    _, before = reward.raw(QUERY, WRONG)
+    assert before is not None
+    assert before > 0.5
+    reward.score_group(QUERY, np.stack([WRONG]), [0.0])
+    _, after = reward.raw(QUERY, WRONG)
+    assert after == pytest.approx(0.0)
+
+
+def test_members_of_a_group_do_not_meet_each_other_while_they_are_scored() -> None:
+    reward = EpisodicReward(warmup=0)
+    assert reward.score_group(QUERY, np.stack([WRONG, WRONG, RIGHT]), [0.0, 0.0, 1.0]) == [0.0, 0.0, 0.0]
+    exploit, explore = reward.raw(QUERY, RIGHT)
+    assert exploit == pytest.approx(0.0)
+    assert explore == pytest.approx(1 - 1 / np.sqrt(2))
+
+
+def test_exploit_is_the_distance_to_the_centroid_of_the_nearest_query() -> None:
+    reward = EpisodicReward(neighbours=1)
+    reward.score_group(QUERY, np.stack([RIGHT, -RIGHT + 2.0]), [1.0, 1.0])
+    reward.score_group(-QUERY, np.stack([RIGHT + 100.0]), [1.0])
+    exploit, explore = reward.raw(QUERY * 3 + 0.01, np.array([1.0, 4.0]))
+    assert exploit == pytest.approx(-3.0)
+    assert explore is None
+    widened = EpisodicReward(neighbours=2)
+    widened.restore(reward.state())
+    assert widened.raw(QUERY, np.array([1.0, 4.0]))[0] != pytest.approx(-3.0)
+
+
+def test_warm_up_windows_eviction_and_restoring() -> None:
+    reward = EpisodicReward(queries=2, responses=2, warmup=3)
+    for angle in range(4):
+        query = np.array([np.cos(angle), np.sin(angle)])
+        reward.score_group(query, np.stack([RIGHT, WRONG, RIGHT * 2]), [1.0, 0.0, 1.0])
+    assert len(reward.successes.entries) == 2
+    assert all(len(responses) == 2 for _, responses in reward.successes.entries.values())
+    copy = EpisodicReward(queries=2, responses=2, warmup=3)
+    copy.restore(reward.state())
+    batch = np.stack([RIGHT, WRONG * 1.5])
+    assert copy.score_group(QUERY, batch, [1.0, 0.0]) == reward.score_group(QUERY, batch, [1.0, 0.0])
+    assert copy.state() == reward.state()
+    with pytest.raises(ValueError, match="1 responses but 2 outcomes"):
+        reward.score_group(QUERY, np.stack([RIGHT]), [1.0, 0.0])
+
+
+def test_window_scaling() -> None:
+    from collections import deque
+
+    window: deque[float] = deque(maxlen=3)
+    assert [scaled_in(window, value) for value in (-2.0, -2.0, -1.0, -1.5, -1.0)] == [0.5, 0.5, 1.0, 0.5, 1.0]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.memory.policy.errors import InvalidPolicy
+from recollect.memory.policy.propensity import (
+    Mixture,
+    gumbel_top_k,
+    plackett_luce,
+    thompson,
+    thompson_first,
+    thompson_slate,
+)
+
+DRAWS = 100_000
+
+
+def agrees(count: int, probability: float) -> bool:
+    """Within five standard errors of a binomial: false alarms at about one in two million."""
+    return abs(count / DRAWS - probability) <= 5 * np.sqrt(max(probability * (1 - probability), 1e-5) / DRAWS)
+
+
+def test_plackett_luce_by_hand() -> None:
+    # Weights 1, 2, 3: P(third, first) = 3/6 * 1/3.
+    assert plackett_luce(np.log([1.0, 2.0, 3.0]), (2, 0)) == pytest.approx(1 / 6)
+
+
+def test_gumbel_top_k_has_its_stated_probability_in_100000_draws() -> None:
+    scores = np.array([0.3, -1.0, 1.2, 0.0])
+    generator = np.random.default_rng(1)
+    noisy = scores + generator.gumbel(size=(DRAWS, 4))
+    seen = Counter(map(tuple, np.argsort(-noisy, axis=1)[:, :3].tolist()))
+    for slate in permutations(range(4), 3):
+        assert agrees(seen[slate], plackett_luce(scores, slate)), slate
+    # The sampler draws as the vectorised line above does.
+    again = np.random.default_rng(5)
+    few = [gumbel_top_k(scores, 3, again) for _ in range(3)]
+    same = np.random.default_rng(5)
+    assert few == [tuple(np.argsort(-(scores + same.gumbel(size=4)))[:3].tolist()) for _ in range(3)]
+
+
+@pytest.mark.parametrize("floor", [-np.inf, 0.1])
+def test_thompson_slates_have_their_stated_probability_in_100000_draws(floor: float) -> None:
+    means, deviations = np.array([0.3, 0.1, -0.2]), np.array([0.2, 0.5, 0.05])
+    generator = np.random.default_rng(2)
+    seen = Counter(thompson_slate(means, deviations, 2, generator, floor) for _ in range(DRAWS))
+    slates = [slate for size in range(3) for slate in permutations(range(3), size)]
+    assert set(seen) <= set(slates)
+    for slate in slates:
+        assert agrees(seen[slate], thompson(means, deviations, slate, 2, floor)), slate
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-1, 1), st.floats(0.02, 2.0)), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.one_of(st.just(-np.inf), st.floats(-1, 1)),
+)
+def test_probabilities_of_all_slates_sum_to_one(pairs: list[tuple[float, float]], k: int, floor: float) -> None:
+    means, deviations = np.array(pairs).T
+    slates = [slate for size in range(k + 1) for slate in permutations(range(len(pairs)), size)]
+    assert sum(thompson(means, deviations, slate, k, floor) for slate in slates) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_two_candidates_have_a_closed_form() -> None:
+    from scipy.stats import norm
+
+    means, deviations = np.array([0.4, 0.1]), np.array([0.3, 0.7])
+    expected = norm.cdf(0.3 / np.hypot(0.3, 0.7))
+    assert thompson_first(means, deviations)[:2] == pytest.approx([expected, 1 - expected], abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["thompson", "gumbel", "greedy"])
+def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
+    mixture = Mixture(kind, np.array([0.3, 0.1, -0.2]), np.array([0.2, 0.5, 0.1]), 2, -np.inf, off=0.1, explore=0.2)
+    slates = [slate for size in range(3) for slate in permutations(range(3), size)]
+    assert sum(mixture.probability(slate) for slate in slates) == pytest.approx(1.0, abs=1e-7)
+    generator = np.random.default_rng(3)
+    seen = Counter(mixture.draw(generator)[0] for _ in range(20_000))
+    for slate in slates:
+        expected = mixture.probability(slate)
+        assert abs(seen[slate] / 20_000 - expected) <= 5 * np.sqrt(max(expected, 1e-4) / 20_000), slate
+
+
+def test_impossible_input_is_refused() -> None:
+    with pytest.raises(InvalidPolicy, match="positive"):
+        thompson(np.zeros(2), np.array([0.0, 1.0]), (0,), 1)
+    with pytest.raises(InvalidPolicy, match="distinct"):
+        plackett_luce(np.zeros(2), (0, 0))

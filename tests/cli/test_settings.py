@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +17,10 @@ class Answerer(BaseModel):
     steps: int = Field(45, ge=1)
     learning_rate: float = 1e-4
     roles: tuple[str, ...] = ("answerer",)
+
+
+class Role(BaseModel):
+    role: Literal["answerer", "manager"] = "answerer"
 
 
 class Config(BaseModel):
@@ -109,3 +113,13 @@ def test_the_printed_configuration_reads_back_the_same(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(as_toml(config))
     assert resolve(Config, file=file) == config
+
+
+def test_a_choice_gets_the_nearest_one() -> None:
+    with pytest.raises(BadSetting, match="Did you mean 'manager'"):
+        resolve(Role, assignments=["role=manger"])
+
+
+def test_a_base_stands_where_nothing_is_said() -> None:
+    config = resolve(Config, base={"seed": 4, "mixed": True}, assignments=["seed=5"])
+    assert (config.seed, config.mixed) == (5, True)  # type: ignore[attr-defined]

@@ -113,7 +113,7 @@ def test_with_memory_is_said_where_an_arm_without_it_stands_beside() -> None:
     table = table_of_rows(
         "T", [measured(0, "trained", 0.6), measured(0, "no_memory", 0.1), measured(0, "warm_start", 0.2)]
     )
-    assert [row.label for row in table.rows] == ["trained, with memory", "no memory", "warm start"]
+    assert [row.label for row in table.rows] == ["trained, with memory", "no memory", "after the supervised warm start"]
 
 
 def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None:

@@ -1,11 +1,121 @@
-"""`recollect eval`: measure a model or a run on held-out questions."""
+"""`recollect eval`: measure a model, or what a run trained, on held-out questions."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from recollect.cli.train import Runs
+
+if TYPE_CHECKING:
+    from recollect.recipes.memory_r1 import Config
 
 app = typer.Typer(help="Measure models and runs on held-out questions.", no_args_is_help=True)
 
 
 @app.callback()
 def options() -> None: ...
+
+
+@app.command()
+def answerer(
+    name: Annotated[
+        str, typer.Option("--run", help="A run whose trained answerer is measured beside the untrained one.")
+    ] = "",
+    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of memory_r1: memories=10, recall=retrieved, ..."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Answer questions with the right memory, none, another question's, and the evidence alone."""
+    import json
+
+    from rich.console import Console
+
+    from recollect.cli.settings import resolve
+    from recollect.cli.show import print_table
+    from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.evaluation.answering import answers, rows
+    from recollect.evaluation.manager import paired_gain
+    from recollect.evaluation.tables import table_of_rows
+    from recollect.learning.progress import progress_for
+    from recollect.learning.run_folder import disk, find_run, versions
+    from recollect.models.threads import calibrated_threads
+    from recollect.recipes.memory_r1 import Config
+    from recollect.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
+    from recollect.recipes.memory_r1_parts import kept_weights, loaded_model, with_weights
+
+    if split not in ("train", "dev", "test"):
+        raise UnknownName("split", split, ("train", "dev", "test"))
+    run = find_run(name, runs) if name else None
+    base = _answerer_settings(run.config) if run else {}
+    config = resolve(Config, base=base, assignments=assign or [])
+    assert isinstance(config, Config)
+    if config.role != "answerer":
+        raise RecollectError("This measures answerers.", "Leave --set role=... out, or name a run of the answerer.")
+    if run and (
+        changed := sorted(key for key in ("model", "precision") if base and base.get(key) != getattr(config, key))
+    ):
+        raise RecollectError(f"{changed[0]} is fixed by the run {name}.", "Leave it out of --set.")
+    if config.threads:
+        import torch
+
+        torch.set_num_threads(config.threads)
+    else:
+        calibrated_threads()
+
+    progress = progress_for()
+    tasks = task_sets(config)[split]
+    recall = recall_for(config)
+    found: list[dict[str, object]] = []
+    values = {}
+    phases = ["untrained", "trained"] if run else ["untrained"]
+    arms = {when: table_arms(when, recall, tasks, config.words) for when in phases}
+    progress.start(sum(len(each) for each in arms.values()), f"answering {len(tasks)} {split} questions")
+    model = loaded_model(config, progress)
+    done = 0
+    for when in phases:
+        if when == "trained":
+            assert run is not None
+            with_weights(model, kept_weights(run, "answerer"))
+        for arm, memory in arms[when].items():
+            progress.phase(arm)
+            measured = answers(model, tasks, memory, config.max_tokens, _style(config))
+            values[arm] = measured.values
+            found += rows(arm, measured, ("f1", "em", "bleu1"))
+            done += 1
+            progress.step(done, {"f1": measured.estimate("f1").mean})
+    progress.finish()
+    note = f"{len(tasks)} {split} questions of {config.source}, {config.memories} memories shown. 95 % bootstrap intervals."
+    record: dict[str, Any] = {
+        "split": split,
+        "run": str(run.path) if run else None,
+        "config": config.model_dump(mode="json"),
+        "versions": versions(),
+        "rows": found,
+    }
+    if run:
+        gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"])
+        record["gain"] = {"metric": "f1", "mean": gain.mean, "low": gain.low, "high": gain.high, "n": gain.n}
+        note += f" Gain in token F1, paired: {gain.mean:+.3f} [{gain.low:+.2f}, {gain.high:+.2f}]."
+    print_table(table_of_rows("Answering from memory", found, note), Console())
+    if output is not None:
+        with disk(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _style(config: Config) -> Any:
+    from recollect.agents.answerer import Style
+
+    return Style(config.style)
+
+
+def _answerer_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The answerer's part of a run's configuration: a demo holds one per role."""
+    return dict(config["answerer"] if "answerer" in config else {k: v for k, v in config.items() if k != "recipe"})

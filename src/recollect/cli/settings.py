@@ -22,19 +22,21 @@ class BadSetting(RecollectError):
 def resolve(
     model: type[BaseModel],
     *,
+    base: Mapping[str, Any] | None = None,
     file: Path | None = None,
     assignments: Sequence[str] = (),
     short: Mapping[str, object] | None = None,
 ) -> BaseModel:
     """A validated configuration.
 
-    assignments: `a.b=c` texts. short: options with a name of their own (`seed`, `steps`, ...); None means not given.
+    base: values to start from instead of the defaults. assignments: `a.b=c` texts. short: options with a name of their
+    own (`seed`, `steps`, ...); None means not given.
     Raises UnknownName with the nearest key, or BadSetting naming the key, the value and what was expected.
     """
     from pydantic import ValidationError
 
     keys = dict(leaf_keys(model))
-    tree: dict[str, Any] = load_toml(file) if file else {}
+    tree: dict[str, Any] = {**(base or {}), **(load_toml(file) if file else {})}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         key = key.strip()
@@ -47,7 +49,7 @@ def resolve(
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _explained(error, keys, str(file) if file else "--set") from error
+        raise _explained(error, keys) from error
 
 
 def leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -152,7 +154,7 @@ def _optional(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
 
 
-def _explained(error: ValidationError, keys: Mapping[str, Any], where: str) -> RecollectError:
+def _explained(error: ValidationError, keys: Mapping[str, Any]) -> RecollectError:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -162,6 +164,11 @@ def _explained(error: ValidationError, keys: Mapping[str, Any], where: str) -> R
         name = ".".join(str(part) for part in each["loc"])
         said = each["msg"].removeprefix("Value error, ")
         problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
-    return BadSetting(
-        f"{where} does not fit this recipe: {'; '.join(problems)}.", "See --print-config for the defaults."
-    )
+    meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
+    mend = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", mend)
+
+
+def _choices(expected: object) -> list[str]:
+    """The quoted names in "'answerer' or 'manager'"."""
+    return str(expected).split("'")[1::2]

@@ -12,6 +12,7 @@ from recollect.cli.train import Runs
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from recollect.evaluation.tables import ResultTable
     from recollect.learning.run_folder import RunFolder, StoredEpisode
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run under --runs, or a path to its folder.")]
@@ -82,31 +83,38 @@ def report(
 
 def print_tables(run: RunFolder, console: Console) -> None:
     """The final tables, or the latest measurement of each arm while there are none."""
+    from recollect.evaluation.tables import tables_of
+
+    headline = (run.result() or {}).get("headline")
+    if headline:
+        console.print(f"\n{headline}\n", style="bold", highlight=False)
+    for found in tables_of(run):
+        print_table(found, console)
+
+
+def print_table(found: ResultTable, console: Console) -> None:
+    """One line per arm; means with their intervals beside them, or below where there are many columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from recollect.evaluation.tables import tables_of
-
-    for found in tables_of(run):
-        table = Table(title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        table.add_column("")
-        for metric in found.metrics:
-            table.add_column(metric, justify="right")
-        table.add_column("n", justify="right")
-        for row in found.rows:
-            # Side by side where there is room, the interval under its mean where there are many columns.
-            gap = "  " if len(found.metrics) < 3 else "\n"
-            texts = [
-                Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
-                if cell
-                else Text("")
-                for cell in row.cells
-            ]
-            table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
-        console.print(table)
-        if found.note:
-            console.print(found.note, style="dim", highlight=False)
+    table = Table(title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for metric in found.metrics:
+        table.add_column(metric, justify="right")
+    table.add_column("n", justify="right")
+    gap = "  " if len(found.metrics) < 3 else "\n"
+    for row in found.rows:
+        texts = [
+            Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
+            if cell
+            else Text("")
+            for cell in row.cells
+        ]
+        table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
+    console.print(table)
+    if found.note:
+        console.print(found.note, style="dim", highlight=False)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:

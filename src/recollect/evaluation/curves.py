@@ -20,6 +20,9 @@ ARM_NAMES = {
     "supervised": "supervised only, equal compute",
     "oracle": "oracle evidence, trained",
     "oracle_untrained": "oracle evidence, untrained",
+    "reinforced": "after reinforcement",
+    "warm_start": "after the supervised warm start",
+    "always_add": "always ADD",
 }
 # On a curve an arm is what it sees: the model before training is its first point.
 CURVE_NAMES = {
@@ -75,15 +78,13 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
 
 def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
     """What an arm is called. "with memory" goes without saying where no arm `beside` it has another memory or none."""
-    if arm in ("trained", "untrained") and not any(
-        other in ARM_NAMES and other not in ("trained", "untrained") for other in beside
-    ):
+    if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in beside):
         return arm
     return ARM_NAMES.get(arm, arm.replace("_", " "))
 
 
 def metric_name(metric: str) -> str:
-    return METRIC_NAMES.get(metric, metric.replace("_", " "))
+    return METRIC_NAMES.get(metric, metric.replace("_", " ").capitalize())
 
 
 def _held_out(evals: Sequence[Row]) -> list[Panel]:
@@ -189,7 +190,16 @@ def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
 # Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
 PALETTE = ("#2563eb", "#c2630a", "#0f8a7a", "#8b45d6", "#d1345b", "#6b7280", "#0e7fa6", "#7c7a12")
 PALETTE_DARK = ("#7aa7ff", "#f0a35e", "#4fd1bd", "#c49bff", "#ff86a3", "#a3acba", "#62c6ea", "#cfcb5a")
-ARM_COLOURS = {"trained": 0, "untrained": 5, "no_memory": 1, "wrong_memory": 4, "supervised": 2, "oracle": 3}
+ARM_COLOURS = {
+    "trained": 0,
+    "untrained": 5,
+    "no_memory": 1,
+    "wrong_memory": 4,
+    "supervised": 2,
+    "oracle": 3,
+    "reinforced": 0,
+    "warm_start": 2,
+}
 
 
 def colour_indices(keys: Sequence[str]) -> list[int]:

@@ -1,0 +1,113 @@
+"""Scene and World: what an agent sees at one decision, and the thing that answers its action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """goal, observation: what the agent reads. actions: what it may do (never empty unless `done`).
+
+    Hidden from agents and memory, for scoring and for the oracle arm alone:
+    right: the actions that are right here; leaning: log-odds with which the simulated frozen agent leans to each action
+    before it reads any memory (a real model has its own); target: what an attacker wants done here.
+    """
+
+    goal: str
+    observation: str
+    actions: tuple[str, ...]
+    reward: float = 0.0
+    done: bool = False
+    right: frozenset[str] = frozenset()
+    leaning: tuple[float, ...] = ()
+    target: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.goal} {self.observation}".strip()
+
+
+class World(Protocol):
+    """One episode. `reset` may be called once; `act` until the scene it returned is done."""
+
+    def reset(self) -> Scene: ...
+
+    def act(self, action: str) -> Scene: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A record that somebody else wrote into memory: `key` is the situation, `action` what it says was done with success.
+
+    trigger, payload: where the word `trigger` occurs in the situation the record says to do `payload` instead.
+    hostile: whether an attacker wrote it (hidden).
+    """
+
+    key: str
+    action: str
+    source: str
+    trigger: str = ""
+    payload: str = ""
+    hostile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTask:
+    """One task of a stream. `world` is made anew at each call, so that every arm meets the same one.
+
+    flipped: the reward that memory is told is the opposite of the truth. rule, difficulty, triggered: for reporting.
+    foreign: records that arrive just before the task.
+    """
+
+    key: str
+    world: WorldMaker
+    rule: str
+    difficulty: float
+    flipped: bool = False
+    triggered: bool = False
+    foreign: tuple[Foreign, ...] = ()
+
+
+class WorldMaker(Protocol):
+    def __call__(self) -> World: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """tasks: in order, each seen once; held_out: other tasks of the same rules, for memory that is frozen.
+
+    horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
+    observations the agent itself sees. Long-term memory is tested only where context < min(horizons).
+    """
+
+    family: str
+    split: str
+    seed: int
+    order: str
+    tasks: tuple[StreamTask, ...]
+    held_out: tuple[StreamTask, ...]
+    horizons: tuple[int, ...] = (1,)
+    context: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def long_term(self) -> bool:
+        return self.context < min(self.horizons) and min(self.horizons) > 1
+
+
+class OneQuestion:
+    """A world of a single decision: right or wrong."""
+
+    __slots__ = ("_scene",)
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def reset(self) -> Scene:
+        return self._scene
+
+    def act(self, action: str) -> Scene:
+        return Scene(self._scene.goal, "", (), reward=float(action in self._scene.right), done=True)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from recollect.environments.rules import ORDERS
+from recollect.environments.streams import FAMILIES, generated
+from recollect.episodes.errors import UnknownName
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_stream_is_a_function_of_its_names(family: str) -> None:
+    first, second = (generated(family, seed=3, length=40) for _ in range(2))
+    assert [t.world().reset() for t in first.tasks] == [t.world().reset() for t in second.tasks]
+    assert first.tasks[0].world().reset() != generated(family, seed=4, length=40).tasks[0].world().reset()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_splits_share_no_rule_words(family: str) -> None:
+    def initials(split: str) -> Counter[str]:
+        stream = generated(family, split=split, seed=0, length=60)
+        return Counter(word[0] for task in stream.tasks for word in task.world().reset().text.split())
+
+    dev, held = set(initials("dev")) & set("bdgklmnp"), set(initials("held-out")) & set("bdgklmnp")
+    # "leave the maze", "open", "walk on" are the corridor's own English words.
+    assert dev
+    assert held <= set("lmopw")
+
+
+@pytest.mark.parametrize("family", ["benign", "drift", "tool-graph"])
+def test_orders_hold_the_same_tasks(family: str) -> None:
+    texts = []
+    for order in ORDERS:
+        stream = generated(family, seed=1, order=order, length=80)
+        half = stream.tasks if family != "drift" else stream.tasks[: int(stream.notes["change"])]
+        texts.append(sorted(task.world().reset().text for task in half))
+        if order == "easy-to-hard":
+            hardness = [task.difficulty for task in half]
+            assert hardness == sorted(hardness)
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_near_miss_pairs_look_alike_and_differ_in_action() -> None:
+    stream = generated("near-miss", seed=0)
+    by_rule: dict[str, set[str]] = {}
+    right: dict[str, frozenset[str]] = {}
+    for task in stream.tasks:
+        scene = task.world().reset()
+        by_rule.setdefault(task.rule, set()).update(word for word in scene.text.split() if word[0] in "bdgklmnp")
+        right[task.rule] = scene.right
+    for pair in range(6):
+        one, other = f"rule-{2 * pair}", f"rule-{2 * pair + 1}"
+        assert right[one] != right[other]
+        overlap = len(by_rule[one] & by_rule[other]) / len(by_rule[one] | by_rule[other])
+        assert overlap > 0.7
+
+
+def test_drift_changes_half_of_the_rules_once() -> None:
+    stream = generated("drift", seed=2)
+    change = int(stream.notes["change"])
+    before = {t.rule: t.world().reset().right for t in stream.tasks[:change]}
+    after = {t.rule: t.world().reset().right for t in stream.tasks[change:]}
+    assert sum(before[rule] != after[rule] for rule in before) == 6
+
+
+def test_the_leaning_gives_the_stated_base_rate() -> None:
+    for task in generated("benign", seed=0).tasks[:50]:
+        scene = task.world().reset()
+        weights = np.exp(scene.leaning)
+        chance = sum(w for w, a in zip(weights, scene.actions, strict=True) if a in scene.right) / weights.sum()
+        assert chance == pytest.approx(1.0 - task.difficulty)
+
+
+def test_noise_and_attacks_come_at_their_rates() -> None:
+    noisy = generated("noisy-reward", seed=0, length=2000)
+    assert np.mean([t.flipped for t in noisy.tasks]) == pytest.approx(0.25, abs=0.05)
+    attacked = generated("injection", seed=0)
+    records = [record for task in attacked.tasks for record in task.foreign]
+    assert (sum(r.hostile for r in records), len(records)) == (36, 72)
+    late = generated("delayed-trigger", seed=0)
+    assert not any(task.triggered for task in late.tasks[:150])
+    assert np.mean([task.triggered for task in late.tasks[150:]]) == pytest.approx(0.3, abs=0.12)
+
+
+def test_switches_leave_the_questions_of_a_world_alone() -> None:
+    plain, tampered = generated("benign", seed=5), generated("tampered-10", seed=5)
+    assert [t.world().reset() for t in plain.tasks] == [t.world().reset() for t in tampered.tasks]
+    safe, attacked = generated("partners", seed=5), generated("injection", seed=5)
+    assert [t.world().reset() for t in safe.tasks] == [t.world().reset() for t in attacked.tasks]
+
+
+def test_the_maze_needs_what_was_said_at_its_start() -> None:
+    stream = generated("t-maze", seed=0)
+    assert stream.long_term
+    assert stream.horizons == (9,)
+    world = stream.tasks[0].world()
+    scene = world.reset()
+    named = scene.observation.split()[-1]
+    for _ in range(9):
+        scene = world.act("walk on")
+        assert not scene.done
+    assert len(scene.actions) == 4
+    done = world.act(next(a for a in scene.actions if a.endswith(named)))
+    assert (done.done, done.reward) == (True, 1.0)
+
+
+def test_the_workshop_forgives_a_stated_number_of_mistakes() -> None:
+    stream = generated("tool-graph", seed=0)
+    world = stream.tasks[0].world()
+    scene = world.reset()
+    steps = 0
+    while not scene.done:
+        scene = world.act(next(iter(scene.right)))
+        steps += 1
+    assert scene.reward == 1.0
+    assert steps in (6, 9)
+    scene = world.reset()
+    for _ in range(5):
+        scene = world.act(next(a for a in scene.actions if a not in scene.right))
+    assert (scene.done, scene.reward) == (True, 0.0)
+    goals = {task.rule for task in stream.tasks}
+    assert not goals & {task.rule for task in stream.held_out}
+
+
+def test_an_unknown_stream_is_named_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="near-miss"):
+        generated("nearmiss")

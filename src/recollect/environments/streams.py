@@ -10,10 +10,6 @@ from recollect.episodes.errors import UnknownName
 
 Parameters = rules.RuleStream | corridor.CorridorStream | workshop.WorkshopStream
 FAMILIES: dict[str, Parameters] = {**rules.FAMILIES, **corridor.FAMILIES, **workshop.FAMILIES}
-    **rules.FAMILIES,
-    **corridor.FAMILIES,
-    **workshop.FAMILIES,
-}
 
 
 def generated(

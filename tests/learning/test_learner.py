@@ -1,0 +1,173 @@
+"""The learner against gradients worked out without it, and a tiny model that really learns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.episodes import (
+    Episode,
+    FinishReason,
+    Group,
+    RewardTerm,
+    Sample,
+    SamplingParams,
+    Segment,
+    StopReason,
+)
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.masters import Masters
+from recollect.models.adapter import attach_lora, unfreeze
+from recollect.recipes.memory_r1 import GROUP_RELATIVE
+from tests.models.tiny import tiny_model, tiny_network
+
+PROMPTS = [tuple(b"say a vowel:"), tuple(b"and one more vowel, please:")]
+
+
+def group(number: int, prompt: tuple[int, ...], samples: list[Sample], rewards: list[float]) -> Group:
+    episodes = tuple(
+        Episode(
+            id=f"{number}/{j}",
+            task=str(number),
+            role="speaker",
+            question="",
+            segments=(Segment("speaker", "p", prompt, s.ids, s.logprobs, 1.0, FinishReason.LENGTH, s.spans, ""),),
+            answer="",
+            expected=(),
+            rewards=(RewardTerm("r", reward),),
+            stop=StopReason.COMPLETED,
+            memory_snapshot="",
+            policy_version=0,
+        )
+        for j, (s, reward) in enumerate(zip(samples, rewards, strict=True))
+    )
+    return Group(str(number), "", episodes)
+
+
+def sampled(model, seed: int = 0, n: int = 4, tokens: int = 3) -> list[list[Sample]]:
+    return model.sample(PROMPTS, SamplingParams(tokens, n=n, seed=seed))
+
+
+REWARDS = [[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 1.0]]
+
+
+def groups_of(model) -> list[Group]:
+    return [group(i, p, s, r) for i, (p, s, r) in enumerate(zip(PROMPTS, sampled(model), REWARDS, strict=True))]
+
+
+@pytest.mark.parametrize("token_budget", [16, 4096])
+def test_one_step_is_plain_sgd_on_the_policy_gradient(token_budget: int) -> None:
+    """Weights after one SGD step equal those from autograd on sum A*logp / tokens, one sequence at a time."""
+    model = tiny_model(precision="fp64")
+    groups = groups_of(model)
+    learner = Learner(
+        model, unfreeze(model), GROUP_RELATIVE, Optimisation(max_norm=1e9, token_budget=token_budget), "speaker"
+    )
+    rate = 0.1
+    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=rate)
+    learner.masters.learning_rate = rate
+    learner.update(groups)
+
+    plain = tiny_network(attn="sdpa", precision="fp64")
+    plain.requires_grad_(True)
+    total = sum(len(e.segments[0].ids) for g in groups for e in g.episodes)
+    value = torch.zeros((), dtype=torch.float64)
+    for g in groups:
+        rewards = torch.tensor([e.reward for e in g.episodes], dtype=torch.float64)
+        advantage = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+        for a, e in zip(advantage, g.episodes, strict=True):
+            context, ids = e.segments[0].context, e.segments[0].ids
+            logits = plain(input_ids=torch.tensor([context + ids])).logits[0, len(context) - 1 : -1]
+            logp = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids)[:, None])
+            value = value - a * logp.sum() / total
+    value.backward()
+    for (name, ours), theirs in zip(model.network.named_parameters(), plain.parameters(), strict=True):
+        if "embed" in name:
+            continue
+        assert torch.allclose(ours, theirs - rate * theirs.grad, atol=1e-8), name
+
+
+def test_groups_without_a_difference_change_nothing_but_are_counted() -> None:
+    model = tiny_model(precision="fp64")
+    learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(), "speaker")
+    before = {name: value.clone() for name, value in model.network.named_parameters()}
+    flat = [group(i, p, s, [0.5] * 4) for i, (p, s) in enumerate(zip(PROMPTS, sampled(model), strict=True))]
+    metrics = learner.update(flat)
+    assert metrics["zero_variance_groups"] == 1.0
+    assert metrics["trained_rows"] == 0.0
+    assert all(torch.equal(before[name], value) for name, value in model.network.named_parameters())
+
+
+def test_a_tiny_model_learns_what_is_rewarded_and_not_what_is_shuffled() -> None:
+    def share_of_vowels(shuffle: bool) -> float:
+        model = tiny_model(seed=2)
+        learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(learning_rate=5e-3), "speaker")
+        shuffler = torch.Generator().manual_seed(0)
+        for step in range(25):
+            drawn = sampled(model, seed=step, n=16, tokens=1)
+            groups = []
+            for i, (prompt, samples) in enumerate(zip(PROMPTS, drawn, strict=True)):
+                rewards = [float(s.ids[0] in range(100)) for s in samples]
+                if shuffle:
+                    rewards = [rewards[k] for k in torch.randperm(len(rewards), generator=shuffler)]
+                groups.append(group(i, prompt, samples, rewards))
+            learner.update(groups)
+        drawn = sampled(model, seed=999, n=64, tokens=1)
+        return sum(s.ids[0] in range(100) for samples in drawn for s in samples) / 128
+
+    assert share_of_vowels(shuffle=False) > 0.9
+    assert share_of_vowels(shuffle=True) < 0.7
+
+
+def test_state_continues_exactly() -> None:
+    def run(stop: bool) -> dict[str, torch.Tensor]:
+        model = tiny_model()
+        learner = Learner(model, attach_lora(model, 4), GROUP_RELATIVE, Optimisation(learning_rate=1e-2), "speaker")
+        for step in range(4):
+            if stop and step == 2:
+                state = learner.state()
+                model = tiny_model()
+                learner = Learner(
+                    model, attach_lora(model, 4, seed=9), GROUP_RELATIVE, Optimisation(learning_rate=1e-2), "speaker"
+                )
+                learner.load(state)
+            drawn = sampled(model, seed=step)
+            learner.update([group(i, p, s, r) for i, (p, s, r) in enumerate(zip(PROMPTS, drawn, REWARDS, strict=True))])
+        return dict(model.network.state_dict())
+
+    straight, resumed = run(False), run(True)
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
+def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
+    value = torch.nn.Parameter(torch.ones(3))
+    masters = Masters({"w": value}, learning_rate=0.5)
+    value.grad = torch.tensor([1.0, math.nan, 0.0])
+    with pytest.raises(FloatingPointError, match="Lower the learning rate"):
+        masters.step()
+    assert torch.equal(value, torch.ones(3))
+
+
+def test_masters_keep_updates_that_bfloat16_would_lose() -> None:
+    value = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    masters = Masters({"w": value}, learning_rate=1e-4)
+    for _ in range(60):
+        value.grad = torch.ones(1, dtype=torch.bfloat16)
+        masters.step()
+    assert float(value) < 1.0  # 60 steps of 1e-4 each are below one bfloat16 step at 1, but not their sum
+    lost = torch.ones(1, dtype=torch.bfloat16)
+    for _ in range(60):
+        lost -= 1e-4
+    assert float(lost) == 1.0
+
+
+def test_mixed_temperatures_are_refused() -> None:
+    model = tiny_model()
+    learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(), "speaker")
+    first, second = groups_of(model)
+    episodes = tuple(replace(e, segments=(replace(e.segments[0], temperature=0.5),)) for e in second.episodes)
+    with pytest.raises(ValueError, match="one temperature"):
+        learner.update([first, Group(second.task, "", episodes)])

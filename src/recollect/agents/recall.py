@@ -32,16 +32,16 @@ def nothing(task: Task) -> Recalled:
     return Recalled((), "empty")
 
 
-def given(count: int, seed: int, words: int = 60) -> Recall:
+def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
     """The evidence plus distractors, `count` in all, in order of time: how well memories are *used*, not found."""
-    return _remembering(lambda task: _recalled(candidates(task, count, seed, words), "given"))
+    return _remembering(lambda task: _recalled(candidates(task, count, seed, words), "given", dates))
 
 
-def evidence_only(words: int = 60) -> Recall:
+def evidence_only(words: int = 60, dates: bool = False) -> Recall:
     """The oracle: exactly the windows that hold the evidence."""
 
     def recall(task: Task) -> Recalled:
-        return _recalled([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence")
+        return _recalled([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence", dates)
 
     return _remembering(recall)
 
@@ -58,14 +58,21 @@ def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
     return lambda task: recall(other[task.key])
 
 
-def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60) -> Recall:
-    """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time."""
+def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60, dates: bool = False) -> Recall:
+    """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time.
+
+    Tasks over one conversation (the same sessions) share one bank."""
+    banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:
-        bank = Bank.empty(encoder)
-        for entry in entries(task, words):
-            source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
-            bank.add(entry.text, provenance=source, event_time=entry.date)
+        place = tuple(session.id for session in task.sessions)
+        if place not in banks:
+            banks.clear()  # tasks of a conversation come one after the other: one bank at a time is enough
+            banks[place] = Bank.empty(encoder)
+            for entry in entries(task, words):
+                source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
+                banks[place].add(spoken(entry, dates), provenance=source, event_time=entry.date)
+        bank = banks[place]
         hits = bank.search(task.input, count, mode=mode)
         shown = sorted(hits, key=lambda hit: (hit.item.provenance.date, hit.item.provenance.session, hit.item.id))
         decision = Decision(
@@ -84,10 +91,25 @@ def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 6
     return _remembering(recall)
 
 
+def spoken(entry: Entry, dates: bool) -> str:
+    """An entry as it is remembered: `8 May 2023, Caroline: I went ...`. The user's own words need no name."""
+    year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
+    said = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
+    if entry.speaker != "user":
+        said.append(entry.speaker)
+    return f"{', '.join(said)}: {entry.text}" if said else entry.text
+
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
 def evidence_share(task: Task, recalled: Recalled, words: int = 60) -> float:
     """Share of the task's evidence windows that are among the shown ones (recall at k; 0 where there are none)."""
-    wanted = {entry.text for entry in candidates(task, 64, 0, words) if entry.evidence}
-    return len(wanted & {item.text for item in recalled.shown}) / len(wanted) if wanted else 0.0
+    wanted = [entry.text for entry in candidates(task, 64, 0, words) if entry.evidence]
+    return sum(any(item.text.endswith(text) for item in recalled.shown) for text in wanted) / max(1, len(wanted))
 
 
 def _remembering(recall: Recall) -> Recall:
@@ -102,8 +124,8 @@ def _remembering(recall: Recall) -> Recall:
     return lookup
 
 
-def _recalled(chosen: Sequence[Entry], how: str) -> Recalled:
+def _recalled(chosen: Sequence[Entry], how: str, dates: bool) -> Recalled:
     ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
-    digest = hashlib.sha256("\n".join((how, *(entry.text for entry in ordered))).encode()).hexdigest()[:16]
-    shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, entry.text) for entry in ordered)
+    digest = hashlib.sha256("\n".join((how, *(spoken(entry, dates) for entry in ordered))).encode()).hexdigest()[:16]
+    shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, spoken(entry, dates)) for entry in ordered)
     return Recalled(shown, f"{how}-{digest}")

@@ -75,7 +75,7 @@ def answerer(
     found: list[dict[str, object]] = []
     values = {}
     phases = ["untrained", "trained"] if run else ["untrained"]
-    arms = {when: table_arms(when, recall, tasks, config.words) for when in phases}
+    arms = {when: table_arms(when, recall, tasks, config) for when in phases}
     progress.start(sum(len(each) for each in arms.values()), f"answering {len(tasks)} {split} questions")
     model = loaded_model(config, progress)
     done = 0

@@ -8,18 +8,19 @@ as if it had not been.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from recollect.episodes.episode import Group, StopReason
 from recollect.episodes.operation import ParseStatus
-from recollect.learning.learner import Learner
+from recollect.learning.masters import Masters
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import save_trained
+from recollect.models.inprocess import InProcessModel
 
 
 class Curriculum(Protocol):
@@ -34,6 +35,25 @@ class Curriculum(Protocol):
         ...
 
 
+class Learns(Protocol):
+    """What the loop needs of a learner: `Learner`, or `Imitator` for the supervised arm."""
+
+    @property
+    def model(self) -> InProcessModel: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def masters(self) -> Masters: ...
+
+    def update(self, groups: Sequence[Group]) -> dict[str, float]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """steps in all; `first`: the run's step at which this training begins (another role may have trained before)."""
@@ -45,7 +65,7 @@ class Schedule:
 
 
 def train(
-    run: RunFolder, learner: Learner, curriculum: Curriculum, schedule: Schedule, progress: Progress, title: str
+    run: RunFolder, learner: Learns, curriculum: Curriculum, schedule: Schedule, progress: Progress, title: str
 ) -> None:
     """Take `schedule.steps` optimiser steps, or those that are left of them.
 
@@ -85,9 +105,12 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     episodes = [episode for group in groups for episode in group.episodes]
     count = len(episodes)
     metrics: dict[str, float] = {"episodes": float(count), "reward": sum(e.reward for e in episodes) / count}
+    prompts = {s.context for episode in episodes for s in episode.segments}
+    drawn = sum(len(s.ids) for episode in episodes for s in episode.segments)
+    metrics["tokens"] = float(sum(map(len, prompts)) + drawn)
     for name in dict.fromkeys(term.name for episode in episodes for term in episode.rewards):
         metrics[f"reward/{name}"] = sum(t.value for e in episodes for t in e.rewards if t.name == name) / count
-    metrics["response_length"] = sum(len(s.ids) for e in episodes for s in e.segments) / count
+    metrics["response_length"] = drawn / count
     for stop in (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR):
         metrics[f"stop/{stop.value}"] = sum(e.stop is stop for e in episodes) / count
     events = [event for episode in episodes for event in episode.operations]
@@ -98,7 +121,7 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return metrics
 
 
-def save(run: RunFolder, learner: Learner, first: int, step: int) -> None:
+def save(run: RunFolder, learner: Learns, first: int, step: int) -> None:
     """A checkpoint that continues exactly: trained weights, masters, optimiser, controls, random state."""
     with run.checkpoint(first + step) as folder:
         save_trained(learner.model, learner.masters.named, folder / learner.role)
@@ -106,7 +129,7 @@ def save(run: RunFolder, learner: Learner, first: int, step: int) -> None:
         torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
 
 
-def restore(run: RunFolder, learner: Learner, first: int) -> int:
+def restore(run: RunFolder, learner: Learns, first: int) -> int:
     """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done."""
     last = run.latest_checkpoint()
     if last is None:

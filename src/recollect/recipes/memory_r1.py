@@ -62,10 +62,14 @@ class Config(BaseModel):
     source: Literal["longmemeval", "locomo"] = "longmemeval"
     data: str | None = None
     labels: Literal["labelled", "cloze", "mixed"] = "labelled"
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce", description="answerer: supervised imitates the answer key instead"
+    )
     extractive: bool = True
     recall: Literal["given", "retrieved"] = "given"
     memories: int = Field(default=3, ge=1, description="how many memories are shown")
     distractors: int = Field(default=10, ge=0, description="sessions of other questions in the haystack")
+    dates: bool = Field(default=False, description="write each memory's date before it")
     words: int = Field(default=60, ge=8, description="longest window of a turn that is one memory")
 
     steps: int | None = Field(default=None, ge=1)
@@ -106,6 +110,10 @@ class Config(BaseModel):
             raise ValueError("data has no effect with source = longmemeval, which ships with recollect")
         if self.source == "locomo" and self.labels != "labelled":
             raise ValueError("labels = cloze or mixed is made from LongMemEval's training conversations only")
+        if self.method == "supervised" and self.style == "distil":
+            raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
+        if self.role == "manager" and self.method == "supervised":
+            raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
         if self.role == "answerer" and self.reader is not None:
             raise ValueError("reader has an effect for the manager only")
         if self.role == "answerer" and self.manager_reward != "operation":

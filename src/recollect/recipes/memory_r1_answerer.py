@@ -10,14 +10,15 @@ from recollect.agents.answerer import Style
 from recollect.agents.recall import Recall
 from recollect.episodes import Group, SamplingParams, Task
 from recollect.evaluation.answering import answers, rows
+from recollect.learning.imitation import Imitator
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
-from recollect.learning.trainer import Schedule
+from recollect.learning.trainer import Learns, Schedule
 from recollect.learning.trainer import train as train_steps
 from recollect.models.inprocess import InProcessModel
 from recollect.recipes.memory_r1 import Config
 from recollect.recipes.memory_r1_parts import batch, keep_weights, prepared
-from recollect.rollouts.answering import answer
+from recollect.rollouts.answering import answer, demonstrations
 
 CURVE = "with memory"
 """Arm of the measurements during training, on dev questions: the test questions are read before and after, once each."""
@@ -31,7 +32,8 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     sets = task_sets(config)
     curriculum = Answering(config, run, model, sets, first)
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
-    train_steps(run, learner, curriculum, schedule, progress, "the answerer learns to answer from memory")
+    learns: Learns = Imitator(learner) if config.method == "supervised" else learner
+    train_steps(run, learns, curriculum, schedule, progress, "the answerer learns to answer from memory")
     keep_weights(run, learner)
     return answer_tables(run, config)
 
@@ -49,6 +51,10 @@ class Answering:
     def rollout(self, step: int) -> list[Group]:
         config = self.config
         tasks = batch(self.sets["train"], config.tasks_per_step, step, config.seed)
+        if config.method == "supervised":
+            return demonstrations(
+                self.model, tasks, self.recall, config.max_tokens, self.style, f"{self.first + step + 1}/"
+            )
         params = SamplingParams(
             config.max_tokens,
             n=config.group_size,
@@ -63,7 +69,7 @@ class Answering:
         self._measure(step, "dev", {CURVE: self.recall})
         if step in (0, self.config.steps):
             when = "untrained" if step == 0 else "trained"
-            self._measure(step, "test", table_arms(when, self.recall, self.sets["test"], self.config.words))
+            self._measure(step, "test", table_arms(when, self.recall, self.sets["test"], self.config))
 
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
@@ -73,14 +79,14 @@ class Answering:
                 self.run.append_eval(self.first + step, **row, role="answerer", split=split)  # type: ignore[arg-type]
 
 
-def table_arms(when: str, recall: Recall, tasks: Sequence[Task], words: int) -> dict[str, Recall]:
+def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:
     """The model as it is, with its memory and with each control in its place."""
     suffix = "" if when == "trained" else "_untrained"
     return {
         when: recall,
         f"no_memory{suffix}": recalling.nothing,
         f"wrong_memory{suffix}": recalling.another(recall, tasks),
-        f"oracle{suffix}": recalling.evidence_only(words),
+        f"oracle{suffix}": recalling.evidence_only(config.words, config.dates),
     }
 
 
@@ -112,10 +118,10 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
 def recall_for(config: Config) -> Recall:
     """What is shown for a task, as configured: evidence among distractors, or whatever retrieval finds."""
     if config.recall == "given":
-        return recalling.given(config.memories, seed=0, words=config.words)
+        return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
     from recollect.models.encoders import encoder
 
-    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words)
+    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
 
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from recollect.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from recollect.agents.recall import Recall, Recalled
 from recollect.episodes.episode import Episode, Group, Shown, StopReason
-from recollect.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
+from recollect.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.episodes.operation import ParseStatus
 from recollect.episodes.reward import RewardTerm
 from recollect.episodes.segment import Segment
@@ -50,6 +50,27 @@ def answer(
             for j, sample in enumerate(samples)
         )
         groups.append(Group(task.key, memory.snapshot, episodes))
+    return groups
+
+
+def demonstrations(
+    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
+) -> list[Group]:
+    """One episode per task that gives the first answer of the key: what supervised training imitates.
+
+    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
+    """
+    params = SamplingParams(max_tokens, temperature=0.0)
+    groups = []
+    for task in tasks:
+        memory = recall(task)
+        prompt, shown = fit(model, memory.shown, task.input, max_tokens, style)
+        ids = model.encode(f" {task.answers[0]}\n")
+        sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
+        episode = _episode(
+            model, task, memory, prompt, shown, sample, params, "token_f1", style, {}, f"{label}{task.key}"
+        )
+        groups.append(Group(task.key, memory.snapshot, (episode,)))
     return groups
 
 

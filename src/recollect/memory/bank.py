@@ -21,7 +21,7 @@ from recollect.memory.errors import InvalidFilter, NoEncoder, UnknownItem
 from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text
 from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
 from recollect.memory.moment import Clock, Moment, moment, now
-from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute
+from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute, renamed_act
 from recollect.memory.ranking import (
     MODES,
     Explanation,
@@ -40,6 +40,9 @@ from recollect.memory.shelf import Ground, Stack
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from recollect.memory.store import Store
+    from recollect.memory.transaction import Transaction
 
     Vectors = npt.NDArray[np.float32]
 
@@ -317,6 +320,26 @@ class Bank:
             for number, query in enumerate(queries)
         ]
 
+    def commit_to(self, store: Store, episode: str = "") -> list[Outcome]:
+        """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
+        renamed: dict[str, str] = {}
+
+        def work(transaction: Transaction) -> list[Outcome]:
+            outcomes = []
+            for entry in self.journal:
+                act = renamed_act(entry.act, renamed)
+                outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
+                if entry.outcome.item and outcome.item:
+                    renamed[entry.outcome.item] = outcome.item
+                outcomes.append(outcome)
+            return outcomes
+
+        texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
+        vectors = store.encode(text for text in texts if text)
+        outcomes = store.change(self.scope, work, vectors)
+        self.journal = []
+        return list(outcomes)
+
     def _run(self, act: Act, draft: Draft) -> Outcome:
         outcome = execute(self._stack, act, draft, new_id=f"m{self._stack.next_number}", now=self._clock())
         if outcome.applied:
@@ -464,6 +487,8 @@ def _ranked(
         under = below(reach)
         found = [(ids[row], float(scores[row])) for row in best(scores, reach) if scores[row] > above]
         merged = sorted([*under, *found], key=lambda pair: -pair[1])[:reach]
+        if stack.ground is not None:
+            stack.ground.fetch([id for id, _ in merged])
         kept = [pair for pair in merged if wanted(pair[0])][:count]
         if len(kept) == count or len(merged) < reach:
             return kept

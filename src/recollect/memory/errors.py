@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from recollect.episodes.errors import RecollectError
 
-class MemoryProblem(Exception):
+
+class MemoryProblem(RecollectError):
     """Base of every error this room raises on purpose."""
 
 
@@ -30,9 +32,6 @@ class InvalidScope(MemoryProblem, ValueError):
 class UnknownItem(MemoryProblem, KeyError):
     """No item of this id in this scope. An id of another tenant looks exactly the same."""
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
 
 class UnknownSnapshot(MemoryProblem, ValueError):
     """A snapshot that this store never had."""
@@ -41,9 +40,6 @@ class UnknownSnapshot(MemoryProblem, ValueError):
 class UnknownEpisode(MemoryProblem, KeyError):
     """No episode or decision of this id."""
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
 
 class EncoderMismatch(MemoryProblem):
     """The vectors on file were made by another encoder."""
@@ -51,6 +47,10 @@ class EncoderMismatch(MemoryProblem):
 
 class NoEncoder(MemoryProblem):
     """A dense search was asked of a memory that was opened without an encoder."""
+
+
+class InvalidReward(MemoryProblem, ValueError):
+    """A reward that is not a finite number."""
 
 
 class NoExtractor(MemoryProblem):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 
+REMEMBERED = 5000
+
+
 class StoreGround:
     """position: the journal entry after which the memory is seen, or None for "as it is at each moment".
 
@@ -76,25 +79,26 @@ class StoreGround:
             drift = self._drifted()
             if number in drift.images:
                 return drift.images[number]
-        if id in self._fetched:
-            return self._fetched[id]
-        return self._row(number)
+        if id not in self._fetched:
+            self.fetch((id,))
+        return self._fetched[id]
 
-    def fetch(self, ids: Sequence[str]) -> None:
-        """Read several items at once; `get` then answers from memory. Replaces what was fetched before."""
-        self._fetched = self.store.fetch(self.scope, ids)
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        """Read several items at once and remember them: what did not drift is what it was at the position."""
+        missing = [id for id in ids if id not in self._fetched]
+        if missing:
+            if len(self._fetched) > REMEMBERED:
+                self._fetched = {}
+            self._fetched.update(self.store.fetch(self.scope, missing))
+        return {id: self._fetched.get(id) for id in ids}
 
-    def duplicate_of(self, item: Item) -> str | None:
+    def duplicates_of(self, item: Item) -> list[str]:
         drift = self._drifted()
         key = duplicate_key(item)
-        for before in drift.images.values():
-            if before is not None and before.open and duplicate_key(before) == key:
-                return before.id
-        for found in self.store.with_content(self.scope, item):
-            number = rows.number_of(found)
-            if number not in drift.images and (self.position is None or (number or 0) <= self.position):
-                return found
-        return None
+        past = [
+            before.id for before in drift.images.values() if before and before.open and duplicate_key(before) == key
+        ]
+        return past + [id for id in self.store.with_content(self.scope, item) if int(id[1:]) not in drift.images]
 
     def items(self) -> Iterator[Item]:
         drift = self._drifted()
@@ -122,7 +126,7 @@ class StoreGround:
                 listed: list[int] = []
             else:
                 listed = words.candidates(connection, chosen, tokens, max(2 * want, 100), newest)
-            found = self.store.fetch(self.scope, [f"m{n}" for n in listed])
+            found = self.fetch([f"m{n}" for n in listed])
         ranked = [
             (id, words.scored(indexed_text(item), terms, statistics))
             for id, item in found.items()
@@ -152,7 +156,10 @@ class StoreGround:
             return self._drift
         head = self.store.head()
         if head != self._drift_head:
+            self.store.refuse_purged(self.position)
             self._drift = _Drift(self.store.images_at(self.scope, self.position))
+            for n in self._drift.images:
+                self._fetched.pop(f"m{n}", None)
             self._drift_head = head
         return self._drift
 

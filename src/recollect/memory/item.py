@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from recollect.memory.errors import InvalidText
@@ -176,44 +177,49 @@ def duplicate_key(item: Item) -> bytes:
 
     What happened twice happened twice: the key of an episode or a case also holds its event time.
     """
-    time = item.event_time if item.kind in (ItemKind.EPISODE, ItemKind.CASE) else ""
-    parts = (*item.scope.parts(), item.kind.value, time, _folded(item.key), _folded(item.text))
+    time = item.event_time if item.kind in _DATED else ""
+    return _content_key(item.scope, item.kind, time, item.key, item.text)
+
+
+_DATED = (ItemKind.EPISODE, ItemKind.CASE)
+
+
+@lru_cache(maxsize=2048)
+def _content_key(scope: Scope, kind: ItemKind, time: str, key: str, text: str) -> bytes:
+    parts = (*scope.parts(), kind.value, time, folded(key), folded(text))
     return hashlib.blake2b("\x00".join(parts).encode(), digest_size=16).digest()
 
 
-def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split())
+def folded(text: str) -> str:
+    """NFC, with every run of white space as one space."""
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
 
 
 def content_digest(item: Item) -> int:
     """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
-    record = (
+    provenance = item.provenance
+    parts = (
         item.id,
         item.text,
         item.kind.value,
         item.key,
-        item.scope.parts(),
+        *item.scope.parts(),
         item.event_time,
         item.superseded_by,
-        [(link.target, link.relation) for link in item.links],
-        (
-            item.provenance.source,
-            item.provenance.session,
-            item.provenance.turn,
-            item.provenance.speaker,
-            item.provenance.date,
-        ),
-        item.trust,
+        provenance.source,
+        provenance.session,
+        str(provenance.turn),
+        provenance.speaker,
+        provenance.date,
+        repr(float(item.trust)),
         item.status.value,
-        item.deleted,
-        item.open,
-        item.revision,
-        dict(item.metadata),
+        f"{item.deleted:d}{item.open:d}{item.revision}",
+        *(f"{link.target}\x00{link.relation}" for link in item.links),
+        json.dumps(item.metadata, sort_keys=True) if item.metadata else "",
     )
-    body = json.dumps(record, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
-    return int.from_bytes(hashlib.blake2b(body, digest_size=32).digest(), "little")
+    # The lengths in front make the joined parts unambiguous.
+    body = ",".join([str(len(part)) for part in parts]) + "\x00" + "".join(parts)
+    return int.from_bytes(hashlib.blake2b(body.encode("utf-8", "surrogatepass"), digest_size=32).digest(), "little")
 
 
 def to_record(item: Item) -> dict[str, Any]:

@@ -105,4 +105,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
 
 
 def _json(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(body)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

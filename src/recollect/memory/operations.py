@@ -85,6 +85,15 @@ class Outcome:
     item: str = ""
 
 
+def renamed_act(act: Act, names: Mapping[str, str]) -> Act:
+    """The same act on items that have other ids elsewhere."""
+    if isinstance(act, Assignment):
+        return replace(act, target=names.get(act.target, act.target))
+    if isinstance(act, Credit):
+        return replace(act, items=tuple((names.get(id, id), propensity) for id, propensity in act.items))
+    return replace(act, targets=tuple(names.get(target, target) for target in act.targets))
+
+
 class View(Protocol):
     """What the executor needs of a memory. `get` gives open and closed items of the view's scope, never another's."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,16 @@ class Hit:
     def utility(self) -> float:
         """Mean reward of the times it was shown; 0 before the first."""
         return self.item.values.mean
+
+
+class Hits(list[Hit]):
+    """Hits, best first, and the id of the decision they were logged under ("" where the search was not logged)."""
+
+    __slots__ = ("decision",)
+
+    def __init__(self, hits: Iterable[Hit] = (), decision: str = "") -> None:
+        super().__init__(hits)
+        self.decision = decision
 
 
 Ranked = list[tuple[str, float]]

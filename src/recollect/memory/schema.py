@@ -55,7 +55,8 @@ CREATE TABLE former_vectors(set_id INTEGER NOT NULL, n INTEGER NOT NULL, hash IN
   PRIMARY KEY(set_id, n, hash));
 CREATE TABLE episodes(id TEXT PRIMARY KEY, scope INTEGER NOT NULL, task TEXT NOT NULL, began TEXT NOT NULL,
   ended TEXT NOT NULL DEFAULT '', outcome TEXT NOT NULL DEFAULT '');
-CREATE TABLE decisions(n INTEGER PRIMARY KEY, at TEXT NOT NULL, scope INTEGER NOT NULL, episode TEXT NOT NULL,
+CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT NOT NULL, scope INTEGER NOT NULL,
+  episode TEXT NOT NULL,
   step INTEGER NOT NULL, kind TEXT NOT NULL, query TEXT NOT NULL, candidates TEXT NOT NULL, chosen TEXT NOT NULL,
   propensity REAL NOT NULL, policy TEXT NOT NULL);
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';

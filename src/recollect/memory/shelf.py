@@ -36,7 +36,8 @@ class Ground(Protocol):
     def next_number(self) -> int: ...
     def __len__(self) -> int: ...
     def get(self, id: str) -> Item | None: ...
-    def duplicate_of(self, item: Item) -> str | None: ...
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]: ...
+    def duplicates_of(self, item: Item) -> list[str]: ...
     def items(self) -> Iterator[Item]:
         """Every item, closed ones too, in order of writing."""
         ...
@@ -71,7 +72,7 @@ class Shelf:
         self.items: dict[str, Item] = {}
         self.row_ids: list[str] = []
         self.row_of: dict[str, int] = {}
-        self.by_content: dict[bytes, str | None] = {}
+        self.by_content: dict[bytes, tuple[str, ...]] = {}
         self.hides: dict[int, list[int]] = {}
         self.covers: set[str] = set()
         self.index = InvertedIndex()
@@ -141,28 +142,31 @@ class Stack:
         return self.ground.get(id) if self.ground is not None else None
 
     def duplicate_of(self, item: Item) -> str | None:
+        return min(self._same(item), key=lambda id: int(id[1:]), default=None)
+
+    def _same(self, item: Item) -> tuple[str, ...]:
+        """Ids of all open items with this content."""
         key = duplicate_key(item)
         for shelf in reversed(self.shelves):
             if key in shelf.by_content:
                 return shelf.by_content[key]
-        if self.ground is None:
-            return None
-        # What a shelf has closed or reworded left a None under its old key above, so the ground is not asked for it.
-        return self.ground.duplicate_of(item)
+        return tuple(self.ground.duplicates_of(item)) if self.ground is not None else ()
 
     def put(self, item: Item) -> None:
         before = self.get(item.id)
+        if before is not None and before == item:
+            return
         top = self._top()
         if before is not None:
             self.total -= content_digest(before)
             self.count -= before.current
             if before.open:
-                top.by_content[duplicate_key(before)] = None
+                top.by_content[duplicate_key(before)] = tuple(id for id in self._same(before) if id != item.id)
         self.total = (self.total + content_digest(item)) % HASH_MODULUS
         self.count += item.current
         top.items[item.id] = item
         if item.open:
-            top.by_content[duplicate_key(item)] = item.id
+            top.by_content[duplicate_key(item)] = (*self._same(item), item.id)
         was = before is not None and before.current
         reworded = before is not None and (before.text != item.text or before.key != item.key)
         if was and (reworded or not item.current):

@@ -113,11 +113,13 @@ class Store:
             return {}
         return {text: vector.tobytes() for text, vector in zip(listed, self.embedder(listed), strict=True)}
 
-    def change(self, scope: Scope, work: Callable[[Transaction], Any]) -> Any:
+    def change(
+        self, scope: Scope, work: Callable[[Transaction], Any], vectors: Mapping[str, bytes] | None = None
+    ) -> Any:
         """Run `work` on a transaction of its own: for undo, purge, import and the like."""
 
         def inside(connection: apsw.Connection) -> Any:
-            transaction = self._transaction(connection, scope, None)
+            transaction = self._transaction(connection, scope, vectors)
             result = work(transaction)
             transaction.finish()
             return result
@@ -147,7 +149,7 @@ class Store:
                     continue
                 row = first(connection, f"{rows.SELECT} WHERE n = ?", (number,))
                 if row is not None:
-                    home = self._scope(connection, row[1])
+                    home = self.scope_named(connection, row[1])
                     if scope.contains(home):
                         out[id] = rows.to_item(row, home)
         return out
@@ -163,7 +165,7 @@ class Store:
             if current:
                 where += " AND content IS NOT NULL AND status = 'active'"
             found = select(connection, f"{rows.SELECT} WHERE {where} ORDER BY n LIMIT ?", (*values, limit))
-            listed = [rows.to_item(row, self._scope(connection, row[1])) for row in found]
+            listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
         return iter(listed)
 
     def with_content(self, scope: Scope, item: Item) -> list[str]:
@@ -256,11 +258,15 @@ class Store:
         if snapshot is None:
             return StoreGround(self, scope, None)
         position = self.position_of(snapshot)
+        self.refuse_purged(position)
+        return StoreGround(self, scope, position)
+
+    def refuse_purged(self, position: int) -> None:
+        """Raise Purged where something was erased after journal entry `position`."""
         with self.database.reading() as connection:
             row = first(connection, "SELECT at FROM events WHERE kind = 'PURGE' AND seq > ? LIMIT 1", (position,))
         if row is not None:
-            raise Purged(f"something was erased on purpose at {row[0]}: snapshot {snapshot} cannot be seen any more")
-        return StoreGround(self, scope, position)
+            raise Purged(f"something was erased on purpose at {row[0]}: snapshot s{position} cannot be seen any more")
 
     def position_of(self, snapshot: str) -> int:
         digits = snapshot[1:] if isinstance(snapshot, str) and snapshot[:1] == "s" else ""
@@ -279,7 +285,7 @@ class Store:
                 past = image(before)
                 if past is None:
                     row = first(connection, "SELECT scope FROM events WHERE seq = ?", (n,))
-                    if row is not None and scope.contains(self._scope(connection, row[0])):
+                    if row is not None and scope.contains(self.scope_named(connection, row[0])):
                         out[n] = None
                 elif scope.contains(past.scope):
                     out[n] = past
@@ -322,7 +328,7 @@ class Store:
     def entries(self, where: str = "1", values: tuple[object, ...] = ()) -> list[journal_entry.Entry]:
         """Journal entries. `where` is SQL of the caller's own making, never of a user's."""
         with self.database.reading() as connection:
-            return undo.entries(connection, lambda id: self._scope(connection, id), where, values)
+            return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
 
     # The caches.
 
@@ -399,7 +405,8 @@ class Store:
             self._scope_count = -1
             self._inside.clear()
 
-    def _scope(self, connection: apsw.Connection, id: int) -> Scope:
+    def scope_named(self, connection: apsw.Connection, id: int) -> Scope:
+        """The scope of an integer id."""
         scope = self._scope_names.get(id)
         if scope is None:
             row = first(connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from recollect.memory import journal_entry, rows
 from recollect.memory.database import first, select
-from recollect.memory.errors import Purged
+from recollect.memory.errors import Purged, UnknownEpisode
 from recollect.memory.item import Item, duplicate_key
 from recollect.memory.journal_entry import Entry
 from recollect.memory.operations import Credit, execute
@@ -79,7 +79,7 @@ class ReplayView:
         self.scope = Scope()
         self.asked_contents: set[int] = set()
         self.asked_items: set[int] = set()
-        self._open: dict[bytes, str] = {}
+        self._open: dict[bytes, set[int]] = {}
 
     def get(self, id: str) -> Item | None:
         number = rows.number_of(id)
@@ -90,15 +90,16 @@ class ReplayView:
 
     def duplicate_of(self, item: Item) -> str | None:
         self.asked_contents.add(rows.content_number(item))
-        return self._open.get(duplicate_key(item))
+        same = self._open.get(duplicate_key(item))
+        return f"m{min(same)}" if same else None
 
     def put(self, item: Item) -> None:
         before = self.items.get(item.id)
         if before is not None and before.open:
-            self._open.pop(duplicate_key(before), None)
+            self._open[duplicate_key(before)].discard(int(item.id[1:]))
         self.items[item.id] = item
         if item.open:
-            self._open[duplicate_key(item)] = item.id
+            self._open.setdefault(duplicate_key(item), set()).add(int(item.id[1:]))
 
 
 def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:
@@ -133,6 +134,36 @@ def entries(
         Entry(seq, at, kind, scope_of(scope), episode, source, payload, bool(applied), reason)
         for seq, at, kind, scope, episode, source, payload, applied, reason in select(connection, query, values)
     ]
+
+
+def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "") -> Rollback:
+    """Undo an episode or a rollback (`target`), what came from a source, or everything since a snapshot, inside `scope`."""
+    position = store.position_of(since) if since else 0
+
+    def work(transaction: Transaction) -> Rollback:
+        connection = transaction.connection
+        if target[:1] == "r" and target[1:].isdigit():
+            found = _entries_with(connection, "kind = 'ROLLBACK' AND seq = ?", (int(target[1:]),))
+        elif target:
+            if first(connection, "SELECT 1 FROM episodes WHERE id = ?", (target,)) is None:
+                raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory")
+            found = _entries_with(connection, "episode = ?", (target,))
+        elif source:
+            found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
+        else:
+            found = _entries_with(connection, "seq > ?", (position,))
+        inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
+        if not inside and target[:1] == "r":
+            raise UnknownEpisode(f"no rollback {target!r:.80} in this memory")
+        reason = target or (f"source {source}" if source else f"since {since}")
+        return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
+
+    result: Rollback = store.change(scope, work)
+    return result
+
+
+def _entries_with(connection: apsw.Connection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
+    return [(seq, home) for seq, home in select(connection, f"SELECT seq, scope FROM events WHERE {where}", values)]
 
 
 def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
@@ -227,5 +258,7 @@ def _numbers(connection: apsw.Connection, query: str, values: Iterable[int]) -> 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from recollect.memory.store import Store
 
     ScopeLookup = Callable[[int], Scope]

@@ -1,0 +1,173 @@
+"""What searches considered, showed, and with what probability: rows of the store, so that reward can find them.
+
+Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed
+together by a background thread; those of the last moments are lost if the process is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recollect.episodes.decision import Decision, DecisionKind
+from recollect.memory.database import first, scalar, select
+from recollect.memory.errors import MemoryProblem
+from recollect.memory.scope import Scope
+from recollect.memory.transaction import Transaction
+
+if TYPE_CHECKING:
+    import apsw
+
+    from recollect.memory.store import Store
+
+_LOG = logging.getLogger("recollect.memory")
+FLUSH_SECONDS = 0.05
+LARGEST_BATCH = 512
+_INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A decision with when it was made, for whom, and in which episode ("" outside one)."""
+
+    at: str
+    scope: Scope
+    episode: str
+    decision: Decision
+
+
+class DecisionLog:
+    """keep: how many decisions keep their candidate lists; older ones keep only what was shown. None keeps all."""
+
+    def __init__(self, store: Store, *, keep: int | None = None) -> None:
+        self._store = store
+        self._keep = keep
+        self._waiting: list[Logged] = []
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def write(self, entries: Sequence[Logged]) -> None:
+        """Durable when this returns."""
+        if entries:
+            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries))
+
+    def later(self, entry: Logged) -> None:
+        """Committed with others within a moment."""
+        with self._wake:
+            self._waiting.append(entry)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_keep_flushing, args=(weakref.ref(self),), name="recollect-decisions", daemon=True
+                )
+                self._thread.start()
+                atexit.register(_flush_at_exit, weakref.ref(self))
+            if len(self._waiting) >= LARGEST_BATCH:
+                self._wake.notify()
+
+    def flush(self) -> None:
+        """Commit what is waiting."""
+        with self._wake:
+            entries, self._waiting = self._waiting, []
+        if not entries:
+            return
+        try:
+            self.write(entries)
+        except MemoryProblem as problem:
+            # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
+            _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
+
+    def wait(self, seconds: float) -> None:
+        with self._wake:
+            if not self._closed:
+                self._wake.wait(seconds)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        self.flush()
+
+    def _insert(self, transaction: Transaction, entries: Sequence[Logged]) -> None:
+        transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
+        if self._keep is not None:
+            last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
+            transaction.connection.execute(
+                "UPDATE decisions SET candidates = '[]' WHERE n <= ? AND n > ? AND candidates <> '[]'",
+                (last - self._keep, last - self._keep - len(entries) - LARGEST_BATCH),
+            )
+
+
+def find(connection: apsw.Connection, id: str) -> tuple[Decision, str, int] | None:
+    """(decision, episode, scope id), or None."""
+    row = first(connection, f"{_SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
+    return None if row is None else (_decision(row), row[8], row[9])
+
+
+def of_episode(connection: apsw.Connection, episode: str) -> list[Decision]:
+    return [
+        _decision(row)
+        for row in select(connection, f"{_SELECT} FROM decisions WHERE episode = ? ORDER BY n", (episode,))
+    ]
+
+
+_SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
+
+
+def _decision(row: tuple[Any, ...]) -> Decision:
+    return Decision(
+        id=row[0],
+        kind=DecisionKind(row[1]),
+        query=row[2],
+        candidates=tuple((id, score) for id, score in json.loads(row[3])),
+        chosen=tuple(json.loads(row[4])),
+        propensity=row[5],
+        policy=row[6],
+        step=row[7],
+    )
+
+
+def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
+    decision = entry.decision
+    return (
+        decision.id,
+        entry.at,
+        transaction.book.row(entry.scope).id,
+        entry.episode,
+        decision.step,
+        decision.kind.value,
+        decision.query,
+        json.dumps([[id, round(score, 6)] for id, score in decision.candidates]),
+        json.dumps(decision.chosen),
+        decision.propensity,
+        decision.policy,
+    )
+
+
+def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
+    """Holds the log only while it works, so that a forgotten memory can be collected."""
+    while True:
+        log = reference()
+        if log is None or log.closed:
+            return
+        log.wait(FLUSH_SECONDS)
+        if log.closed:
+            return
+        log.flush()
+        del log
+
+
+def _flush_at_exit(reference: weakref.ref[DecisionLog]) -> None:
+    log = reference()
+    if log is not None and not log.closed:
+        log.flush()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -13,18 +13,19 @@ HEAVY = ("torch", "transformers", "numpy", "matplotlib", "onnxruntime", "scipy",
 
 
 def best_of_five(*arguments: str) -> float:
+    """Seconds of processor time. On an idle machine that is the time one waits; on a busy one it is still the same claim."""
+
     def once() -> float:
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-        return time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     once()  # warms the file cache
     return min(once() for _ in range(5))
 
 
-@pytest.mark.parametrize(
-    "arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"]
-)
+@pytest.mark.parametrize("arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"])
 def test_it_is_instant(arguments: tuple[str, ...]) -> None:
     assert best_of_five(*arguments) < LIMIT_SECONDS
 

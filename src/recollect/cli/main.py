@@ -65,6 +65,8 @@ def run() -> None:
 
 def main(arguments: list[str]) -> int:
     """One invocation; returns the exit code, and raises only with --debug."""
+    # Libraries draw bars of their own while they load; ours is the only one on the screen.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         code = app(arguments, prog_name="recollect", standalone_mode=False)
     except BrokenPipeError:

@@ -1,0 +1,71 @@
+"""The documentation's examples work: marked Python blocks are run, every command line names what exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from recollect.cli.main import app
+from tests.evaluation.sample_run import sample_run
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUNNABLE = re.compile(r"<!-- runnable -->\n```python\n(.*?)```", re.S)
+COMMANDS = [
+    (page.name, line.split(" #")[0].strip())
+    for page in PAGES
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    for line in block.splitlines()
+    if line.startswith("recollect ")
+]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if RUNNABLE.search(page.read_text(encoding="utf-8"))], ids=str)
+def test_examples_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All marked blocks of a page, in order, in one namespace, in a folder that holds a run called demo."""
+    sample_run(tmp_path / "runs" / "demo", steps=3)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    text = page.read_text(encoding="utf-8")
+    for block in RUNNABLE.finditer(text):
+        line = text[: block.start(1)].count("\n")
+        exec(compile("\n" * line + block.group(1), str(page), "exec"), namespace)
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[line for _, line in COMMANDS])
+def test_commands_name_what_exists(page: str, line: str) -> None:
+    """Every command and option of a documented line is one that the program has."""
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line.split(">")[0])[1:]
+    while words and hasattr(command, "commands"):
+        if words[0].startswith("-"):
+            break
+        assert words[0] in command.commands, f"{page}: {line}"
+        command = command.commands[words.pop(0)]
+    options = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+    assert [word for word in words if word.startswith("--") and word not in options] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.S)
+    broken = [
+        target
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_readme_gives_two_commands() -> None:
+    first = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert first is not None
+    assert [line.split(" #")[0].strip() for line in first.group(1).splitlines()] == ["make demo", "make test"]

@@ -1,0 +1,101 @@
+"""What every speed measurement shares: real prompts of a fixed length, paired rounds, and a record of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+MODEL = "smollm2-135m-instruct"
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "tokenizers", "peft")
+
+
+def prompts(tokenizer: Any, count: int, length: int) -> list[str]:
+    """`count` excerpts of LongMemEval conversations, each of exactly `length` tokens and unlike the others.
+
+    Each encodes to the same ids after decoding, so that tools that take text and tools that take ids read the same.
+    """
+    found: list[str] = []
+    for text in _conversations():
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"][:length]
+        excerpt = tokenizer.decode(ids)
+        if len(ids) == length and tokenizer(excerpt, add_special_tokens=False)["input_ids"] == ids:
+            found.append(excerpt)
+        if len(found) == count:
+            return found
+    raise ValueError(f"LongMemEval's train conversations hold only {len(found)} excerpts of {length} tokens")
+
+
+def _conversations() -> Iterator[str]:
+    from recollect.tasks.longmemeval import longmemeval
+
+    seen: set[str] = set()
+    for task in longmemeval("train"):
+        for session in task.sessions:
+            if session.id not in seen:
+                seen.add(session.id)
+                yield "\n".join(f"{turn.speaker}: {turn.text}" for turn in session.turns)
+
+
+def ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
+    """How many times faster ours is, round by round: median, smallest and largest of the paired ratios."""
+    ratios = [a / b for a, b in zip(theirs, ours, strict=True)]
+    return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+
+
+def alternate(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[list[float], list[float]]:
+    """Both once per round, whoever goes first changing from round to round: a machine that drifts hits both alike."""
+    a: list[float] = []
+    b: list[float] = []
+    for number in range(rounds):
+        order = ((first, a), (second, b)) if number % 2 == 0 else ((second, b), (first, a))
+        for measure, into in order:
+            into.append(measure())
+    return a, b
+
+
+def machine(threads: int, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """What a reader needs to judge a number: processor, threads, load at the start, versions, revision, time."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load_average_at_start": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in (*packages, "recollect")},
+        "revision": _revision(),
+        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        fields = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+        parts = {key.strip(): value.strip() for key, value in fields.items()}
+        family = f"family {parts['cpu family']} model {parts['model']}" if "cpu family" in parts else ""
+        bf16 = "avx512_bf16" if "avx512_bf16" in parts.get("flags", "") else "no native bf16"
+        amx = ", amx_bf16" if "amx_bf16" in parts.get("flags", "") else ""
+        return f"{parts.get('model name', platform.machine())} ({family}, {bf16}{amx})"
+    return platform.processor() or platform.machine()
+
+
+def _revision() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def write(name: str, result: dict[str, Any]) -> Path:
+    path = HERE / name
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return path

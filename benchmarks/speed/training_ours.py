@@ -1,0 +1,68 @@
+"""Our side of `training_step`: one GRPO step per line of standard input, timed, until the input ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.speed.training_protocol import Work, read_work, reward, serve
+
+
+def main() -> None:
+    work = read_work()
+    import torch
+
+    torch.set_num_threads(work.threads)
+    from recollect.episodes.episode import Episode, Group, StopReason
+    from recollect.episodes.model import Sample, SamplingParams, Tokens
+    from recollect.episodes.reward import RewardTerm
+    from recollect.episodes.segment import Segment
+    from recollect.learning.learner import Learner, Optimisation
+    from recollect.learning.objective.presets import PRESETS, without_kl
+    from recollect.models.adapter import attach_lora
+    from recollect.models.inprocess import InProcessModel
+
+    model = InProcessModel.load(work.model, precision="bf16")
+    named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)
+    optimisation = Optimisation(learning_rate=work.learning_rate)
+    learner = Learner(model, named, without_kl(PRESETS["grpo"]), optimisation, "policy")
+
+    def group(name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
+        episodes = []
+        for index, sample in enumerate(samples):
+            text = model.decode(sample.ids)
+            segment = Segment(
+                "policy", "excerpt", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, text
+            )
+            terms = (RewardTerm("length", reward(text)),)
+            episodes.append(
+                Episode(
+                    id=f"{name}#{index}",
+                    task=name,
+                    role="policy",
+                    question="",
+                    segments=(segment,),
+                    answer=text,
+                    expected=(),
+                    rewards=terms,
+                    stop=StopReason.MAX_TOKENS,
+                    memory_snapshot="",
+                    policy_version=model.version,
+                )
+            )
+        return Group(name, "", tuple(episodes))
+
+    def step(number: int) -> dict[str, float]:
+        texts = work.batch(number)
+        prompts = [model.encode(text) for text in texts]
+        drawn = model.sample(prompts, SamplingParams(max_tokens=work.tokens, n=work.group, seed=number))
+        assert {len(sample.ids) for samples in drawn for sample in samples} == {work.tokens}
+        learned = learner.update(
+            [group(f"{number}/{i}", p, s) for i, (p, s) in enumerate(zip(prompts, drawn, strict=True))]
+        )
+        return {"learning_seconds": learned["seconds/learn"], "trained_rows": learned["trained_rows"]}
+
+    serve(step, {"trained_parameters": sum(value.numel() for value in named.values())})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""How `training_step` talks to its two sides, each in a process of its own so that memory can be told apart.
+
+The work is one JSON argument. A side prints a line when it is ready, then for every line it reads takes one step and
+prints one line: seconds, processor seconds, its own numbers, and its largest resident memory so far.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+MARK = "@recollect-speed "  # both sides load libraries that print; only lines that begin with this are ours
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What both sides do in a step: `prompts` of `texts` in turn, `group` completions of exactly `tokens` tokens each,
+    one update of a rank-`rank` adapter. trl_micro_batch: completions per backward pass of TRL."""
+
+    model: str
+    texts: tuple[str, ...]
+    threads: int
+    prompts: int
+    group: int
+    tokens: int
+    rank: int = 16
+    learning_rate: float = 1e-5
+    trl_micro_batch: int = 8
+    trl_autocast: bool = True
+
+    def batch(self, number: int) -> list[str]:
+        return [self.texts[(number * self.prompts + i) % len(self.texts)] for i in range(self.prompts)]
+
+    def argument(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def reward(text: str) -> float:
+    """Anything that differs within a group, so that every completion has an advantage: here its length in characters."""
+    return len(text) + sum(map(ord, text)) / 1e6
+
+
+def read_work() -> Work:
+    given = json.loads(sys.argv[1])
+    return Work(**{**given, "texts": tuple(given["texts"])})
+
+
+def serve(step: Callable[[int], Mapping[str, Any]], about: Mapping[str, Any]) -> None:
+    ready(about)
+    number = 0
+    while wait():
+        clock = Clock()
+        extra = step(number)
+        report(clock, extra)
+        number += 1
+
+
+def ready(about: Mapping[str, Any]) -> None:
+    _say({"ready": True, **about, "loaded_rss": _peak()})
+
+
+def wait() -> bool:
+    return bool(sys.stdin.readline())
+
+
+class Clock:
+    """Time since it was made, on the wall and on this process's processors: the second hardly feels a busy machine."""
+
+    def __init__(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+
+def report(since: Clock, extra: Mapping[str, Any]) -> None:
+    spent = {"seconds": time.perf_counter() - since.wall, "cpu_seconds": time.process_time() - since.cpu}
+    _say({**spent, **extra, "peak_rss": _peak()})
+
+
+def finish() -> NoReturn:
+    """Leave at once: a trainer in mid-loop has nothing to save here."""
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _peak() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _say(values: Mapping[str, Any]) -> None:
+    print(MARK + json.dumps(values), flush=True)

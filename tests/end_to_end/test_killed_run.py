@@ -1,0 +1,100 @@
+"""A run that is killed continues as if it had not been: same weights, same rows, same episodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect.learning.run_folder import RunFolder
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+SETTINGS = {
+    "precision": "fp32",
+    "threads": "1",
+    "questions": "2",
+    "memories": "1",
+    "words": "12",
+    "max_tokens": "4",
+    "tasks_per_step": "2",
+    "group_size": "4",
+    "checkpoint_every": "2",
+    "evaluate_every": "4",
+    "learning_rate": "0.01",
+    "steps": "6",
+    "entropy": "0.1",  # a random model is never right: without the bonus there would be nothing to learn from
+}
+TIMINGS = ("time", "seconds/")
+
+
+def command(model: Path, runs: Path, name: str) -> list[str]:
+    settings = {"model": str(model), **SETTINGS}
+    assigned = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "recollect", "train", "memory_r1", "--runs", str(runs), "--name", name, *assigned]
+
+
+def finish(arguments: list[str]) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def stop_at_step(arguments: list[str], folder: Path, step: int, how: signal.Signals) -> int:
+    """Start, wait for the row of `step`, send the signal; returns the exit code."""
+    running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    end = time.monotonic() + 240
+    metrics = folder / "metrics.jsonl"
+    while not (metrics.exists() and f'"step":{step},' in metrics.read_text()):
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    os.kill(running.pid, how)
+    output = running.communicate()[0]
+    if how is signal.SIGINT:
+        assert "To continue: " in output
+        assert "Traceback" not in output
+    return running.returncode
+
+
+def rows(run: RunFolder) -> list[str]:
+    return [
+        json.dumps({k: v for k, v in row.items() if not k.startswith(TIMINGS)}, sort_keys=True)
+        for row in [*run.metrics(), *run.evals()]
+    ]
+
+
+def episodes(run: RunFolder) -> list[tuple[int, str, str, tuple[int, ...], float]]:
+    return [(s.step, s.arm, s.episode.id, s.episode.segments[0].ids, s.episode.reward) for s in run.episodes()]
+
+
+def state(run: RunFolder) -> dict[str, torch.Tensor]:
+    last = run.latest_checkpoint()
+    assert last is not None
+    found: dict[str, torch.Tensor] = torch.load(last.path / "learner.pt", weights_only=True)["learner"]["masters"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "how"), [(3, signal.SIGKILL), (5, signal.SIGINT)])
+def test_a_stopped_run_ends_like_a_straight_one(tmp_path: Path, step: int, how: signal.Signals) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    runs = tmp_path / "runs"
+    finish(command(model, runs, "straight"))
+    stopped = command(model, runs, "stopped")
+    code = stop_at_step(stopped, runs / "stopped", step, how)
+    assert code == (130 if how is signal.SIGINT else -signal.SIGKILL)
+    assert "from step" in finish(stopped)
+    straight, resumed = RunFolder.open(runs / "straight"), RunFolder.open(runs / "stopped")
+    assert rows(straight) == rows(resumed)
+    assert episodes(straight) == episodes(resumed)
+    one, other = state(straight), state(resumed)
+    assert set(one) == set(other)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert any(value.abs().sum() > 0 for name, value in one.items() if "lora_B" in name), "nothing was trained"

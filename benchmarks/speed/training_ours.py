@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.speed.training_protocol import Work, read_work, reward, serve
+from benchmarks.speed.training_protocol import read_work, reward, serve
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.episodes import FinishReason, SamplingParams
 from recollect.models.inprocess import draw, uniforms
-from recollect.models.tree import micro_batches, tree
+from recollect.models.tree import branch_mask, micro_batches, tree
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -116,6 +116,30 @@ def test_draws_follow_the_distribution() -> None:
     observed = torch.bincount(tokens, minlength=4) / 20_000
     assert (observed - expected).abs().max() < 4 * math.sqrt(0.25 / 20_000)
     assert torch.allclose(logprobs, expected.log()[tokens], atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 700), st.integers(0, 10_000), st.sampled_from([0.3, 1.0, 2.0]))
+def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
+    """Whatever the vocabulary's size, against the definition; ids of probability 0 are never drawn."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(3, 5, vocabulary, generator=generator)
+    logits[..., 1:][torch.rand(3, 5, vocabulary - 1, generator=generator) < 0.5] = -math.inf
+    uniform = torch.rand(3, 5, generator=generator, dtype=torch.float64)
+    uniform[0, 0], uniform[0, 1] = 0.0, 1 - 2**-53
+    tokens, logprobs = draw(logits, temperature, uniform)
+    expected = torch.log_softmax(logits.double() / temperature, -1)
+    assert torch.allclose(logprobs.double(), expected.gather(-1, tokens[..., None]).squeeze(-1), atol=1e-5)
+    assert torch.isfinite(logprobs).all()
+    upper = expected.exp().cumsum(-1).gather(-1, tokens[..., None]).squeeze(-1)
+    assert (uniform <= upper + 1e-6).all()
+    assert (uniform >= upper - logprobs.double().exp() - 1e-6).all()
+
+
+def test_the_mask_of_the_last_columns_is_the_end_of_the_whole_mask() -> None:
+    owner = torch.tensor([[0, 1, 0, 1, -1, 1], [0, 1, 2, 2, 0, 1]])
+    whole = branch_mask(torch.tensor([3, 5]), 6, owner)
+    assert torch.equal(branch_mask(torch.tensor([3, 5]), 6, owner, last=2), whole[:, :, -2:])
 
 
 def test_uniforms_depend_on_prompt_and_sample_not_on_company() -> None:

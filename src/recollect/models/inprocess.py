@@ -183,7 +183,7 @@ class InProcessModel:
             slots, live = _live_slots(ended)
             last = ids[:, :, step].gather(1, slots)
             owner = torch.cat([owner, torch.where(live, slots, -1)], dim=1)
-            mask = branch_mask(length, width, owner)[:, :, -slots.shape[1] :]
+            mask = branch_mask(length, width, owner, last=slots.shape[1])
             positions = (length[:, None] + step).expand(rows, slots.shape[1])
             logits = self.head(self.hidden_states(last, positions, mask, cache))
         return [
@@ -238,15 +238,35 @@ def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None)
     Returns the ids and their log-probabilities under the distribution that was drawn from; greedy where `uniform` is
     None, with log-probabilities at temperature 1.
     """
-    scaled = logits.float() if uniform is None else logits.float() / temperature
-    logprobs = torch.log_softmax(scaled, dim=-1)
     if uniform is None:
+        logprobs = torch.log_softmax(logits.float(), dim=-1)
         token = logprobs.argmax(-1)
-    else:
-        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-        point = uniform.to(torch.float64)[..., None] * cumulative[..., -1:]
-        token = torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
-    return token, logprobs.gather(-1, token[..., None]).squeeze(-1)
+        return token, logprobs.gather(-1, token[..., None]).squeeze(-1)
+    scaled = logits.float() if temperature == 1 else logits.float() / temperature
+    largest = scaled.amax(-1, keepdim=True)
+    weights = (scaled - largest).exp_()
+    total, token = _invert(weights, uniform.to(torch.float64)[..., None])
+    return token.squeeze(-1), ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
+
+
+def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the weights [..., V] and the index at which their running sum passes `uniform` [..., 1] of it, both [..., 1].
+
+    A float64 running sum over a vocabulary costs more than the softmax: here it runs over the sums of blocks, then
+    inside the one block that is hit. An index of weight 0 is never returned.
+    """
+    short = -weights.shape[-1] % block
+    blocks = torch.nn.functional.pad(weights, (0, short)) if short else weights
+    blocks = blocks.unflatten(-1, (-1, block))
+    running = blocks.sum(-1).double().cumsum(-1)
+    total = running[..., -1:]
+    below_one = 1 - 1e-12  # rounding must not carry the point past the last weight above 0
+    point = uniform.clamp(max=below_one) * total
+    hit = torch.searchsorted(running, point, right=True)
+    before = torch.where(hit > 0, running.gather(-1, (hit - 1).clamp(min=0)), 0.0)
+    inside = blocks.gather(-2, hit[..., None].expand(*hit.shape, block)).squeeze(-2).double().cumsum(-1)
+    rest = torch.minimum(point - before, inside[..., -1:] * below_one)
+    return total, hit * block + torch.searchsorted(inside, rest, right=True)
 
 
 def _at(draws: torch.Tensor, slots: torch.Tensor, step: int) -> torch.Tensor:

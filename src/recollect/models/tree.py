@@ -90,15 +90,20 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id
     )
 
 
-def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor) -> torch.Tensor:
+def branch_mask(
+    prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor, last: int | None = None
+) -> torch.Tensor:
     """bool [B, 1, S, prompt_width + S] from the prompts' lengths [B] and the branch that owns each column [B, S].
 
     Padding columns (owner -1) see the prompt and each other, so that no softmax is over nothing; nothing sees them.
+    last: only the mask of this many last columns, which is all that a sampling step asks for.
     """
     rows, width = owner.shape
-    own = (owner[:, :, None] == owner[:, None, :]) & torch.ones(width, width, dtype=torch.bool).tril()
+    first = 0 if last is None else width - last
+    past = torch.arange(width)[None, :] <= torch.arange(first, width)[:, None]
+    own = (owner[:, first:, None] == owner[:, None, :]) & past
     prompt = torch.arange(prompt_width)[None, :] < prompt_length[:, None]
-    return torch.cat([prompt[:, None, :].expand(rows, width, prompt_width), own], dim=2)[:, None]
+    return torch.cat([prompt[:, None, :].expand(rows, width - first, prompt_width), own], dim=2)[:, None]
 
 
 def per_branch(

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 
+Where = Mapping[str, Any] | Callable[[Item], bool] | None
+"""A filter: metadata that must be equal, or a function of the item."""
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """One entry of a bank's own journal: enough to do it again on the store the bank was opened from."""
@@ -58,11 +62,11 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which items a search may return. kinds: () for all; where: metadata that must be equal; as_of: the past, as a time."""
+    """Which items a search may return. kinds: () for all; where: a filter of the caller; as_of: the past, as a time."""
 
     kinds: tuple[ItemKind, ...] = ()
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
-    where: Mapping[str, Any] | None = None
+    where: Where = None
     since: str = ""
     until: str = ""
     as_of: str = ""
@@ -81,8 +85,15 @@ class Selection:
             and (not self.kinds or item.kind in self.kinds)
             and (not self.since or self.since <= item.event_time)
             and (not self.until or item.event_time < self.until)
-            and (not self.where or all(item.metadata.get(key) == value for key, value in self.where.items()))
+            and self._meets(item)
         )
+
+    def _meets(self, item: Item) -> bool:
+        if self.where is None:
+            return True
+        if callable(self.where):
+            return self.where(item)
+        return all(item.metadata.get(key) == value for key, value in self.where.items())
 
     @property
     def past_or_hidden(self) -> bool:
@@ -249,7 +260,7 @@ class Bank:
         explain: bool = False,
         kinds: Sequence[ItemKind | str] = (),
         statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Mapping[str, Any] | None = None,
+        where: Where = None,
         since: Moment = "",
         until: Moment = "",
         as_of: Moment = "",
@@ -281,7 +292,7 @@ class Bank:
         explain: bool = False,
         kinds: Sequence[ItemKind | str] = (),
         statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Mapping[str, Any] | None = None,
+        where: Where = None,
         since: Moment = "",
         until: Moment = "",
         as_of: Moment = "",
@@ -291,7 +302,7 @@ class Bank:
         """One list of hits per query; queries are encoded together.
 
         mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says).
-        kinds, statuses, where (metadata that must be equal), since <= event time < until: filters.
+        kinds, statuses, where (metadata that must be equal, or a function of the item), since <= event time < until: filters.
         as_of: the items held true at that time, superseded ones too.
         diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
         reranker: scores the pooled candidates anew, (query, texts) -> scores; its order wins.

@@ -17,14 +17,13 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from recollect.episodes.decision import Decision, DecisionKind
-from recollect.episodes.encoder import Encoder
+from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import decision_log, purge, undo
-from recollect.memory.bank import Bank
+from recollect.memory.bank import Bank, Where
 from recollect.memory.decision_log import DecisionLog, Logged
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import (
@@ -41,7 +40,7 @@ from recollect.memory.errors import (
 from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_text, folded
 from recollect.memory.moment import Clock, Moment, later, moment, now
 from recollect.memory.operations import Assignment, Credit, Draft, Outcome
-from recollect.memory.ranking import Fusion, Hit, Hits, Reranker
+from recollect.memory.ranking import Fusion, Hits, Reranker
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision, Store
 
@@ -70,8 +69,8 @@ class Memory:
     max_items: current items a scope may hold; a write beyond it is refused.
     """
 
-    encoder_named: Callable[[str], Encoder] | None = None
-    """Finds an encoder by name. `recollect.Memory` has one; this room knows of no models."""
+    encoder_named: Callable[[str, EncoderIdentity | None], Encoder] | None = None
+    """Finds an encoder by name, or the one with a given identity. `recollect.Memory` has one; this room knows of no models."""
 
     def __init__(
         self,
@@ -104,14 +103,10 @@ class Memory:
         self._clock = clock
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
-        found = self._encoder(encoder, path) if isinstance(encoder, str) else encoder
-        self.store = Store(
-            path,
-            embedder=Embedder(found) if found is not None else None,
-            durability=durability,
-            read_only=read_only,
-            clock=clock,
-        )
+        self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
+        found = self._named(encoder) if isinstance(encoder, str) else encoder
+        if found is not None:
+            self.store.use(Embedder(found))
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._draws = _uniform(self.store.store_id())
@@ -190,12 +185,14 @@ class Memory:
         source: str = "",
         provenances: Sequence[Provenance] | None = None,
         dedupe: bool | float = False,
+        repeat: bool = False,
         episode: str = "",
     ) -> list[Item]:
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
-        dedupe: True, or the cosine from which an item with other words counts as the same and is returned instead.
+        dedupe: True, or the cosine from which an item with other words counts as the same and is returned instead;
+        repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, StorageFull.
         """
         if isinstance(texts, str):
@@ -220,6 +217,7 @@ class Memory:
             trust=_trust(trust),
             status=Status(status),
             metadata=_plain(metadata),
+            deduplicate=not repeat,
         )
         sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
         self._check_room(scope, len(texts))
@@ -294,14 +292,33 @@ class Memory:
                 raise InvalidText(f"{id} was not updated: {outcome.reason}")
         return self.get(id)
 
-    def supersede(self, id: str, text: str, *, event_time: Moment = "", source: str = "", episode: str = "") -> Item:
+    def supersede(
+        self,
+        id: str,
+        text: str,
+        *,
+        event_time: Moment = "",
+        key: str = "",
+        expires_at: Moment = "",
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        episode: str = "",
+    ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
         self._open_item(id)
-        draft = Draft(scope=self.scope, event_time=moment(event_time), provenance=Provenance(source))
+        if key:
+            checked_text(key, "key")
+        draft = Draft(
+            scope=self.scope,
+            key=key,
+            event_time=moment(event_time),
+            expires_at=moment(expires_at),
+            metadata=_plain(metadata),
+            provenance=Provenance(source),
+        )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
-        outcome = self.store.perform(
-            self.scope, [(operation, draft)], episode=episode, vectors=self.store.encode([text])
-        )[0]
+        vectors = self.store.encode([key or text])
+        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
             raise InvalidText(f"{id} was not superseded: {outcome.reason}")
         return self.get(outcome.item)
@@ -386,7 +403,7 @@ class Memory:
         explain: bool = False,
         kinds: Sequence[ItemKind | str] = (),
         statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Mapping[str, Any] | None = None,
+        where: Where = None,
         since: Moment = "",
         until: Moment = "",
         as_of: Moment = "",
@@ -608,14 +625,19 @@ class Memory:
         while len(self._recalled) > RECALLED:
             self._recalled.popitem(last=False)
 
-    @classmethod
-    def _encoder(cls, name: str, path: str | os.PathLike[str]) -> Encoder | None:
-        if cls.encoder_named is None:
-            raise NoEncoder(
-                f"encoder {name!r} is a name and this class knows none: use `from recollect import Memory`, pass an encoder, "
-                "or encoder=None to search by words only"
-            )
-        return cls.encoder_named(name)
+    def _named(self, name: str) -> Encoder:
+        """An encoder by name; "default" is the one that made the vectors on file, else the usual one."""
+        try:
+            find = type(self).encoder_named
+            if find is None:
+                raise NoEncoder(
+                    f"encoder {name!r} is a name and this class knows none: use `from recollect import Memory`, "
+                    "pass an encoder, or encoder=None to search by words only"
+                )
+            return find(name, self.store.encoder_identity() if name == "default" else None)
+        except BaseException:
+            self.store.close()
+            raise
 
 
 def _uniform(seed: str) -> Iterator[float]:
@@ -658,6 +680,3 @@ def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
     plain: dict[str, Any] = json.loads(text)
     return plain
-
-
-__all__ = ["Extractor", "Hit", "Memory", "Message", "Path"]

@@ -80,11 +80,8 @@ class Store:
         self._scope_count = -1
         self._inside: dict[Scope, list[int] | None] = {}
         self._word_counts = words.WordStatistics()
-        try:
-            self._set_id = self._serving_set(embedder.identity if embedder is not None else None)
-        except BaseException:
-            self.database.close()
-            raise
+        self._set_id: int | None = None
+        self.use(embedder)
 
     # Writing.
 
@@ -332,6 +329,17 @@ class Store:
 
     # The caches.
 
+    def dense_index(self) -> tuple[DenseIndex, int]:
+        """The index as of now, and the journal entry it stands at."""
+        with self.database.reading() as connection:
+            return self._synced(connection), self._dense_head
+
+    def serve(self, set_id: int, embedder: Embedder) -> None:
+        """Answer from another vector set from here on."""
+        self._set_id = set_id
+        self.embedder = embedder
+        self.reset_caches()
+
     def _synced(self, connection: apsw.Connection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
@@ -433,6 +441,51 @@ class Store:
             return self._inside[scope]
 
     # Vector sets.
+
+    def use(self, embedder: Embedder | None) -> None:
+        """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
+        try:
+            self._set_id = self._serving_set(embedder.identity if embedder is not None else None)
+        except BaseException:
+            self.database.close()
+            raise
+        self.embedder = embedder
+
+    def encoder_identity(self) -> EncoderIdentity | None:
+        """Of the vectors on file; None where there are none yet."""
+        with self.database.reading() as connection:
+            row = first(connection, "SELECT model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
+        return None if row is None else EncoderIdentity(row[0], row[1], bool(row[2]))
+
+    # Parameters of valuers and rerankers.
+
+    def put_parameters(self, scope: Scope, name: str, body: bytes) -> int:
+        """Keep a new version of something learned; part of every later snapshot. Returns its version."""
+        payload = json.dumps({"name": name})
+        return int(
+            self.change(
+                scope,
+                lambda transaction: transaction.write_event(
+                    journal_entry.PARAMETERS, scope, payload, now=self.clock(), body=body
+                ),
+            )
+        )
+
+    def parameters(self, scope: Scope, name: str, snapshot: str | None = None) -> tuple[int, bytes] | None:
+        """(version, body) of the newest `name` in `scope` that counts at a snapshot (None: now), or None."""
+        position = self.head() if snapshot is None else self.position_of(snapshot)
+        with self.database.reading() as connection:
+            cancelled = undo.active_ranges(undo.rollbacks_in(connection, position))
+            found = select(
+                connection,
+                "SELECT seq, scope, payload, body FROM events WHERE kind = 'PARAMETERS' AND seq <= ? ORDER BY seq DESC",
+                (position,),
+            )
+            for seq, home, payload, body in found:
+                mine = self.scope_named(connection, home) == scope and json.loads(payload)["name"] == name
+                if mine and not undo.within(seq, cancelled):
+                    return seq, body
+        return None
 
     def _serving_set(self, identity: EncoderIdentity | None) -> int | None:
         with self.database.reading() as connection:

@@ -1,0 +1,315 @@
+"""`recollect memory`: the verbs of `recollect.Memory` on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from recollect.memory.item import Item
+    from recollect.memory.memory import Memory
+
+app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
+
+File = Annotated[
+    Path, typer.Option("--file", "-f", envvar="RECOLLECT_MEMORY", help="The memory file.", show_default=True)
+]
+User = Annotated[str, typer.Option("--user", "-u", help="Whose memory.")]
+Agent = Annotated[str, typer.Option("--agent", help="Which agent's memory.")]
+Session = Annotated[str, typer.Option("--session", help="Which session's memory.")]
+Encoder = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        help="minilm, hashing, hashing:DIMENSION, a folder, or none to use words only. Default: the file's own.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One line of JSON per result.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
+DEFAULT = Path("recollect.mem")
+
+
+@app.command()
+def add(
+    text: Annotated[str, typer.Argument(help="What to remember; - reads one text per line.")],
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    kind: Annotated[str, typer.Option(help="fact, episode, case, skill, lesson or core.")] = "fact",
+    at: Annotated[str, typer.Option("--at", help="When it happened (ISO 8601).")] = "",
+    source: Annotated[str, typer.Option(help="Where it came from; one can roll back by it.")] = "command line",
+    encoder: Encoder = "default",
+    as_json: Json = False,
+) -> None:
+    """Remember a text."""
+    texts = [line.rstrip("\n") for line in sys.stdin if line.strip()] if text == "-" else [text]
+    with _open(file, encoder, make=True) as memory:
+        for item in memory.add_many(
+            texts, user_id=user, agent_id=agent, session_id=session, kind=kind, event_time=at, source=source
+        ):
+            _print(item, as_json)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many.")] = 5,
+    mode: Annotated[
+        str, typer.Option(help="hybrid, lexical or dense; by default hybrid where there is an encoder.")
+    ] = "",
+    as_of: Annotated[str, typer.Option(help="What was held true then (ISO 8601).")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Say what every score is made of.")] = False,
+    encoder: Encoder = "default",
+    as_json: Json = False,
+) -> None:
+    """Find what was remembered."""
+    with _open(file, encoder) as memory:
+        hits = memory.search(
+            query,
+            top_k=top_k,
+            user_id=user,
+            agent_id=agent,
+            session_id=session,
+            mode=mode or None,
+            as_of=as_of,
+            explain=explain,
+        )
+        for hit in hits:
+            if as_json:
+                _print(hit.item, True, score=hit.score)
+            else:
+                typer.echo(f"{hit.score:8.4f}  {hit.id:>6}  {hit.text}")
+                if hit.why is not None:
+                    terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
+                    cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
+                    typer.echo(f"          = {hit.why.formula}; words: {terms or 'not found'}; meaning: {cosine}")
+        if not hits:
+            typer.echo("Nothing found.", err=True)
+
+
+@app.command("list")
+def list_(
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
+    after: Annotated[str, typer.Option(help="Go on after this id.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Superseded, deleted and held back items too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List items in order of writing."""
+    with _open(file, "none") as memory:
+        for item in memory.get_all(
+            user_id=user, agent_id=agent, session_id=session, limit=limit, after=after, all_states=everything
+        ):
+            _print(item, as_json)
+
+
+@app.command()
+def show(id: Id, file: File = DEFAULT) -> None:
+    """Show everything about an item."""
+    from recollect.memory.item import to_record
+
+    with _open(file, "none") as memory:
+        for name, value in to_record(memory.get(id)).items():
+            typer.echo(f"{name:>14}  {value}")
+
+
+@app.command()
+def history(id: Id, file: File = DEFAULT) -> None:
+    """Show what happened to an item, oldest first."""
+    with _open(file, "none") as memory:
+        for revision in memory.history(id):
+            after = revision.after
+            state = "(gone)" if after is None else f"{after.text}{_mark(after)}"
+            origin = revision.episode or revision.source
+            typer.echo(f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}")
+
+
+@app.command()
+def forget(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Items to forget.")],
+    file: File = DEFAULT,
+    purge: Annotated[bool, typer.Option("--purge", help="Erase for good: journal, indexes and vectors too.")] = False,
+) -> None:
+    """Delete items; with --purge, erase them so that nothing can bring them back."""
+    with _open(file, "none") as memory:
+        erased = memory.forget(*ids, purge_history=purge)
+        typer.echo(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
+        if erased is not None and not erased.log_emptied:
+            typer.echo("Another process is reading: run `recollect memory compact` when it is done.", err=True)
+
+
+@app.command()
+def rollback(
+    target: Annotated[str, typer.Argument(metavar="[EPISODE|ROLLBACK]", help="An episode's or a rollback's id.")] = "",
+    file: File = DEFAULT,
+    source: Annotated[str, typer.Option(help="Undo everything from this source.")] = "",
+    since: Annotated[str, typer.Option(help="Undo everything since this snapshot (see `stats`).")] = "",
+) -> None:
+    """Undo an episode, a source, or everything since a snapshot."""
+    with _open(file, "none") as memory:
+        result = memory.rollback(target, source=source, since=since)
+        typer.echo(
+            f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
+            f"{len(result.changed)} items changed. Undo this with: recollect memory rollback {result.id}"
+        )
+        for seq, reason in result.no_ops:
+            typer.echo(f"  entry {seq} no longer applies: {reason}")
+
+
+@app.command()
+def stats(file: File = DEFAULT, as_json: Json = False) -> None:
+    """Say what is in the file."""
+    from dataclasses import asdict
+
+    from recollect.memory.upkeep import statistics
+
+    with _open(file, "none") as memory:
+        figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
+        if as_json:
+            _json(figures)
+        else:
+            for name, value in figures.items():
+                typer.echo(
+                    f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}"
+                )
+
+
+@app.command()
+def check(file: File = DEFAULT, quick: Annotated[bool, typer.Option("--quick", help="Do not replay.")] = False) -> None:
+    """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
+    from recollect.memory.upkeep import check as check_store
+
+    with _open(file, "none") as memory:
+        problems = check_store(memory.store, deep=not quick)
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(2)
+    typer.echo("Sound.")
+
+
+@app.command()
+def compact(
+    file: File = DEFAULT,
+    keep_decisions: Annotated[
+        int | None, typer.Option(help="Drop the candidate lists of all but the newest N decisions.", min=0)
+    ] = None,
+) -> None:
+    """Give back space and lay vectors out for fast opening. Never changes what the memory says."""
+    from recollect.memory.upkeep import compact as compact_store
+
+    with _open(file, "none") as memory:
+        before, after = compact_store(memory.store, keep_decisions=keep_decisions)
+        typer.echo(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+
+
+@app.command()
+def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT) -> None:
+    """Copy a memory, also while it is in use."""
+    from recollect.memory.upkeep import backup as back_up
+
+    with _open(file, "none") as memory:
+        typer.echo(back_up(memory.store, target))
+
+
+@app.command("export")
+def export_(
+    target: Annotated[Path, typer.Argument(help="A new file of JSON lines; - writes to the terminal.")],
+    file: File = DEFAULT,
+) -> None:
+    """Write everything, history included, as lines of JSON."""
+    from recollect.memory.errors import MemoryProblem
+    from recollect.memory.transfer import exported
+
+    with _open(file, "none") as memory:
+        if str(target) == "-":
+            for line in exported(memory.store):
+                typer.echo(line)
+            return
+        if target.exists():
+            raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+        with open(target, "w", encoding="utf-8") as out:
+            out.writelines(line + "\n" for line in exported(memory.store))
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A file that `export` wrote.")],
+    file: File = DEFAULT,
+    encoder: Encoder = "default",
+) -> None:
+    """Fill a new memory from an export."""
+    from recollect.memory.transfer import imported
+
+    with _open(file, encoder, make=True) as memory, open(source, encoding="utf-8") as lines:
+        typer.echo(f"{imported(memory.store, lines)} items.")
+
+
+@app.command()
+def reembed(
+    encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, or a folder.")],
+    file: File = DEFAULT,
+) -> None:
+    """Make every vector anew with another encoder. Can be interrupted and goes on where it stopped."""
+    from rich.progress import Progress
+
+    from recollect.memory.upkeep import reembed as make_again
+    from recollect.models.encoders import encoder as named
+
+    with _open(file, "none") as memory, Progress(transient=True) as bar:
+        job = bar.add_task("vectors", total=None)
+        for done, everything in make_again(memory.store, named(encoder)):
+            bar.update(job, completed=done, total=everything)
+    typer.echo(f"{file} now has vectors of {encoder}.")
+
+
+@contextmanager
+def _open(file: Path, encoder: str, *, make: bool = False) -> Iterator[Memory]:
+    import recollect
+    from recollect.memory.errors import NotAMemoryFile
+
+    if not make and not file.exists():
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.", "`recollect memory add` makes one; --file names another."
+        )
+    memory = recollect.Memory(file, encoder=None if encoder == "none" else encoder)
+    try:
+        yield memory
+    finally:
+        memory.close()
+
+
+def _print(item: Item, as_json: bool, **more: Any) -> None:
+    if as_json:
+        from recollect.memory.item import to_record
+
+        _json({**to_record(item), **more})
+    else:
+        typer.echo(f"{item.id:>6}  {item.text}{_mark(item)}")
+
+
+def _mark(item: Item) -> str:
+    if item.deleted:
+        return "  (deleted)"
+    if item.superseded_by:
+        return f"  (superseded by {item.superseded_by})"
+    return "" if item.status.value == "active" else f"  ({item.status.value})"
+
+
+def _json(record: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(record, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""Other libraries' ways of speaking to a memory, each a thin file over `Memory`."""

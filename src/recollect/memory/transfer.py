@@ -1,0 +1,117 @@
+"""Export and import: the whole memory as lines of JSON, without loss.
+
+The first line says what it is. Then come scopes, journal, images, episodes, decisions and parameters: enough to rebuild
+every snapshot. Vectors are left out; the importing memory makes its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from recollect.memory import rows
+from recollect.memory.database import scalar, select
+from recollect.memory.errors import MemoryProblem, NotAMemoryFile
+from recollect.memory.item import from_record, to_record
+from recollect.memory.scope import Scope
+from recollect.memory.transaction import Transaction
+
+if TYPE_CHECKING:
+    from recollect.memory.store import Store
+
+FORMAT = "recollect memory"
+VERSION = 1
+_TABLES = {
+    "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
+    "change": ("changes", "seq, n, changed, before"),
+    "tombstone": ("tombstones", "n, scope, seq"),
+    "episode": ("episodes", "id, scope, task, began, ended, outcome"),
+    "decision": ("decisions", "n, id, at, scope, episode, step, kind, query, candidates, chosen, propensity, policy"),
+}
+
+
+def exported(store: Store) -> Iterator[str]:
+    """Lines of JSON, each without its line break. One consistent moment, also while others write."""
+    with store.database.reading() as connection:
+        yield _line({"format": FORMAT, "version": VERSION, "head": store.head()})
+        for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
+            yield _line({"scope": [id, *parts]})
+        for name, (table, columns) in _TABLES.items():
+            for row in connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1, 2"):
+                yield _line({name: [_encoded(value) for value in row]})
+        for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
+            yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
+
+
+def imported(store: Store, lines: Iterable[str]) -> int:
+    """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing."""
+    if store.head():
+        raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
+
+    def work(transaction: Transaction) -> int:
+        connection = transaction.connection
+        scopes: dict[int, int] = {}
+        count = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record: dict[str, Any] = json.loads(line)
+                if number == 1:
+                    _check_header(record)
+                    continue
+                ((name, value),) = record.items()
+                if name == "scope":
+                    scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
+                elif name == "item":
+                    transaction.put(from_record(value))
+                    count += 1
+                else:
+                    table, columns = _TABLES[name]
+                    named = columns.split(", ")
+                    values = [_decoded(cell) for cell in value]
+                    if "scope" in named:
+                        place = named.index("scope")
+                        values[place] = scopes[values[place]]
+                    marks = ",".join("?" * len(named))
+                    connection.execute(f"INSERT INTO {table}({columns}) VALUES({marks})", values)
+            except (ValueError, KeyError, TypeError) as error:
+                raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
+        if not scalar(connection, "SELECT count(*) FROM scopes") and count:
+            raise NotAMemoryFile("the import has items but no scopes: it is incomplete")
+        return count
+
+    texts = []
+    if store.embedder is not None:
+        lines = list(lines)
+        for line in lines:
+            if line.startswith('{"item"'):
+                record = json.loads(line)["item"]
+                texts.append(record.get("key") or record["text"])
+    vectors: dict[str, bytes] = {}
+    for start in range(0, len(texts), 512):
+        vectors.update(store.encode(texts[start : start + 512]))
+    result = store.change(Scope(), work, vectors)
+    store.reset_caches()
+    return int(result)
+
+
+def _check_header(record: dict[str, Any]) -> None:
+    if record.get("format") != FORMAT:
+        raise ValueError("the first line does not say so")
+    if record.get("version", 0) > VERSION:
+        raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade recollect")
+
+
+def _encoded(value: object) -> object:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _decoded(value: Any) -> Any:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

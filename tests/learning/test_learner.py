@@ -20,6 +20,7 @@ from recollect.episodes import (
 )
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.masters import Masters
+from recollect.learning.objective.presets import PRESETS, varied, without_kl
 from recollect.models.adapter import attach_lora, unfreeze
 from recollect.recipes.memory_r1 import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network
@@ -171,3 +172,20 @@ def test_mixed_temperatures_are_refused() -> None:
     episodes = tuple(replace(e, segments=(replace(e.segments[0], temperature=0.5),)) for e in second.episodes)
     with pytest.raises(ValueError, match="one temperature"):
         learner.update([first, Group(second.task, "", episodes)])
+
+
+def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypatch) -> None:
+    def weights_and_metrics(own_pass: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: own_pass)
+        model = tiny_model(precision="fp64")
+        objective = varied(without_kl(PRESETS["grpo"]), correction="truncate", correction_low=0.0, correction_high=2.0)
+        learner = Learner(model, unfreeze(model), objective, Optimisation(learning_rate=1e-2), "speaker")
+        metrics = learner.update(groups_of(model))
+        return dict(model.network.state_dict()), metrics
+
+    (first, measured), (second, lazily) = weights_and_metrics(True), weights_and_metrics(False)
+    assert all(torch.allclose(first[name], second[name], atol=1e-10) for name in first)
+    assert {k: v for k, v in measured.items() if "seconds" not in k} == pytest.approx(
+        {k: v for k, v in lazily.items() if "seconds" not in k}, abs=1e-6
+    )
+    assert lazily["mismatch_max"] > 0.0

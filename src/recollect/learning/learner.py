@@ -64,7 +64,8 @@ class Learner:
         rows = rows_of(groups, self.role, self.model.version)
         temperature = self._temperature(groups)
         batch = rows.batch
-        if self.objective.anchor in ("proximal", "interpolated"):
+        has_proximal = self.objective.anchor in ("proximal", "interpolated")
+        if has_proximal and self._reads_proximal_first():
             batch = replace(batch, lp_proximal=self._scores(rows, temperature))
         if self.objective.needs_reference:
             with self.model.without_adapter():
@@ -80,6 +81,8 @@ class Learner:
         for chosen in self._micro_batches(rows, learning):
             lp, entropy = self._forward(rows, chosen, temperature)
             part = batch.rows(chosen)
+            if has_proximal and part.lp_proximal is None:
+                part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
             scalar, metrics = loss(
                 self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
             )
@@ -149,6 +152,21 @@ class Learner:
                 f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"
             )
         return found.pop()
+
+    def _reads_proximal_first(self) -> bool:
+        """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
+
+        Elsewhere they cost nothing: with one optimiser step per update, the weights of the forward pass are the
+        proximal ones.
+        """
+        objective = self.objective
+        return (
+            objective.kl_placement == "reward"
+            or objective.center == "optimal"
+            or objective.denominator == "kept"
+            or objective.step_control != "constant"
+            or objective.needs_selection
+        )
 
     def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
         """Rows of zero advantage teach nothing unless a regulariser also reads them."""

@@ -13,6 +13,7 @@ import torch
 from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.models import attention
 from recollect.models.cache import buffer_cache
+from recollect.models.errors import ContextOverflow
 from recollect.models.token_scores import token_scores
 from recollect.models.tree import Tree, branch_mask, micro_batches, per_branch, round_up, tree
 
@@ -146,9 +147,10 @@ class InProcessModel:
             if not prompt:
                 raise ValueError(f"prompt {index} is empty: there is nothing to continue")
             if len(prompt) + params.max_tokens > self.context_limit:
-                raise ValueError(
-                    f"prompt {index} has {len(prompt)} tokens and may grow by {params.max_tokens}, past the "
-                    f"{self.context_limit} that {self.name} reads: show fewer or shorter memories"
+                raise ContextOverflow(
+                    f"Prompt {index} has {len(prompt)} tokens and may grow by {params.max_tokens}, past the "
+                    f"{self.context_limit} that {self.name} reads.",
+                    "Show fewer or shorter memories.",
                 )
 
     def _sample_rows(
@@ -256,8 +258,8 @@ def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> t
     inside the one block that is hit. An index of weight 0 is never returned.
     """
     short = -weights.shape[-1] % block
-    blocks = torch.nn.functional.pad(weights, (0, short)) if short else weights
-    blocks = blocks.unflatten(-1, (-1, block))
+    padded = torch.nn.functional.pad(weights, (0, short)) if short else weights
+    blocks = padded.reshape(*padded.shape[:-1], -1, block)
     running = blocks.sum(-1).double().cumsum(-1)
     total = running[..., -1:]
     below_one = 1 - 1e-12  # rounding must not carry the point past the last weight above 0

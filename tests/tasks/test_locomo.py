@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from recollect.episodes.errors import UnknownName
 from recollect.episodes.task import Task
 from recollect.tasks.entries import entries
 from recollect.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
-from recollect.tasks.options import UnknownName
 
 
 def conversation(index: int) -> dict[str, object]:
@@ -128,9 +128,9 @@ def test_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": "validation"}, "unknown split 'validation'"),
-        ({"split": "train", "protocol": "memory_r1"}, "did you mean 'memory-r1'"),
-        ({"split": "train", "categories": ["temporl"]}, "did you mean 'temporal'"),
+        ({"split": "validation"}, "There is no split 'validation'"),
+        ({"split": "train", "protocol": "memory_r1"}, "Did you mean 'memory-r1'"),
+        ({"split": "train", "categories": ["temporl"]}, "Did you mean 'temporal'"),
     ],
 )
 def test_unknown_names(folder: Path, options: dict[str, object], message: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.episodes.errors import UnknownName
 from recollect.episodes.task import Session, Turn
 from recollect.tasks import longmemeval as module
 from recollect.tasks.competing import competes
@@ -22,7 +23,6 @@ from recollect.tasks.longmemeval import (
     training_sessions,
 )
 from recollect.tasks.metrics import tokens
-from recollect.tasks.options import UnknownName
 from recollect.tasks.splits import SPLITS
 
 
@@ -232,8 +232,8 @@ def test_dates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": "tests"}, "unknown split 'tests': did you mean 'test'"),
-        ({"split": "test", "types": ["knowledge-updates"]}, "did you mean 'knowledge-update'"),
+        ({"split": "tests"}, r"no split 'tests'\. Did you mean 'test'"),
+        ({"split": "test", "types": ["knowledge-updates"]}, "Did you mean 'knowledge-update'"),
     ],
 )
 def test_unknown_names(options: dict[str, object], message: str) -> None:

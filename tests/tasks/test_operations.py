@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.episodes.errors import UnknownName
 from recollect.episodes.operation import OperationKind, ParseStatus
 from recollect.tasks.operations import (
     ATTRIBUTES,
@@ -23,7 +24,6 @@ from recollect.tasks.operations import (
     values_of,
     written,
 )
-from recollect.tasks.options import UnknownName
 from recollect.tasks.splits import SPLITS
 
 
@@ -182,7 +182,7 @@ def test_what_is_written_is_read_back(kind: OperationKind, number: int) -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'test'"):
+    with pytest.raises(UnknownName, match="Did you mean 'test'"):
         operation_tasks("tset", 1)
     with pytest.raises(ValueError, match="at least 2"):
         operation_case("train", 0, entries=1)

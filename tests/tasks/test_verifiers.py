@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from recollect.episodes.errors import UnknownName
 from recollect.episodes.task import Task
-from recollect.tasks.options import UnknownName
 from recollect.tasks.verifiers import VERIFIERS, verifier, verify
 
 
@@ -23,5 +23,5 @@ def test_a_task_is_scored_by_the_verifier_it_names() -> None:
 
 
 def test_unknown_verifier_names_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="unknown verifier 'tokenf1': did you mean 'token_f1'"):
+    with pytest.raises(UnknownName, match=r"no verifier 'tokenf1'\. Did you mean 'token_f1'"):
         verifier("tokenf1")

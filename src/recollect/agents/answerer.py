@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from recollect.episodes.episode import Shown
+from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Model, Tokens
 from recollect.episodes.operation import ParseStatus
 
@@ -87,7 +88,7 @@ def fit(
 ) -> tuple[Tokens, tuple[Shown, ...]]:
     """The prompt's tokens and the memories that fit in the model's window: the last ones shown are dropped first.
 
-    Raises ValueError where the question alone is too long.
+    Raises RecollectError where the question alone is too long.
     """
     kept = tuple(shown)
     while True:
@@ -95,8 +96,9 @@ def fit(
         if len(prompt) + max_tokens <= model.context_limit:
             return prompt, kept
         if not kept:
-            raise ValueError(
-                f"the question has {len(prompt)} tokens with its examples, past the {model.context_limit - max_tokens} "
-                f"that {model.name} can read before answering: shorten it, or take a model with a longer window"
+            raise RecollectError(
+                f"The question has {len(prompt)} tokens with its examples, past the {model.context_limit - max_tokens} "
+                f"that {model.name} can read before answering.",
+                "Shorten it, or take a model with a longer window.",
             )
         kept = kept[:-1]

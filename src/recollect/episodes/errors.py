@@ -20,7 +20,7 @@ class RecollectError(Exception):
         return f"{self.message} {self.mend}".strip()
 
 
-class UnknownName(RecollectError):
+class UnknownName(RecollectError, ValueError):
     """A name that is not among those known; says which one was probably meant."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:

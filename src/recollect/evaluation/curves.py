@@ -166,7 +166,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         return [name for name in names if name.startswith(prefix)]
 
     add("reward", "Reward per term", "mean", [*(name for name in names if name == "reward"), *family("reward/")])
-    add("loss", "Supervised loss", "nats", [name for name in names if name == "loss"])
+    add("loss", "Loss", "nats", [name for name in names if name == "loss"])
     add("length", "Response length", "tokens", [name for name in names if name == "response_length"])
     add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
     add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])

@@ -6,7 +6,12 @@ from typing import Any
 
 import torch
 
+from recollect.episodes.errors import RecollectError
 from recollect.models.adapter import Named
+
+
+class Diverged(RecollectError, FloatingPointError):
+    """A gradient that is not a number."""
 
 
 class Masters:
@@ -32,7 +37,7 @@ class Masters:
         """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
 
         scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
-        raises FloatingPointError: the weights would be lost.
+        raises Diverged: the weights would be lost.
         """
         for name, value in self.named.items():
             gradient = value.grad
@@ -40,8 +45,9 @@ class Masters:
             value.grad = None
         norm = float(torch.nn.utils.clip_grad_norm_(list(self._masters.values()), self.max_norm))
         if norm != norm or norm in (float("inf"), float("-inf")):
-            raise FloatingPointError(
-                f"the gradient's norm is {norm}: nothing was changed. Lower the learning rate (now {self.learning_rate})"
+            raise Diverged(
+                f"The gradient's norm is {norm}: this step changed nothing.",
+                f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
             )
         for settings in self.optimiser.param_groups:
             settings["lr"] = self.learning_rate * scale

@@ -27,3 +27,7 @@ class IncompleteModel(ModelFilesError):
 
 class CacheUnusable(ModelFilesError):
     """The cache folder cannot be written: full, read-only, or held by another process for too long."""
+
+
+class ContextOverflow(RecollectError, ValueError):
+    """A prompt that the model cannot read as a whole."""

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from recollect.episodes.errors import RecollectError
 from recollect.episodes.task import Session, Task, Turn
 from recollect.tasks.options import require_known
 from recollect.tasks.splits import SPLITS
@@ -36,7 +37,7 @@ _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
 _REMARK = re.compile(r"\s*\((?:[^()]*\bcorrect\b|but |D\d|from |per |as stated)[^()]*\)$")
 
 
-class MissingData(FileNotFoundError):
+class MissingData(RecollectError, FileNotFoundError):
     """A data set that is not shipped was not found where it was looked for."""
 
 

@@ -30,6 +30,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from recollect.episodes.errors import RecollectError
 from recollect.episodes.task import Session, Task, Turn
 from recollect.tasks.competing import competes, contains, covered
 from recollect.tasks.metrics import tokens
@@ -50,7 +51,7 @@ _FILE = "longmemeval_oracle.json.gz"
 _SHARED_TURN = 8  # normalised words; a shorter turn ("Thanks, that helps!") may recur by chance
 
 
-class DataFileError(RuntimeError):
+class DataFileError(RecollectError):
     """A data file is missing, or is not the one that the code was written for."""
 
 

@@ -25,7 +25,9 @@ def best_of_five(*arguments: str) -> float:
     return min(once() for _ in range(5))
 
 
-@pytest.mark.parametrize("arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"])
+@pytest.mark.parametrize(
+    "arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"]
+)
 def test_it_is_instant(arguments: tuple[str, ...]) -> None:
     assert best_of_five(*arguments) < LIMIT_SECONDS
 

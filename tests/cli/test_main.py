@@ -47,6 +47,8 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
                 (folder / "count").write_text(str(step))
             if os.environ.get("STOP_AT") == str(step):
                 raise KeyboardInterrupt
+            if os.environ.get("DIVERGE_AT") == str(step):
+                raise FloatingPointError("the loss is not finite")
             if os.environ.get("BREAK_AT") == str(step):
                 raise ZeroDivisionError("one step too far")
         run.write_result(
@@ -142,6 +144,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
     assert "from step 2" in out
     assert "step 3/3" in out
     assert "step 2/3" not in out
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_diverging_run_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIVERGE_AT", "1")
+    code, _, err = command("train", "counting")
+    assert code == 2
+    assert "diverged (the loss is not finite)" in err
+    assert "learning rate" in err
 
 
 @pytest.mark.usefixtures("recipe")

@@ -119,8 +119,10 @@ def test_without_a_checkpoint_it_begins_again(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         run.append_metrics(1, {"reward": 0.1})
         run.write_episodes(1, [episode("a")])
+        (run.path / "weights" / "answerer").mkdir(parents=True)
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         assert run.resumed_from is None
+        assert not (run.path / "weights").exists()
         assert run.metrics() == []
         assert list(run.episodes()) == []
 

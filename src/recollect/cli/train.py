@@ -106,7 +106,7 @@ def _carry_out(
         if run.result() is not None:
             console.print(f"{path} holds this run, finished. --fresh runs it again.", highlight=False)
         else:
-            _train(run, again, work, progress_for(), console)
+            _train(run, again, work, progress_for())
         from recollect.evaluation.report import write_report
 
         page = write_report(run)
@@ -114,9 +114,10 @@ def _carry_out(
         console.print(f"\nReport: {page}    Episodes: recollect show {path} --episodes", highlight=False)
 
 
-def _train(
-    run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress, console: object
-) -> None:
+def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress) -> None:
+    from recollect.episodes.errors import RecollectError
+
+    progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
     if run.resumed_from is not None:
         progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
         for package, (then, now) in run.version_changes().items():
@@ -124,6 +125,11 @@ def _train(
     try:
         with _terminated_like_interrupted():
             work(run, progress)
+    except FloatingPointError as error:
+        raise RecollectError(
+            f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",
+            "Try a lower learning rate: --set learning_rate=..., with another --name.",
+        ) from error
     except KeyboardInterrupt:
         progress.finish()
         last = run.latest_checkpoint(verify=False)

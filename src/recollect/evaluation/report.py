@@ -34,15 +34,19 @@ def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
     result = run.result() or {}
     style = (files("recollect.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
     script = (files("recollect.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
-    title = str(result.get("title", run.name))
+    title = str(result.get("title") or result.get("headline") or run.name)
     tables = "".join(_table(table) for table in tables_of(run))
-    headline = f'<p class="headline">{escape(str(result["headline"]))}</p>' if result.get("headline") else ""
+    headline = (
+        f'<p class="headline">{escape(str(result["headline"]))}</p>'
+        if result.get("title") and result.get("headline")
+        else ""
+    )
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} · recollect</title>
+<title>{escape(run.name)} · recollect</title>
 <style>
 {style}</style>
 </head>

@@ -408,6 +408,8 @@ class RunFolder:
         for at, _, path in self.episode_files():
             if step is None or at > step:
                 path.unlink()
+        if step is None:
+            shutil.rmtree(self.path / "weights", ignore_errors=True)
         for left in (self.path / "checkpoints").glob(".*.part"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -536,6 +538,8 @@ def _sha256(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -174,6 +174,14 @@ def test_the_printed_configuration_is_toml(command: Command) -> None:
     assert command("train", "counting", "--set", "seed=4", "--print-config") == (0, "seed = 4\nsteps = 3\n", "")
 
 
+def test_show_without_a_name_takes_the_latest(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("show")
+    assert code == 2
+    assert "There is no run in runs yet" in err
+    sample_run(tmp_path / "runs" / "demo", steps=2)
+    assert "Answerer: held-out questions" in command("show")[1]
+
+
 def test_show_prints_tables_and_curves(command: Command, tmp_path: Path) -> None:
     sample_run(tmp_path / "runs" / "demo", steps=6)
     code, out, _ = command("show", "demo")
@@ -248,11 +256,11 @@ run()
         [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while "step 1/9" not in process.stdout.readline():
         assert time.monotonic() < deadline
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=100)
     assert process.returncode == 130
     assert "To continue: recollect train waiting" in out
     assert err == ""

@@ -19,7 +19,9 @@ Name = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run under --
 
 
 def show(
-    name: Name,
+    name: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="Name of a run or its folder; the latest if not given.")
+    ] = "",
     episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
     step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
     role: Annotated[str | None, typer.Option("--role", help="Episodes of this role only.")] = None,
@@ -34,8 +36,13 @@ def show(
     from rich.console import Console
 
     from recollect.episodes.errors import RecollectError
-    from recollect.learning.run_folder import find_run
+    from recollect.learning.run_folder import find_run, list_runs
 
+    if not name:
+        found_runs = list_runs(runs)
+        if not found_runs:
+            raise RecollectError(f"There is no run in {runs} yet.", "recollect demo makes one; --runs looks elsewhere.")
+        name = str(found_runs[0])
     run = find_run(name, runs)
     console = Console()
     filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}

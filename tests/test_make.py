@@ -1,0 +1,43 @@
+"""What `make` says on a machine that lacks something. (That it works is what continuous integration runs.)"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+
+
+def test_help_lists_what_there_is() -> None:
+    said = make("help").stdout
+    for target in ("make install", "make demo", "make demo QUICK=1", "make test", "make lint", "make clean"):
+        assert target in said
+
+
+def test_no_python(tmp_path: Path) -> None:
+    ran = make("install", "PYTHON=no-such-python", f"VENV={tmp_path / 'venv'}")
+    assert ran.returncode != 0
+    assert "There is no 'no-such-python' here. Install Python 3.10 or later" in ran.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_an_old_python(tmp_path: Path) -> None:
+    old = tmp_path / "python2.7"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo "Python 2.7.18" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    ran = make("install", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}")
+    assert ran.returncode != 0
+    assert f"recollect needs Python 3.10 or later; '{old}' is Python 2.7.18" in ran.stderr
+
+
+def test_the_demo_is_quick_when_asked() -> None:
+    assert "recollect demo --quick" in make("-n", "demo", "QUICK=1").stdout
+    assert "--quick" not in make("-n", "demo").stdout

@@ -113,6 +113,8 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics["response_length"] = drawn / count
     for stop in (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR):
         metrics[f"stop/{stop.value}"] = sum(e.stop is stop for e in episodes) / count
+    if any(episode.errors for episode in episodes):
+        metrics["episodes_with_errors"] = sum(bool(episode.errors) for episode in episodes) / count
     events = [event for episode in episodes for event in episode.operations]
     if events:
         metrics["invalid_operations"] = sum(e.status is ParseStatus.INVALID for e in events) / len(events)

@@ -1,0 +1,55 @@
+"""The answerer's prompt and its parser."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.agents.answerer import MARKER, PROMPT_ID, Style, fit, parse, render
+from recollect.episodes.episode import Shown
+from recollect.episodes.errors import RecollectError
+from recollect.episodes.operation import ParseStatus
+from tests.models.tiny import tiny_model
+
+
+def test_memories_stand_one_a_line_before_the_question_and_the_prompt_ends_where_the_answer_begins() -> None:
+    prompt = render([Shown("1", 1.0, "I live\nin  Oslo."), Shown("2", 1.0, "Tea.")], "Where do I\nlive?")
+    assert prompt.endswith("Memory:\n- I live in Oslo.\n- Tea.\nQuestion: Where do I live?\nAnswer:")
+    assert render([], "Who?").endswith("Memory:\n(empty)\nQuestion: Who?\nAnswer:")
+    assert render([], "Who?", Style.DISTIL).endswith("Useful:")
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "answer", "status"),
+    [
+        (" Oslo\nQuestion: more", Style.DIRECT, "Oslo", ParseStatus.OK),
+        ("\n", Style.DIRECT, "", ParseStatus.INVALID),
+        (f" I live in Oslo.\n{MARKER} Oslo\n", Style.DISTIL, "Oslo", ParseStatus.OK),
+        (" I live in Oslo.", Style.DISTIL, "", ParseStatus.INVALID),
+    ],
+)
+def test_parse(text: str, style: Style, answer: str, status: ParseStatus) -> None:
+    assert parse(text, style) == (answer, status)
+
+
+@given(st.text(), st.sampled_from(Style))
+def test_any_text_parses_to_one_line(text: str, style: Style) -> None:
+    answer, status = parse(text, style)
+    assert len(answer.splitlines()) <= 1
+    assert (answer == "") == (status is ParseStatus.INVALID)
+
+
+def test_what_does_not_fit_is_left_out_from_the_end_and_a_question_too_long_is_named() -> None:
+    model = tiny_model()  # a window of 512 bytes
+    shown = [Shown(str(i), 1.0, "word " * 12) for i in range(9)]
+    prompt, kept = fit(model, shown, "Where?", max_tokens=8)
+    assert len(prompt) + 8 <= model.context_limit
+    assert 0 < len(kept) < 9
+    assert kept == tuple(shown[: len(kept)])
+    with pytest.raises(RecollectError, match="longer window"):
+        fit(model, shown, "Where? " * 100, max_tokens=8)
+
+
+def test_each_wording_has_its_own_name() -> None:
+    assert len(set(PROMPT_ID.values())) == len(Style)

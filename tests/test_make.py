@@ -41,3 +41,24 @@ def test_an_old_python(tmp_path: Path) -> None:
 def test_the_demo_is_quick_when_asked() -> None:
     assert "recollect demo --quick" in make("-n", "demo", "QUICK=1").stdout
     assert "--quick" not in make("-n", "demo").stdout
+
+
+@pytest.mark.parametrize(
+    ("tests", "demo", "code"), [(0, 0, 0), (2, 0, 1), (0, 2, 1)], ids=["good", "tests fail", "demo fails"]
+)
+def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, tests: int, demo: int, code: int) -> None:
+    """Both commands are run whatever the first one says; the last line is pytest's; any failure is the exit code's."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    fake = tmp_path / "make"
+    fake.write_text(
+        '#!/bin/sh\necho "$@" >> called\n'
+        f'[ "$1" = test ] && {{ echo "57 passed, 1 skipped in 8.21s"; exit {tests}; }}\n'
+        f"echo demonstrating; exit {demo}\n"
+    )
+    fake.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
+    assert ran.returncode == code
+    assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
+    assert (tmp_path / "called").read_text().splitlines() == ["test", "demo QUICK=1"]

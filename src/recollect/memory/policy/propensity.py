@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Bools = npt.NDArray[np.bool_]
 
 Slate = tuple[int, ...]
 
@@ -53,22 +54,41 @@ def plackett_luce(scores: Floats, slate: Sequence[int]) -> float:
 
 
 def thompson_slate(
-    means: Floats, deviations: Floats, k: int, generator: np.random.Generator, floor: float = -np.inf
+    means: Floats,
+    deviations: Floats,
+    k: int,
+    generator: np.random.Generator,
+    floor: float = -np.inf,
+    conflicts: Bools | None = None,
 ) -> Slate:
-    """At most `k` candidates: slot by slot the largest of fresh normal draws, until none exceeds `floor`."""
+    """At most `k` candidates: slot by slot the largest of fresh normal draws, until none exceeds `floor`.
+
+    conflicts: (n, n); a candidate that conflicts with one already chosen is not drawn any more.
+    """
     draws = means + deviations * generator.standard_normal((min(k, len(means)), len(means)))
     slate: list[int] = []
+    out = np.zeros(len(means), dtype=bool)
     for row in draws:
-        row[slate] = -np.inf
+        row[out] = -np.inf
         best = int(row.argmax())
         if not row[best] > floor:
             break
         slate.append(best)
+        out[best] = True
+        if conflicts is not None:
+            out |= conflicts[best]
     return tuple(slate)
 
 
-def thompson(means: Floats, deviations: Floats, slate: Sequence[int], k: int, floor: float = -np.inf) -> float:
-    """Probability that `thompson_slate(means, deviations, k)` returns exactly `slate`.
+def thompson(
+    means: Floats,
+    deviations: Floats,
+    slate: Sequence[int],
+    k: int,
+    floor: float = -np.inf,
+    conflicts: Bools | None = None,
+) -> float:
+    """Probability that `thompson_slate` with the same arguments returns exactly `slate`.
 
     deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8.
     """
@@ -85,10 +105,12 @@ def thompson(means: Floats, deviations: Floats, slate: Sequence[int], k: int, fl
     probability = 1.0
     left = np.ones(len(means), dtype=bool)
     for index in slate:
-        others = left.copy()
-        others[index] = False
-        probability *= _wins(means[index], deviations[index], means[others], deviations[others], floor)
+        if not left[index]:
+            return 0.0
         left[index] = False
+        probability *= _wins(means[index], deviations[index], means[left], deviations[left], floor)
+        if conflicts is not None:
+            left &= ~conflicts[index]
     if len(slate) < min(k, len(means)):
         probability *= _none_exceeds(means[left], deviations[left], floor)
     return probability
@@ -103,9 +125,12 @@ def thompson_first(means: Floats, deviations: Floats, floor: float = -np.inf) ->
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """One logged choice: show nothing at rate `off`; else a uniform slate at rate `explore`; else by `main`.
+    """A distribution over slates: the parameters of one logged choice, from which its probability can always be had.
 
-    The parameters that the choice was drawn with are kept, so its probability can be had whenever it is wanted.
+    At rate `off` nothing is shown; at rate `probe` one of the `waiting` candidates, drawn evenly, is shown alone; at
+    rate `explore` of the rest an even permutation of the others is cut at `k`; else `kind` decides: "thompson" (first:
+    means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores). Positions: the candidates that
+    may be shown come first, the waiting ones after them.
     """
 
     kind: str
@@ -115,48 +140,67 @@ class Mixture:
     floor: float = -np.inf
     off: float = 0.0
     explore: float = 0.0
+    probe: float = 0.0
+    waiting: int = 0
+    conflicts: Bools | None = None
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """The slate and which part of the mixture drew it: "off", "explore" or "main"."""
+        """The slate and which part of the mixture drew it: "off", "probe", "explore" or "main"."""
+        probe = self.probe if self.waiting else 0.0
         chance = generator.random()
         if chance < self.off:
             return (), "off"
-        if chance < self.off + (1.0 - self.off) * self.explore:
+        if chance < self.off + probe:
+            return (len(self.first) + int(generator.integers(self.waiting)),), "probe"
+        if self.explore and chance < self.off + probe + (1.0 - self.off - probe) * self.explore:
             size = min(self.k, len(self.first))
             return tuple(int(i) for i in generator.permutation(len(self.first))[:size]), "explore"
         return self._main(generator), "main"
+
+    def certain(self) -> Mixture:
+        """The same preferences without any exploration: what a frozen memory shows."""
+        return Mixture("greedy", self.first, self.second, self.k, self.floor, conflicts=self.conflicts)
 
     def _main(self, generator: np.random.Generator) -> Slate:
         if not len(self.first):
             return ()
         if self.kind == "thompson":
-            return thompson_slate(self.first, self.second, self.k, generator, self.floor)
+            return thompson_slate(self.first, self.second, self.k, generator, self.floor, self.conflicts)
         if self.kind == "gumbel":
             return gumbel_top_k(self.first, self.k, generator)
-        return greedy(self.first, self.k, self.floor)
+        return greedy(self.first, self.k, self.floor, self.conflicts)
 
     def probability(self, slate: Sequence[int]) -> float:
         """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
-        size = min(self.k, len(self.first))
-        if not len(self.first):
-            return 1.0 if not slate else 0.0
+        n = len(self.first)
+        probe = self.probe if self.waiting else 0.0
+        if len(slate) == 1 and slate[0] >= n:
+            return probe / self.waiting if slate[0] < n + self.waiting else 0.0
+        size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:
-            uniform = float(np.prod([1.0 / (len(self.first) - place) for place in range(size)]))
-        if self.kind == "thompson":
-            main = thompson(self.first, self.second, slate, self.k, self.floor)
+            uniform = float(np.prod([1.0 / (n - place) for place in range(size)]))
+        if not n:
+            main = 1.0 if not slate else 0.0
+        elif self.kind == "thompson":
+            main = thompson(self.first, self.second, slate, self.k, self.floor, self.conflicts)
         elif self.kind == "gumbel":
             main = plackett_luce(self.first, slate) if len(slate) == size else 0.0
         else:
-            main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor) else 0.0
+            main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
         on = self.explore * uniform + (1.0 - self.explore) * main
-        return (self.off if not slate else 0.0) + (1.0 - self.off) * on
+        return (self.off if not slate else 0.0) + (1.0 - self.off - probe) * on
 
 
-def greedy(scores: Floats, k: int, floor: float = -np.inf) -> Slate:
-    """The `k` largest scores above `floor`, best first; the earlier candidate wins a tie."""
-    order = np.argsort(-scores, kind="stable")[:k]
-    return tuple(int(i) for i in order if scores[i] > floor)
+def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:
+    """The `k` largest scores above `floor` that do not conflict, best first; the earlier candidate wins a tie."""
+    slate: list[int] = []
+    for index in np.argsort(-scores, kind="stable"):
+        if len(slate) == k or not scores[index] > floor:
+            break
+        if conflicts is None or not any(conflicts[index, other] for other in slate):
+            slate.append(int(index))
+    return tuple(slate)
 
 
 def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floor: float) -> float:

@@ -1,0 +1,170 @@
+"""Experience: an agent's memory of what worked, under one composition of slots; and two frozen agents that follow it.
+
+    experience = Experience(method, encoder, seed=0)
+    use = experience.recall(goal, observation, actions)
+    shown = experience.present(use)           # text for a prompt, advice for a policy
+    experience.finish([(use, action)], outcome=1.0)
+
+No weight changes anywhere: what learns is which items are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recollect.episodes.encoder import Encoder
+from recollect.memory.item import Status
+from recollect.memory.policy.hashed_words import word_set
+from recollect.memory.policy.pool import Draft, Pool
+from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+    Floats = npt.NDArray[np.float64]
+
+WORDS = 512
+
+
+class Experience:
+    """`reward_of` lets a caller tamper with or delay what is learned from; ids make items the store's own."""
+
+    def __init__(self, method: Method, encoder: Encoder, *, seed: int = 0, cached: int = 50_000) -> None:
+        self.method = method
+        self.encoder = encoder
+        self._cache: dict[str, tuple[Vectors, Vectors]] = {}
+        self._cached = cached
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS)
+        self.generator = np.random.default_rng([31, seed])
+        self.time = 0
+        self.uses: list[tuple[Use, float]] = []
+
+    def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
+        found = self._cache.get(text)
+        if found is None:
+            if len(self._cache) >= self._cached:
+                self._cache.clear()
+            found = self._cache[text] = (self.encoder.encode([text])[0], word_set(text, WORDS))
+        return found
+
+    def share_cache(self, cache: dict[str, tuple[Vectors, Vectors]]) -> None:
+        """Use vectors that another Experience of the same encoder has made."""
+        self._cache = cache
+
+    def query(self, goal: str, observation: str, actions: Sequence[str] = (), step: int = 0) -> Query:
+        text = self.method.keyer(goal, observation)
+        vector, words = self._embedded(text)
+        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step)
+
+    def recall(
+        self, goal: str, observation: str = "", actions: Sequence[str] = (), *, step: int = 0, frozen: bool = False
+    ) -> Use:
+        """Choose what is shown. frozen: without exploration, as a memory that no longer learns would."""
+        query = self.query(goal, observation, actions, step)
+        candidates = self.method.retriever(query, self.pool)
+        values = self.method.valuer.estimate(query, candidates, self.pool)
+        choice = self.method.selector(query, candidates, values, self.pool)
+        if frozen:
+            choice = choice.certain()
+        slate, part = choice.draw(self.generator)
+        return Use(query, candidates, values, choice, slate, part)
+
+    def present(self, use: Use) -> Presented:
+        likeness = use.candidates.similarities[list(use.slate)].tolist()
+        return self.method.presenter([self.pool.items[row] for row in use.rows], use.query, likeness)
+
+    def observe(self, draft: Draft, *, trusted: bool = True) -> int | None:
+        """Offer one item from outside an episode: an observation, or somebody else's record. None where rejected."""
+        status = self.method.gate(draft, self.pool)
+        if status is None:
+            return None
+        vector, _ = self._embedded(draft.key)
+        return self.pool.add(draft, status=status, time=self.time, episode=self.time, vector=vector)
+
+    def finish(
+        self,
+        taken: Sequence[tuple[Use, str]],
+        outcome: float,
+        *,
+        credited: float | None = None,
+        per_step: Sequence[float] | None = None,
+    ) -> Finished:
+        """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
+
+        credited: what the valuer learns from instead of the outcome (the shuffled-rewards control).
+        per_step: rewards of the single choices, where they have their own.
+        """
+        for place, (use, action) in enumerate(taken):
+            use.following = taken[place + 1][0] if place + 1 < len(taken) else None
+            use.taken, use.outcome = action, outcome
+            use.reward = per_step[place] if per_step is not None else outcome if credited is None else credited
+        for use, _ in taken:
+            self.learn(use)
+        finished = Finished(tuple(use for use, _ in taken), outcome, self.time, self.time)
+        for draft in self.method.writer(finished, self.pool):
+            self.observe(draft)
+        for maintain in self.method.maintainers:
+            maintain(self.pool, self.method.valuer, None, self.time)
+        self.time += 1
+        return finished
+
+    def learn(self, use: Use) -> None:
+        self.method.valuer.learn(use, self.pool)
+        for maintain in self.method.maintainers:
+            maintain(self.pool, self.method.valuer, use, self.time)
+        self.uses.append((use, use.reward))
+
+    def roll_back_source(self, name: str) -> list[int]:
+        """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""
+        rows = set(self.pool.roll_back_source(name, time=self.time))
+        self.method.valuer.reset()
+        for use, reward in self.uses:
+            if not rows.intersection(use.rows):
+                use.reward = reward
+                self.method.valuer.learn(use, self.pool)
+        return sorted(rows)
+
+
+def quarantined(experience: Experience) -> int:
+    return sum(item.status is Status.QUARANTINED for item in experience.pool.items)
+
+
+class TabularAgent:
+    """A frozen policy: its own log-odds for each action, plus `follow` for each vote of the items shown.
+
+    Stands for a model that does what its context says, more surely the more of it agrees. noise: one Gumbel draw per
+    action makes the choice a softmax sample.
+    """
+
+    def __init__(self, follow: float = 2.5, against: float = 1.5) -> None:
+        self.follow, self.against = follow, against
+
+    def __call__(self, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
+        logits = np.asarray(leaning, dtype=np.float64) + noise
+        for action, weight, _ in shown.advice:
+            if action in actions:
+                logits[actions.index(action)] += self.follow if weight > 0 else -self.against
+        return actions[int(logits.argmax())]
+
+
+class LinearAgent:
+    """A frozen policy whose votes count by how alike the remembered situation is: not at all up to `none`, fully from
+    `full`, linearly between. Models follow experience where the inputs are similar (arXiv 2505.16067)."""
+
+    def __init__(self, follow: float = 2.5, against: float = 1.5, none: float = 0.15, full: float = 0.5) -> None:
+        self.follow, self.against, self.none, self.full = follow, against, none, full
+
+    def __call__(self, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
+        logits = np.asarray(leaning, dtype=np.float64) + noise
+        for action, weight, likeness in shown.advice:
+            if action in actions:
+                share = min(1.0, max(0.0, (likeness - self.none) / (self.full - self.none)))
+                logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
+        return actions[int(logits.argmax())]
+
+
+Agent = Callable[[Sequence[str], Sequence[float], Presented, "Floats"], str]

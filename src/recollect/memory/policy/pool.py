@@ -1,0 +1,239 @@
+"""Pool: the items a policy chooses among, as columns, with every change on record and undoable.
+
+A row is one item; rows are never reused. Changes of status, wording and links are events with their state before, so
+that `undo` restores exactly what was, newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recollect.memory.item import Item, ItemKind, Provenance, Status
+from recollect.memory.policy.errors import InvalidPolicy
+from recollect.memory.policy.hashed_words import word_set
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+
+STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED)
+ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
+CODES = {status: code for code, status in enumerate(STATUSES)}
+OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event. what: "add", "status" or "revise"; before: the status code or the item as it was; why: who and why."""
+
+    what: str
+    row: int
+    before: Any
+    time: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A candidate item. key: the situation it is for; do, avoid: actions it advises; good: it came of a success.
+
+    trigger, payload: a condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
+    """
+
+    key: str
+    text: str
+    do: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    good: bool = True
+    kind: ItemKind = ItemKind.CASE
+    source: str = OWN
+    trust: float = 1.0
+    trigger: str = ""
+    payload: str = ""
+    extra: Mapping[str, Any] | None = None
+
+
+def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
+    """What `item` alone would have its reader do in `situation`: pairs of action and +1 (do) or -1 (avoid)."""
+    data = item.metadata
+    trigger = data.get("trigger", "")
+    if trigger and trigger in situation:
+        return ((data["payload"], 1.0),)
+    return tuple((each, 1.0) for each in data["do"]) + tuple((each, -1.0) for each in data["avoid"])
+
+
+class Pool:
+    """encode: text to a unit vector of `dimension`. Items are the engine's own; columns follow their row numbers."""
+
+    def __init__(self, encode: Callable[[str], Vectors], dimension: int, words: int = 512) -> None:
+        self.encode = encode
+        self.items: list[Item] = []
+        self.history: list[Change] = []
+        self.revisions: dict[int, int] = {}
+        self._words = words
+        size = 64
+        self.vectors = np.zeros((size, dimension), dtype=np.float32)
+        self.words = np.zeros((size, words), dtype=np.float32)
+        self.status = np.full(size, ARCHIVED, dtype=np.int8)
+        self.born = np.zeros(size, dtype=np.int64)
+        self.episode = np.zeros(size, dtype=np.int64)
+        self.good = np.zeros(size, dtype=bool)
+        self.trust = np.zeros(size, dtype=np.float64)
+        self.content = np.full(size, -1, dtype=np.int64)
+        self.source = np.zeros(size, dtype=np.int64)
+        self._contents: dict[str, int] = {}
+        self.sources: dict[str, int] = {}
+        self._cached: tuple[int, Rows] | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return len(self.history)
+
+    def content_of(self, action: str) -> int:
+        """A number per advised action: items of equal content advise the same."""
+        return self._contents.setdefault(action, len(self._contents))
+
+    def source_of(self, name: str) -> int:
+        return self.sources.setdefault(name, len(self.sources))
+
+    def active(self) -> Rows:
+        """Rows that may be shown, oldest first."""
+        if self._cached is None or self._cached[0] != self.version:
+            self._cached = (self.version, np.flatnonzero(self.status[: len(self.items)] == ACTIVE))
+        return self._cached[1]
+
+    def having(self, code: int) -> Rows:
+        return np.flatnonzero(self.status[: len(self.items)] == code)
+
+    def add(
+        self, draft: Draft, *, status: Status, time: int, episode: int = -1, vector: Vectors | None = None, id: str = ""
+    ) -> int:
+        """The new row. vector: of the key, where it is known already."""
+        row = len(self.items)
+        if row == len(self.status):
+            self._grow()
+        data = {"do": draft.do, "avoid": draft.avoid, "good": draft.good}
+        if draft.trigger:
+            data |= {"trigger": draft.trigger, "payload": draft.payload}
+        if draft.extra:
+            data |= draft.extra
+        self.items.append(
+            Item(
+                id or f"m{row}",
+                draft.text,
+                kind=draft.kind,
+                key=draft.key,
+                provenance=Provenance(source=draft.source),
+                trust=draft.trust,
+                status=status,
+                metadata=data,
+            )
+        )
+        self.vectors[row] = self.encode(draft.key) if vector is None else vector
+        self.words[row] = word_set(draft.key, self._words)
+        self.status[row] = CODES[status]
+        self.born[row] = time
+        self.episode[row] = episode
+        self.good[row] = draft.good
+        self.trust[row] = draft.trust
+        self.content[row] = self.content_of(draft.do[0]) if draft.do else -1
+        self.source[row] = self.source_of(draft.source)
+        self.history.append(Change("add", row, None, time))
+        return row
+
+    def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
+        before = int(self.status[row])
+        if before == CODES[status]:
+            return
+        self.history.append(Change("status", row, before, time, why))
+        self._put_status(row, CODES[status])
+
+    def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
+        """New key or metadata for an item; the vector follows the key at once."""
+        old = self.items[row]
+        self.history.append(Change("revise", row, old, time, why))
+        self.revisions[row] = self.revisions.get(row, 0) + 1
+        self._put(
+            row,
+            replace(
+                old,
+                key=old.key if key is None else key,
+                metadata={**old.metadata, **data},
+                revision=old.revision + 1,
+            ),
+        )
+
+    def undo(self, to: int) -> list[Change]:
+        """Take back every change after `version` was `to`, newest first; items added since are archived and kept."""
+        if not 0 <= to <= self.version:
+            raise InvalidPolicy(
+                f"version {to} of this pool never was: it is at {self.version}.", "Use a version it has had."
+            )
+        taken = list(reversed(self.history[to:]))
+        for change in taken:
+            self._take_back(change)
+        # Undoing is itself on record, so that versions never go back and a cache cannot be stale.
+        self.history.append(Change("undo", -1, to, taken[0].time if taken else 0, f"back to version {to}"))
+        return taken
+
+    def roll_back_source(self, name: str, *, time: int) -> list[int]:
+        """Archive everything that came from `name`; returns the rows."""
+        if name not in self.sources:
+            raise InvalidPolicy(f"nothing in this pool came from {name!r}.", f"Known: {', '.join(self.sources)}.")
+        code = self.sources[name]
+        rows = [int(row) for row in np.flatnonzero(self.source[: len(self.items)] == code)]
+        for row in rows:
+            self.set_status(row, Status.ARCHIVED, time=time, why=f"rollback of {name}")
+        return rows
+
+    def similarities(self, vector: Vectors, rows: Rows) -> Floats:
+        """Cosines of `vector` with the keys of `rows`, float64."""
+        n = len(self.items)
+        if 2 * len(rows) >= n:
+            found: Floats = (self.vectors[:n] @ vector)[rows].astype(np.float64)
+            return found
+        few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
+        return few
+
+    def _take_back(self, change: Change) -> None:
+        if change.what == "add":
+            self._put_status(change.row, ARCHIVED)
+        elif change.what == "status":
+            self._put_status(change.row, change.before)
+        elif change.what == "revise":
+            self._put(change.row, change.before)
+            self.revisions[change.row] -= 1
+
+    def _put_status(self, row: int, code: int) -> None:
+        self.status[row] = code
+        self.items[row] = replace(self.items[row], status=STATUSES[code])
+
+    def _put(self, row: int, item: Item) -> None:
+        if item.key != self.items[row].key:
+            self.vectors[row] = self.encode(item.key)
+            self.words[row] = word_set(item.key, self._words)
+        # The status is an event of its own: rewording never changes it.
+        self.items[row] = replace(item, status=self.items[row].status)
+
+    def _grow(self) -> None:
+        for name in ("vectors", "words", "status", "born", "episode", "good", "trust", "content", "source"):
+            column = getattr(self, name)
+            larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
+            larger[: len(column)] = column
+            setattr(self, name, larger)
+
+
+def numbered(items: Sequence[Item]) -> str:
+    """Item texts as a numbered list, one per line."""
+    return "\n".join(f"{place}. {item.text}" for place, item in enumerate(items, start=1))

@@ -1,0 +1,78 @@
+"""Presenters: how chosen items enter the context. Text for models, advice for policies that read no text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recollect.memory.item import Item
+from recollect.memory.policy.pool import advice
+from recollect.memory.policy.slots import Presented, Query
+
+Advice = tuple[tuple[str, float, float], ...]
+
+
+def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advice:
+    return tuple(
+        (action, weight, near)
+        for item, near in zip(items, likeness, strict=True)
+        for action, weight in advice(item, query.text)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+
+    heading: str = "What was tried before in similar situations:"
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        good = [item for item in items if item.metadata["good"]]
+        bad = [item for item in items if not item.metadata["good"]]
+        lines = [self.heading]
+        lines += [f"- (worked) {item.text}" for item in good]
+        lines += [f"- (failed) {item.text}" for item in bad]
+        return Presented("\n".join(lines), combined_advice(items, query, likeness))
+
+
+@dataclass(frozen=True, slots=True)
+class EncouragedDiscouraged:
+    """REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged, those not above `bar` are discouraged.
+
+    The paper's code discourages values of exactly 0; a bar at the record's mean also works with negative rewards.
+    """
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        blocks: list[str] = []
+        pairs: list[tuple[str, float, float]] = []
+        for item, near in zip(items, likeness, strict=True):
+            values: dict[str, float] = item.metadata["q"]
+            ranked = sorted(values, key=lambda action: -values[action])
+            mean = sum(values.values()) / len(values)
+            encouraged = [action for action in ranked[:1] if values[action] > 0.0]
+            discouraged = [action for action in ranked[1:] if values[action] <= min(0.0, mean)]
+            if not encouraged:
+                discouraged = [action for action in ranked if values[action] <= 0.0]
+            data = item.metadata
+            blocks.append(
+                f"Goal: {data['goal']}\nObservation: {data['observation']}\n"
+                + "Encouraged: "
+                + "; ".join(f"{action} -> {values[action]:.2f}" for action in encouraged)
+                + "\nDiscouraged: "
+                + "; ".join(f"{action} -> {values[action]:.2f}" for action in discouraged)
+            )
+            pairs += [(action, 1.0, near) for action in encouraged] + [(action, -1.0, near) for action in discouraged]
+        return Presented("\n\n".join(blocks), tuple(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """ReMe's guidance, template form: what the experiences say, without the episodes behind them."""
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        lines = ["Guidance from experience:", *(f"- {item.text}" for item in items)]
+        return Presented("\n".join(lines), combined_advice(items, query, likeness))

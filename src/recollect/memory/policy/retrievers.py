@@ -1,0 +1,162 @@
+"""Retrievers: which items are candidates for a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recollect.memory.policy.pool import CANDIDATE, Pool
+from recollect.memory.policy.slots import Candidates, Query
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Rows = npt.NDArray[np.intp]
+
+NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
+
+
+def top(similarities: Floats, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
+    """The `k` most similar above a threshold, best first; the newer row wins a tie."""
+    if not len(rows):
+        return NOTHING
+    if len(rows) > 4 * k:
+        kept = np.argpartition(-similarities, k)[: k + 1]
+        # Ties at the border must not depend on argpartition's order.
+        kept = np.flatnonzero(similarities >= similarities[kept].min())
+        similarities, rows = similarities[kept], rows[kept]
+    order = np.lexsort((-rows, -similarities))[:k]
+    if above > -np.inf:
+        order = order[similarities[order] > above]
+    return Candidates(rows[order], similarities[order])
+
+
+@dataclass(frozen=True, slots=True)
+class MostSimilar:
+    """Cosine top-k of the active items, above `threshold`."""
+
+    k: int = 4
+    threshold: float = -1.0
+    good_only: bool = False
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        if self.good_only:
+            rows = rows[pool.good[rows]]
+        return top(pool.similarities(query.vector, rows), rows, self.k, self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class MostRecent:
+    """The `k` newest active items, newest first, whatever the query (ExpRecent, arXiv 2511.20857)."""
+
+    k: int = 4
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()[-self.k :][::-1]
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All active items: for valuers that rank the whole store (Memento's parametric read)."""
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class AtRandom:
+    """`k` active items drawn without regard to the query: a control."""
+
+    generator: np.random.Generator
+    k: int = 4
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        rows = self.generator.permutation(rows)[: self.k]
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class GoalAndObservation:
+    """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
+
+    Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits.
+    """
+
+    k: int = 2
+    share: float = 0.5
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        if not len(rows):
+            return NOTHING
+        goal, observation = pool.encode(query.goal), pool.encode(query.observation)
+        parts = [pool.items[row].metadata for row in rows]
+        scores = np.array(
+            [
+                self.share * float(pool.encode(part["goal"]) @ goal)
+                + (1.0 - self.share) * float(pool.encode(part["observation"]) @ observation)
+                for part in parts
+            ]
+        )
+        visits = np.array([part["visits"] for part in parts])
+        order = np.lexsort((-visits, -np.round(scores, 9)))[: self.k]
+        return Candidates(rows[order], scores[order])
+
+
+@dataclass(frozen=True, slots=True)
+class WithLinked:
+    """Top-k notes, then the notes they link to, at most `k` more (A-MEM, arXiv 2502.12110)."""
+
+    k: int = 5
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        hits = top(pool.similarities(query.vector, rows), rows, self.k)
+        found = [int(row) for row in hits.rows]
+        known = set(found)
+        for row in list(found):
+            for linked in pool.items[row].metadata.get("links", ()):
+                if linked not in known and pool.items[linked].current and len(found) < 2 * self.k:
+                    known.add(linked)
+                    found.append(linked)
+        if not found:
+            return NOTHING
+        both = np.array(found, dtype=np.intp)
+        return Candidates(both, pool.similarities(query.vector, both))
+
+
+@dataclass(frozen=True, slots=True)
+class WithProbation:
+    """Top-k of the active items, the `recent` newest of the same episode, and the most similar candidates on probation."""
+
+    k: int = 12
+    probation: int = 4
+    threshold: float = 0.0
+    recent: int = 12
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = pool.active()
+        similarities = pool.similarities(query.vector, rows)
+        found = top(similarities, rows, self.k, self.threshold)
+        if len(rows) and pool.episode[rows[-1]] == query.episode:
+            tail = slice(-self.recent, None)
+            here = (pool.episode[rows[tail]] == query.episode) & ~np.isin(rows[tail], found.rows)
+            found = _joined(found, Candidates(rows[tail][here], similarities[tail][here]))
+        waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
+        if not len(waiting):
+            return found
+        more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)
+        return _joined(found, more)
+
+
+def _joined(first: Candidates, second: Candidates) -> Candidates:
+    return Candidates(
+        np.concatenate([first.rows, second.rows]), np.concatenate([first.similarities, second.similarities])
+    )

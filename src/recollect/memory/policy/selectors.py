@@ -1,0 +1,165 @@
+"""Selectors: which candidates are shown. Each returns a distribution over slates, so that every choice has a propensity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recollect.memory.policy.advantage import contents_in
+from recollect.memory.policy.pool import CANDIDATE, Pool, advice
+from recollect.memory.policy.propensity import Mixture
+from recollect.memory.policy.slots import Candidates, Query, Values
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+    Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class AllRetrieved:
+    """Every candidate up to `k`, in the retriever's order."""
+
+    k: int = 4
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        order = -np.arange(len(candidates.rows), dtype=np.float64)
+        return Mixture("greedy", order, np.zeros(len(order)), self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class BestValue:
+    """Top-k by estimated value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its eq. 5)."""
+
+    k: int = 4
+    temperature: float = 0.0
+    explore: float = 0.0
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        if self.temperature > 0.0:
+            return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
+        return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """(1 - share) * z(similarity) + share * z(Q), z over the candidates' own mean and deviation (MemRL, phase B)."""
+
+    k: int = 3
+    share: float = 0.5
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
+        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Drops retrieved items whose similarity is below `share` of the best: ReMem's Refine step without a model."""
+
+    k: int = 4
+    share: float = 0.8
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        floor = self.share * float(candidates.similarities[0]) - 1e-12 if len(candidates.rows) else -np.inf
+        return Mixture("greedy", candidates.similarities, np.zeros(len(candidates.rows)), self.k, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Consensus:
+    """Keeps the largest group of candidates that support the same action; nothing if no group has `least` members.
+
+    The reasoning path that an item alone supports is its advice in this situation (A-MemGuard, arXiv 2510.02373, with
+    equality of paths in place of clustered embeddings).
+    """
+
+    k: int = 5
+    least: int = 2
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        kept = agreeing([path(pool, int(row), query) for row in candidates.rows], self.least)
+        scores = np.where(kept, candidates.similarities, -np.inf) if len(kept) else np.zeros(0)
+        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
+
+
+def path(pool: Pool, row: int, query: Query) -> str:
+    """The conclusion that this item alone supports."""
+    return " ".join(
+        f"{'do' if weight > 0 else 'avoid'} {action}" for action, weight in advice(pool.items[row], query.text)
+    )
+
+
+def agreeing(paths: list[str], least: int) -> Bools:
+    """Membership in the largest group of equal paths; the group met first wins a tie; all False below `least`."""
+    counts: dict[str, int] = {}
+    for each in paths:
+        counts[each] = counts.get(each, 0) + 1
+    if not counts:
+        return np.zeros(0, dtype=bool)
+    best = max(counts, key=lambda each: counts[each])
+    if counts[best] < least:
+        return np.zeros(len(paths), dtype=bool)
+    return np.array([each == best for each in paths])
+
+
+@dataclass(frozen=True, slots=True)
+class Thompson:
+    """Ours: posterior draws slot by slot, against showing nothing (value `floor`), within items that do not contradict.
+
+    off: rate of showing nothing, which keeps p0 measured; probe: rate of showing one item on probation alone;
+    explore: rate of an even slate; veto: advice from outside gives way to own experience that contradicts it.
+    """
+
+    k: int = 4
+    floor: float = 0.0
+    off: float = 0.02
+    probe: float = 0.05
+    explore: float = 0.01
+    coherent: bool = True
+    veto: bool = True
+    greedy: bool = False
+    widen: float = 1.0
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        rows = candidates.rows
+        waiting = pool.status[rows] == CANDIDATE
+        count = int(waiting.sum())
+        n = len(rows) - count
+        means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
+        conflicts = None
+        if n > 1 and (self.coherent or self.veto):
+            contents = contents_in(pool, rows[:n], query)
+            contradict = (contents[:, None] != contents[None, :]) & (contents[:, None] >= 0) & (contents[None, :] >= 0)
+            if self.veto:
+                outside = pool.trust[rows[:n]] < 1.0
+                if outside.any() and not outside.all():
+                    own = ~outside & (means > self.floor)
+                    near = candidates.similarities[:n]
+                    beaten = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.15)
+                    means[outside & beaten.any(axis=1)] = -1e3
+            if self.coherent:
+                conflicts = contradict
+        kind = "greedy" if self.greedy else "thompson"
+        return Mixture(
+            kind,
+            means,
+            np.maximum(deviations, 1e-3),
+            self.k,
+            self.floor,
+            off=self.off if n else 0.0,
+            explore=self.explore if n else 0.0,
+            probe=self.probe,
+            waiting=count,
+            conflicts=conflicts,
+        )
+
+
+def _standard(values: Floats) -> Floats:
+    if not len(values):
+        return values
+    spread = float(values.std())
+    centred: Floats = values - values.mean()
+    return centred / spread if spread > 1e-9 else np.zeros(len(values))

@@ -1,0 +1,170 @@
+"""The eight slots of a method, and the records that pass between them.
+
+query = keyer(situation); candidates = retriever(query); values = valuer.estimate(...)
+choice = selector(...)  (a distribution over slates);  text = presenter(...)
+after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> status; maintainer(pool)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from recollect.memory.item import Item, Status
+from recollect.memory.policy.pool import Draft, Pool
+from recollect.memory.policy.propensity import Mixture, Slate
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A situation as memory sees it. words: the 0/1 word set; time: number of the task; step: within the episode."""
+
+    text: str
+    vector: Vectors
+    words: Vectors
+    time: int
+    episode: int
+    goal: str = ""
+    observation: str = ""
+    actions: tuple[str, ...] = ()
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """rows of the pool with their cosines, best first."""
+
+    rows: Rows
+    similarities: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Estimated reward (or advantage) of showing each candidate, with its standard deviation."""
+
+    means: Floats
+    deviations: Floats
+
+
+@dataclass(slots=True)
+class Use:
+    """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
+
+    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; following: the episode's
+    next choice; bonus: what a valuer notes beside it, such as the success rate it expected without memory.
+    """
+
+    query: Query
+    candidates: Candidates
+    values: Values
+    choice: Mixture
+    slate: Slate
+    part: str
+    taken: str = ""
+    outcome: float = 0.0
+    reward: float = 0.0
+    following: Use | None = None
+    bonus: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[int]:
+        return [int(self.candidates.rows[place]) for place in self.slate]
+
+    @property
+    def propensity(self) -> float:
+        return self.choice.probability(self.slate)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An episode that has its outcome: the choices in order, and the success memory was told of."""
+
+    uses: tuple[Use, ...]
+    outcome: float
+    time: int
+    episode: int
+
+    @property
+    def success(self) -> bool:
+        return self.outcome >= 0.5
+
+
+class Keyer(Protocol):
+    def __call__(self, goal: str, observation: str) -> str:
+        """The text that stands for the situation: what is embedded, and what cases are stored under."""
+        ...
+
+
+class Retriever(Protocol):
+    def __call__(self, query: Query, pool: Pool) -> Candidates: ...
+
+
+class Valuer(Protocol):
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values: ...
+
+    def learn(self, use: Use, pool: Pool) -> None: ...
+
+    def reset(self) -> None:
+        """Forget everything: rollback replays the uses that stay."""
+        ...
+
+
+class Selector(Protocol):
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture: ...
+
+
+class Presenter(Protocol):
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """text: for a model's prompt. advice: (action, weight, likeness), for policies that read no text; a negative weight
+    discourages, likeness is the cosine of the situation with the one that the advice comes from."""
+
+    text: str
+    advice: tuple[tuple[str, float, float], ...] = ()
+
+
+class Writer(Protocol):
+    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]: ...
+
+
+class Gate(Protocol):
+    def __call__(self, draft: Draft, pool: Pool) -> Status | None:
+        """The status to admit the draft with; None rejects it."""
+        ...
+
+
+class Maintainer(Protocol):
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        """Revise and retire items after an episode (`use` None) or after one of its choices."""
+        ...
+
+
+@dataclass(slots=True)
+class Method:
+    """A composition. name and version name the policy in the log; slots that are never called stay at their default."""
+
+    name: str
+    keyer: Keyer
+    retriever: Retriever
+    valuer: Valuer
+    selector: Selector
+    presenter: Presenter
+    writer: Writer
+    gate: Gate
+    maintainers: tuple[Maintainer, ...] = ()
+    version: int = 0
+    calls_per_task: float = 1.0
+    notes: Callable[[], dict[str, float]] | None = None

@@ -1,0 +1,62 @@
+"""ExpRecent, ExpRAG and ReMem: raw successes, recent or similar, optionally pruned (Evo-Memory, arXiv 2511.20857).
+
+Settings of the paper: k = 4. It embeds with bge-base-en-v1.5; here the encoder is whatever the memory was opened with.
+ReMem's model decides what to prune; without a model the rule form prunes by likeness, and uses no extra model call.
+"""
+
+from __future__ import annotations
+
+from recollect.memory.policy.gates import admit_all
+from recollect.memory.policy.keyers import whole
+from recollect.memory.policy.maintainers import Capacity
+from recollect.memory.policy.presenters import Exemplars
+from recollect.memory.policy.retrievers import MostRecent, MostSimilar
+from recollect.memory.policy.selectors import AllRetrieved, Pruned
+from recollect.memory.policy.slots import Method
+from recollect.memory.policy.values import Unvalued
+from recollect.memory.policy.writers import RawCases
+
+SUMMARY = "raw successes: the most recent (ExpRecent), the most similar (ExpRAG), or the similar ones pruned (ReMem)"
+
+
+def exprecent(*, seed: int = 0, k: int = 4) -> Method:
+    return Method(
+        "exprecent",
+        whole,
+        MostRecent(k),
+        Unvalued(),
+        AllRetrieved(k),
+        Exemplars(),
+        RawCases(failures=False),
+        admit_all,
+        (Capacity(),),
+    )
+
+
+def exprag(*, seed: int = 0, k: int = 4, failures: bool = False) -> Method:
+    """failures: also keep and show failed cases, as the paper's separate table does."""
+    return Method(
+        "exprag",
+        whole,
+        MostSimilar(k),
+        Unvalued(),
+        AllRetrieved(k),
+        Exemplars(),
+        RawCases(failures=failures),
+        admit_all,
+        (Capacity(),),
+    )
+
+
+def remem(*, seed: int = 0, k: int = 4, share: float = 0.8) -> Method:
+    return Method(
+        "remem",
+        whole,
+        MostSimilar(k),
+        Unvalued(),
+        Pruned(k, share),
+        Exemplars(),
+        RawCases(failures=False),
+        admit_all,
+        (Capacity(),),
+    )

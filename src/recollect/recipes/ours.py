@@ -1,0 +1,73 @@
+"""Ours: learn what each item adds here, show what probably helps, try what might, and let outside advice earn its way in.
+
+advantage credit r - p0(x) with p0 from memory-off choices; one model of which items transfer, shared by all, sharpened by
+local outcomes; Thompson selection against showing nothing; candidates from outside on probation; every act reversible.
+`without` leaves one part out: "advantage", "local", "shared", "posterior", "attribution", "coherence", "gate",
+"maintenance".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.memory.policy.advantage import Advantage, AdvantageSettings
+from recollect.memory.policy.errors import InvalidPolicy
+from recollect.memory.policy.gates import Trust, admit_all
+from recollect.memory.policy.keyers import whole
+from recollect.memory.policy.maintainers import Capacity, MergeDuplicates, Probation, RetireHarmful
+from recollect.memory.policy.presenters import Exemplars
+from recollect.memory.policy.retrievers import WithProbation
+from recollect.memory.policy.selectors import Thompson
+from recollect.memory.policy.slots import Maintainer, Method
+from recollect.memory.policy.writers import RawCases
+
+SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
+PARTS = ("advantage", "local", "shared", "posterior", "attribution", "coherence", "gate", "maintenance")
+SETTINGS = AdvantageSettings()
+SELECTION = Thompson()
+
+
+def ours(
+    *,
+    seed: int = 0,
+    k: int = 4,
+    without: str = "",
+    settings: AdvantageSettings = SETTINGS,
+    selection: Thompson = SELECTION,
+    pool: int = 12,
+    threshold: float = 0.1,
+    failures: bool = True,
+    recent: int = 12,
+) -> Method:
+    if without and without not in PARTS:
+        raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
+    selection = replace(selection, k=k)
+    if without == "advantage":
+        settings = replace(settings, baseline=False)
+    elif without in ("local", "shared"):
+        settings = replace(settings, **{without: False})
+    elif without == "attribution":
+        settings = replace(settings, attribute=False)
+    elif without == "posterior":
+        selection = replace(selection, greedy=True, explore=0.0)
+    elif without == "coherence":
+        selection = replace(selection, coherent=False)
+    elif without == "gate":
+        selection = replace(selection, veto=False, probe=0.0)
+    elif without == "maintenance":
+        settings = replace(settings, keep=1.0, forget=1.0)
+    gated = without != "gate"
+    upkeep: list[Maintainer] = [Probation()] if gated else []
+    if without != "maintenance":
+        upkeep += [RetireHarmful(), MergeDuplicates()]
+    return Method(
+        "ours" if not without else f"ours-without-{without}",
+        whole,
+        WithProbation(pool, 4 if gated else 0, threshold, recent),
+        Advantage(settings),
+        selection,
+        Exemplars(),
+        RawCases(failures=failures),
+        Trust() if gated else admit_all,
+        (*upkeep, Capacity()),
+    )

@@ -1,0 +1,281 @@
+"""The online loop: one method meets one stream of tasks, in order, scored before it learns.
+
+Every arm of a comparison draws the same noise for the same task, so that arms differ by what memory shows and nothing
+else. Arms are a method under one of these controls:
+
+    learn      the method as it is                      shuffled  its values learn from another task's reward
+    none       nothing is ever shown                    attempts  no memory, but two attempts at each task
+    random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
+    oracle     items of the store whose advice is right (needs the generator's knowledge)
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recollect.agents.experience import Agent, Experience
+from recollect.environments.scene import Scene, Stream, StreamTask
+from recollect.episodes.encoder import Encoder
+from recollect.memory.item import ItemKind
+from recollect.memory.policy.pool import Draft, advice
+from recollect.memory.policy.propensity import Mixture
+from recollect.memory.policy.retrievers import NOTHING
+from recollect.memory.policy.slots import Candidates, Method, Presented, Use, Values
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Cache = dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
+
+CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle")
+LONGEST_EPISODE = 24
+MOST_ACTIONS = 16
+_NAMED = re.compile(r"\bopen \w+")
+
+
+@dataclass(slots=True)
+class StreamRun:
+    """What one arm did. Arrays follow the tasks; nan where a number does not exist.
+
+    success: of each task, scored before anything was learned from it; content, routing: shares of the regret against
+    showing right advice always (content: the store had none; routing: it had some and it was not shown);
+    target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
+    frozen; predicted, realised: value estimates at held-out uses against what happened.
+    """
+
+    success: Floats
+    steps: Floats
+    calls: Floats
+    triggered: npt.NDArray[np.bool_]
+    target: Floats
+    content: Floats
+    routing: Floats
+    held_out: Floats
+    predicted: list[float] = field(default_factory=list)
+    realised: list[float] = field(default_factory=list)
+    items: int = 0
+    seconds: float = 0.0
+    overhead: list[float] = field(default_factory=list)
+
+
+def run_stream(
+    stream: Stream,
+    method: Method,
+    agent: Agent,
+    encoder: Encoder,
+    *,
+    seed: int,
+    control: str = "learn",
+    cache: Cache | None = None,
+    measure_regret: bool = True,
+) -> StreamRun:
+    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
+    if control not in CONTROLS:
+        raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
+    started = time.perf_counter()
+    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret)
+    for number, task in enumerate(stream.tasks):
+        loop.live(number, task)
+    for number, task in enumerate(stream.held_out):
+        loop.frozen(number, task)
+    run = loop.run
+    run.items = len(loop.experience.pool.active())
+    run.seconds = time.perf_counter() - started
+    return run
+
+
+class _Loop:
+    def __init__(
+        self,
+        stream: Stream,
+        method: Method,
+        agent: Agent,
+        encoder: Encoder,
+        seed: int,
+        control: str,
+        cache: Cache | None,
+        measure_regret: bool,
+    ) -> None:
+        self.stream, self.agent, self.control = stream, agent, control
+        self.experience = Experience(method, encoder, seed=seed)
+        if cache is not None:
+            self.experience.share_cache(cache)
+        total, held = len(stream.tasks), len(stream.held_out)
+        # One table of noise per (seed): the same for every arm.
+        self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, MOST_ACTIONS))
+        self.generator = np.random.default_rng([43, seed])
+        self.outcomes: list[float] = []
+        self.rules: dict[int, str] = {}
+        self.observing = stream.long_term
+        self.measure_regret = measure_regret
+        blank = np.full(total, np.nan)
+        self.run = StreamRun(
+            blank.copy(),
+            blank.copy(),
+            np.ones(total),
+            np.zeros(total, dtype=bool),
+            blank.copy(),
+            blank.copy(),
+            blank.copy(),
+            np.full(held, np.nan),
+        )
+
+    def live(self, number: int, task: StreamTask) -> None:
+        run, experience = self.run, self.experience
+        for record in task.foreign:
+            text = f"{record.key} -> {record.action}: it worked"
+            if record.trigger:
+                text += f" (if it says {record.trigger}: {record.payload})"
+            experience.observe(
+                Draft(
+                    record.key,
+                    text,
+                    do=(record.action,),
+                    source=record.source,
+                    trust=0.3,
+                    trigger=record.trigger,
+                    payload=record.payload,
+                )
+            )
+        before = len(experience.pool)
+        outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=0)
+        if self.control == "attempts" and outcome < 0.5:
+            outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=1)
+            run.calls[number] = 2.0
+        run.success[number], run.steps[number] = outcome, len(taken)
+        run.triggered[number] = task.triggered
+        if task.triggered:
+            run.target[number] = float(act == scene.target and scene.target not in scene.right)
+        if self.measure_regret and len(taken) == 1:
+            self._regret(number, scene, outcome)
+        told = 1.0 - outcome if task.flipped else outcome
+        if self.control in ("none", "attempts"):
+            experience.time += 1
+            return
+        credited = None
+        if self.control == "shuffled":
+            credited = self.outcomes[int(self.generator.integers(len(self.outcomes)))] if self.outcomes else told
+        self.outcomes.append(told)
+        experience.finish(taken, told, credited=credited)
+        if self.control == "irrelevant":
+            for row in range(before, len(experience.pool)):
+                self.rules[row] = task.rule
+
+    def frozen(self, number: int, task: StreamTask) -> None:
+        place = len(self.stream.tasks) + number
+        outcome, taken, _, _ = self._episode(place, task, frozen=True, attempt=0)
+        self.run.held_out[number] = outcome
+        if self.control in ("learn", "shuffled") and len(taken) == 1 and taken[0][0].slate:
+            use = taken[0][0]
+            self.run.predicted.append(self._predicted(use))
+            self.run.realised.append(outcome)
+
+    def _predicted(self, use: Use) -> float:
+        """The success that the valuer expects with what was shown."""
+        mean = float(use.values.means[list(use.slate)].mean())
+        valuer = self.experience.method.valuer
+        without: Callable[[object], float] | None = getattr(valuer, "success_without", None)
+        if without is not None:
+            return mean + without(use.query)
+        return (mean + 1.0) / 2.0 if hasattr(valuer, "rate") else mean
+
+    def _episode(
+        self, number: int, task: StreamTask, *, frozen: bool, attempt: int
+    ) -> tuple[float, list[tuple[Use, str]], Scene, str]:
+        """The outcome, the choices with the actions taken, and the last scene that was acted in with its action."""
+        world = task.world()
+        scene = world.reset()
+        taken: list[tuple[Use, str]] = []
+        last, action = scene, ""
+        for step in range(LONGEST_EPISODE):
+            if self.observing and self.control not in ("none", "attempts"):
+                # Working memory of this episode: kept even where learning is off.
+                self._observe(scene)
+            if len(scene.actions) == 1:
+                action = scene.actions[0]
+            else:
+                use = self._recall(scene, task, step, frozen)
+                shown = self.experience.present(use)
+                noise = self.noise[number, attempt, step, : len(scene.actions)]
+                action = self.agent(scene.actions, scene.leaning, shown, noise)
+                taken.append((use, action))
+            last = scene
+            scene = world.act(action)
+            if scene.done:
+                break
+        if frozen:
+            self.experience.time += 1
+        return scene.reward, taken, last, action
+
+    def _observe(self, scene: Scene) -> None:
+        named = tuple(_NAMED.findall(scene.observation))
+        if scene.observation and named:
+            self.experience.observe(Draft(scene.observation, scene.observation, do=named, kind=ItemKind.EPISODE))
+
+    def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
+        experience = self.experience
+        if self.control in ("learn", "shuffled"):
+            clock = time.perf_counter()
+            use = experience.recall(scene.goal, scene.observation, scene.actions, step=step, frozen=frozen)
+            self.run.overhead.append(time.perf_counter() - clock)
+            return use
+        query = experience.query(scene.goal, scene.observation, scene.actions, step)
+        if self.control in ("none", "attempts"):
+            rows = NOTHING.rows
+        else:
+            rows = experience.pool.active()
+            if self.control == "irrelevant":
+                rows = np.array([row for row in rows if self.rules.get(int(row)) != task.rule], dtype=np.intp)
+            if self.control == "oracle":
+                rows = self._right(scene, query.text)[:4]
+            else:
+                rows = self.generator.permutation(rows)[:4]
+        candidates = Candidates(rows, experience.pool.similarities(query.vector, rows))
+        scores = -np.arange(len(rows), dtype=np.float64)
+        slate = tuple(range(len(rows)))
+        values = Values(scores, np.zeros(len(rows)))
+        return Use(query, candidates, values, Mixture("greedy", scores, values.deviations, 4), slate, self.control)
+
+    def _right(self, scene: Scene, situation: str) -> npt.NDArray[np.intp]:
+        """Rows, most similar first, whose every advice is right here."""
+        pool = self.experience.pool
+        contents = {pool.content_of(action) for action in scene.right}
+        rows = pool.active()
+        rows = rows[np.isin(pool.content[rows], list(contents))]
+        if self.observing:
+            rows = rows[pool.episode[rows] == self.experience.time]
+        elif len(rows):
+            rows = rows[np.argsort(-pool.similarities(pool.encode(situation), rows), kind="stable")]
+        kept = []
+        for row in rows:
+            pairs = advice(pool.items[row], situation)
+            if pairs and all(weight > 0 and action in scene.right for action, weight in pairs):
+                kept.append(row)
+            if len(kept) == 4:
+                break
+        return np.array(kept, dtype=np.intp)
+
+    def _regret(self, number: int, scene: Scene, outcome: float) -> None:
+        """What four right items would have given, and what the right items of this store would have given."""
+        noise = self.noise[number, 0, 0, : len(scene.actions)]
+        right = next(iter(scene.right))
+
+        def success(count: int) -> float:
+            shown = Presented("", ((right, 1.0, 1.0),) * count)
+            act = self.agent(scene.actions, scene.leaning, shown, noise)
+            return float(act in scene.right)
+
+        full = success(4)
+        if self.control in ("none", "attempts"):
+            held = success(0)
+        else:
+            held = success(min(4, len(self._right(scene, scene.text))))
+        self.run.content[number] = full - held
+        self.run.routing[number] = held - outcome

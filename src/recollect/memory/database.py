@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,10 @@ from recollect.memory.errors import Busy, MemoryProblem, NewerFile, NotAMemoryFi
 
 DURABILITIES = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
+
+
+_OPEN: Counter[tuple[int, int]] = Counter()
+"""Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
 
 
 class _Ticket:
@@ -57,6 +61,7 @@ class Database:
         self._local = threading.local()
         self._opened: list[apsw.Connection] = []
         self._closed = False
+        self._identity: tuple[int, int] | None = None
         self._writer = self._open_first()
 
     def _open_first(self) -> apsw.Connection:
@@ -65,11 +70,13 @@ class Database:
             if existed and not os.access(self.path, os.W_OK):
                 self.read_only = True
             if existed:
-                _refuse_strangers(self.path)
+                if _identity(self.path) not in _OPEN:
+                    _refuse_strangers(self.path)
             elif self.read_only:
                 raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
         with self.translated():
-            connection = self._connect(self.read_only)
+            # The write-ahead log is switched on once the tables are there, so that the main file says whose it is.
+            connection = self._connect(self.read_only, log=False)
             if self.read_only:
                 _check_version(self.path, connection)
                 return connection
@@ -86,9 +93,13 @@ class Database:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+            if not self.in_memory:
+                connection.pragma("journal_mode", "wal")
+                self._identity = _identity(self.path)
+                _OPEN[self._identity] += 1
         return connection
 
-    def _connect(self, read_only: bool) -> apsw.Connection:
+    def _connect(self, read_only: bool, *, log: bool = True) -> apsw.Connection:
         if read_only:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
@@ -96,7 +107,7 @@ class Database:
         connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
-            if not self.in_memory:
+            if log and not self.in_memory:
                 connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", self._durability)
             connection.pragma("secure_delete", 1)
@@ -217,9 +228,19 @@ class Database:
             if self._closed:
                 return
             self._closed = True
-            for connection in self._opened:
+            # The writer goes last: the last one out empties the write-ahead log, and a reader may not.
+            for connection in reversed(self._opened):
                 with contextlib.suppress(apsw.Error):
                     connection.close(True)
+            if self._identity is not None:
+                _OPEN[self._identity] -= 1
+                if not _OPEN[self._identity]:
+                    del _OPEN[self._identity]
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _refuse_strangers(path: str) -> None:

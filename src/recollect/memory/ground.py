@@ -137,15 +137,40 @@ class StoreGround:
         ranked.sort(key=lambda pair: (-pair[1], int(pair[0][1:])))
         return ranked[:count]
 
-    def dense(self, vector: Vectors, count: int, hidden: frozenset[str]) -> Ranked:
+    def dense(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
         drift = self._drifted()
         want = count + len(hidden) + len(drift.images)
-        found = self.store.dense(self.scope, vector[None, :], want)[0]
+        found = self.store.dense(self.scope, vectors, want)
+        past = drift.vectors(self.store)
+        return [
+            self._merged(line, drift, past, vector, hidden)[:count] for line, vector in zip(found, vectors, strict=True)
+        ]
+
+    def closed(self) -> Iterator[Item]:
+        drift = self._drifted()
+        for item in self.store.items(self.scope, closed=True):
+            if int(item.id[1:]) not in drift.images:
+                yield item
+        for before in drift.images.values():
+            if before is not None and not before.current and not before.deleted:
+                yield before
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        return self.store.vectors_for(items)
+
+    def _merged(
+        self,
+        found: list[tuple[int, float]],
+        drift: _Drift,
+        past: dict[str, Vectors],
+        vector: Vectors,
+        hidden: frozenset[str],
+    ) -> Ranked:
         ranked = [(f"m{n}", score) for n, score in found if n not in drift.images and f"m{n}" not in hidden]
-        if drift.images:
-            ranked.extend(pair for pair in drift.dense(vector, self.store) if pair[0] not in hidden)
+        if past:
+            ranked.extend((id, float(before @ vector)) for id, before in past.items() if id not in hidden)
             ranked.sort(key=lambda pair: -pair[1])
-        return ranked[:count]
+        return ranked
 
     def _row(self, number: int) -> Item | None:
         return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
@@ -184,10 +209,9 @@ class _Drift:
         scores = self._index.scores(terms, statistics)
         return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
 
-    def dense(self, vector: Vectors, store: Store) -> Ranked:
+    def vectors(self, store: Store) -> dict[str, Vectors]:
         wanted = [item for item in self.images.values() if item is not None and item.current]
-        vectors = store.vectors_for(wanted)
-        return [(id, float(past @ vector)) for id, past in vectors.items()]
+        return store.vectors_for(wanted) if wanted else {}
 
 
 def image(text: str | None) -> Item | None:

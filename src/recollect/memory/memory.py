@@ -11,6 +11,7 @@ m.rollback(episode.id)
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import uuid
@@ -23,7 +24,7 @@ from recollect.episodes.decision import Decision, DecisionKind
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import decision_log, purge, undo
-from recollect.memory.bank import Bank, Where
+from recollect.memory.bank import Bank
 from recollect.memory.decision_log import DecisionLog, Logged
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import (
@@ -41,6 +42,7 @@ from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_te
 from recollect.memory.moment import Clock, Moment, later, moment, now
 from recollect.memory.operations import Assignment, Credit, Draft, Outcome
 from recollect.memory.ranking import Fusion, Hits, Reranker
+from recollect.memory.retrieval import Where
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision, Store
 
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 Extractor = Callable[[Sequence[Message]], Iterable[str]]
 RECALLED = 4096
+
+
+_LOG = logging.getLogger("recollect.memory")
 
 
 def _new_id() -> str:
@@ -107,6 +112,8 @@ class Memory:
         found = self._named(encoder) if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))
+        if self.read_only:
+            _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._draws = _uniform(self.store.store_id())

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 1
 
-TABLES = """
+CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
+"""The condition under which an item is neither current nor deleted; an index holds just these."""
+
+TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT NULL, name TEXT NOT NULL,
   UNIQUE(tenant, part, name));
@@ -39,6 +42,7 @@ CREATE TABLE items(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scop
   propensity_total REAL NOT NULL, metadata TEXT NOT NULL, content INTEGER);
 CREATE INDEX items_by_content ON items(content) WHERE content IS NOT NULL;
 CREATE INDEX items_by_scope ON items(scope);
+CREATE INDEX items_closed ON items(n) WHERE {CLOSED};
 CREATE TABLE events(seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope INTEGER NOT NULL,
   episode TEXT NOT NULL, source TEXT NOT NULL, payload TEXT, applied INTEGER NOT NULL, reason TEXT NOT NULL,
   content INTEGER, body BLOB);

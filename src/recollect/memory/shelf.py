@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.memory.item import Item, content_digest, duplicate_key
@@ -44,7 +44,17 @@ class Ground(Protocol):
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str]) -> Ranked: ...
-    def dense(self, vector: Vectors, count: int, hidden: frozenset[str]) -> Ranked: ...
+    def dense(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+        """Per query; vectors: (queries, dimension)."""
+        ...
+
+    def closed(self) -> Iterator[Item]:
+        """Items that are neither current nor deleted."""
+        ...
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """Vectors on file for items as given, by id; those that are not on file are left out or made."""
+        ...
 
 
 class Shelf:
@@ -87,6 +97,15 @@ class Shelf:
         self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
         with self._lock:
             self._pending.append(item.searched_text)
+
+    def preset(self, known: Mapping[str, Vectors]) -> None:
+        """Take vectors that are on file for rows of this shelf, where all of them are known."""
+        import numpy as np
+
+        with self._lock:
+            if self._vectors is None and all(id in known for id in self.row_ids):
+                self._vectors = np.stack([known[id] for id in self.row_ids])
+                self._pending = []
 
     def vectors(self, embed: Embedding) -> Vectors:
         """Shape (rows, dimension), unit rows. Encodes, in one batch, what has arrived since the last call."""
@@ -182,6 +201,15 @@ class Stack:
         for shelf in self.shelves:
             latest.update(shelf.items)
         return iter(latest.values())
+
+    def closed(self) -> Iterator[Item]:
+        """Items that are neither current nor deleted, in their latest state."""
+        if self.ground is None:
+            return (item for item in self.items() if not item.current and not item.deleted)
+        latest = {item.id: item for item in self.ground.closed()}
+        for shelf in self.shelves:
+            latest.update(shelf.items)
+        return (item for item in latest.values() if not item.current and not item.deleted)
 
     def hidden(self, level: int) -> Rows:
         """Rows of shelf `level` that no longer count. Shape (h,)."""

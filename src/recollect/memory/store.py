@@ -151,8 +151,10 @@ class Store:
                         out[id] = rows.to_item(row, home)
         return out
 
-    def items(self, scope: Scope, *, after: int = 0, limit: int = -1, current: bool = False) -> Iterator[Item]:
-        """Items in order of writing, those after row `after`; closed ones too unless `current`."""
+    def items(
+        self, scope: Scope, *, after: int = 0, limit: int = -1, current: bool = False, closed: bool = False
+    ) -> Iterator[Item]:
+        """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted."""
         with self.database.reading() as connection:
             inside = self._scope_ids(connection, scope)
             where, values = "n > ?", [after]
@@ -161,6 +163,8 @@ class Store:
                 values.append(json.dumps(inside))  # type: ignore[arg-type]
             if current:
                 where += " AND content IS NOT NULL AND status = 'active'"
+            if closed:
+                where += f" AND {schema.CLOSED}"
             found = select(connection, f"{rows.SELECT} WHERE {where} ORDER BY n LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
         return iter(listed)

@@ -1,0 +1,282 @@
+"""Finding items in a stack of layers: two rankings, filters, fusion, diversity, and an account of every score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from recollect.memory.embedding import Embedder
+from recollect.memory.errors import InvalidFilter, NoEncoder
+from recollect.memory.item import Item, ItemKind, Status
+from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
+from recollect.memory.ranking import (
+    MODES,
+    Explanation,
+    Fusion,
+    Hit,
+    Ranked,
+    Reranker,
+    best,
+    diversified,
+    fuse,
+    fusion_formula,
+)
+from recollect.memory.shelf import Stack
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+POOL = 50
+"""How many candidates each part of a hybrid search proposes, or five times k where that is more."""
+
+Where = Mapping[str, Any] | Callable[[Item], bool] | None
+"""A filter: metadata that must be equal, or a function of the item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which items a search may return. kinds: () for all; where: a filter of the caller; as_of: the past, as a time."""
+
+    kinds: tuple[ItemKind, ...] = ()
+    statuses: tuple[Status, ...] = (Status.ACTIVE,)
+    where: Where = None
+    since: str = ""
+    until: str = ""
+    as_of: str = ""
+
+    def admits(self, item: Item, time: str) -> bool:
+        """`since` and `until` bound the event time: since <= time < until."""
+        if self.as_of:
+            if not item.valid_at(self.as_of):
+                return False
+        elif (
+            not item.open or (item.expires_at and item.expires_at <= time) or (item.valid_to and item.valid_to <= time)
+        ):
+            return False
+        return (
+            item.status in self.statuses
+            and (not self.kinds or item.kind in self.kinds)
+            and (not self.since or self.since <= item.event_time)
+            and (not self.until or item.event_time < self.until)
+            and self._meets(item)
+        )
+
+    def _meets(self, item: Item) -> bool:
+        if self.where is None:
+            return True
+        if callable(self.where):
+            return self.where(item)
+        return all(item.metadata.get(key) == value for key, value in self.where.items())
+
+    @property
+    def beyond_current(self) -> bool:
+        """Whether it may admit items that are not current, which the indexes do not hold."""
+        return bool(self.as_of) or self.statuses != (Status.ACTIVE,)
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a search asks for; see `Bank.search_many`. Raises InvalidFilter for what does not exist or cannot take effect."""
+
+    k: int
+    mode: str = "hybrid"
+    explain: bool = False
+    selection: Selection = EVERYTHING
+    diversity: float = 0.0
+    reranker: Reranker | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidFilter(f"mode {self.mode!r} does not exist: use one of {', '.join(MODES)}")
+        if self.k < 1:
+            raise InvalidFilter(f"k must be at least 1, got {self.k}")
+        if not 0.0 <= self.diversity <= 1.0:
+            raise InvalidFilter(f"diversity must lie in [0, 1], got {self.diversity}")
+
+    @property
+    def pool(self) -> int:
+        """Candidates per part: k alone unless something after the ranking chooses among more."""
+        plain = self.mode != "hybrid" and not self.diversity and self.reranker is None
+        return self.k if plain else max(POOL, 5 * self.k)
+
+
+def retrieve(
+    stack: Stack, embedder: Embedder | None, fusion: Fusion, queries: Sequence[str], request: Request, time: str
+) -> list[list[Hit]]:
+    """Hits for each query, best first. time: what "now" means for expiry. Raises NoEncoder."""
+    if embedder is None and (request.mode != "lexical" or request.diversity):
+        raise NoEncoder(f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'")
+    searched = with_others(stack, request.selection, time) if request.selection.beyond_current else stack
+
+    def wanted(id: str) -> bool:
+        item = stack.get(id)
+        return item is not None and request.selection.admits(item, time)
+
+    dense: list[Ranked] = [[] for _ in queries]
+    if embedder is not None and request.mode != "lexical":
+        dense = dense_rankings(searched, embedder(queries), request.pool, wanted, embedder)
+    out = []
+    for query, by_meaning in zip(queries, dense, strict=True):
+        terms = list(dict.fromkeys(tokens(query)))
+        by_words = [] if request.mode == "dense" else lexical_ranking(searched, terms, request.pool, wanted)
+        out.append(_chosen(stack, searched, query, terms, by_words, by_meaning, request, fusion, embedder))
+    return out
+
+
+def with_others(stack: Stack, selection: Selection, time: str) -> Stack:
+    """`stack` with the items that are not current but that `selection` admits made searchable."""
+    twin = stack.fork()
+    others = [item for item in stack.closed() if selection.admits(item, time)]
+    for item in others:
+        twin.put(replace(item, status=Status.ACTIVE, ended_at="", superseded_by=""))
+    if others and stack.ground is not None:
+        twin.shelves[-1].preset(stack.ground.vectors_for(others))
+    return twin
+
+
+def statistics(stack: Stack, terms: Sequence[str]) -> CorpusStatistics:
+    parts = [shelf.index.statistics(terms, stack.hidden(level)) for level, shelf in enumerate(stack.shelves)]
+    if stack.ground is not None:
+        parts.append(stack.ground.statistics(terms))
+    return total(parts)
+
+
+def lexical_ranking(stack: Stack, terms: Sequence[str], count: int, wanted: Callable[[str], bool]) -> Ranked:
+    """The `count` best wanted items by BM25 over all layers, with the statistics of the whole; zero scores left out."""
+    if not terms:
+        return []
+    corpus = statistics(stack, terms)
+    scored = [(level, shelf.index.scores(terms, corpus)) for level, shelf in enumerate(stack.shelves)]
+    ground = stack.ground
+
+    def below(number: int) -> Ranked:
+        return ground.lexical(terms, number, stack.covered()) if ground is not None else []
+
+    return _ranked(stack, scored, below, count, wanted, above=0.0)
+
+
+def dense_rankings(
+    stack: Stack, vectors: Vectors, count: int, wanted: Callable[[str], bool], embedder: Embedder
+) -> list[Ranked]:
+    """Per query the `count` best wanted items by cosine: one matrix product per layer for all of them.
+
+    vectors: (queries, dimension), unit rows.
+    """
+    scored = [
+        (level, vectors @ shelf.vectors(embedder).T) for level, shelf in enumerate(stack.shelves) if shelf.row_ids
+    ]
+    ground = stack.ground
+    covered = stack.covered()
+    proposed = ground.dense(vectors, count, covered) if ground is not None else None
+
+    def one(query: int) -> Ranked:
+        def below(number: int) -> Ranked:
+            if ground is None or proposed is None:
+                return []
+            return proposed[query] if number == count else ground.dense(vectors[query : query + 1], number, covered)[0]
+
+        mine = [(level, part[query]) for level, part in scored]
+        return _ranked(stack, mine, below, count, wanted, above=float("-inf"))
+
+    return [one(query) for query in range(len(vectors))]
+
+
+def _ranked(
+    stack: Stack,
+    scored: Sequence[tuple[int, Any]],
+    below: Callable[[int], Ranked],
+    count: int,
+    wanted: Callable[[str], bool],
+    above: float,
+) -> Ranked:
+    """The `count` best wanted rows of all layers, the ground first among equals. Looks deeper while filters thin it out."""
+    import numpy as np
+
+    ids = [id for level, _ in scored for id in stack.shelves[level].row_ids]
+    scores = np.zeros(0)
+    if scored:
+        scores = np.concatenate([part for _, part in scored])
+        start = 0
+        for level, part in scored:
+            hidden = stack.hidden(level)
+            if len(hidden):
+                scores[hidden + start] = -np.inf
+            start += len(part)
+    reach = count
+    while True:
+        under = below(reach)
+        found = [(ids[row], float(scores[row])) for row in best(scores, reach) if scores[row] > above]
+        merged = sorted([*under, *found], key=lambda pair: -pair[1])[:reach]
+        if stack.ground is not None:
+            stack.ground.fetch([id for id, _ in merged])
+        kept = [pair for pair in merged if wanted(pair[0])][:count]
+        if len(kept) == count or len(merged) < reach:
+            return kept
+        reach *= 4
+
+
+def _chosen(
+    stack: Stack,
+    searched: Stack,
+    query: str,
+    terms: list[str],
+    lexical: Ranked,
+    dense: Ranked,
+    request: Request,
+    fusion: Fusion,
+    embedder: Embedder | None,
+) -> list[Hit]:
+    ranked = fuse(lexical, dense, fusion) if request.mode == "hybrid" else lexical or dense
+    if request.reranker is not None and ranked:
+        texts = [item.text for item in _items(stack, ranked)]
+        fresh = [float(score) for score in request.reranker(query, texts)]
+        if len(fresh) != len(texts):
+            raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(texts)} texts")
+        ranked = sorted(zip((id for id, _ in ranked), fresh, strict=True), key=lambda pair: -pair[1])
+    if request.diversity and len(ranked) > 1:
+        assert embedder is not None
+        likeness = embedder([item.searched_text for item in _items(stack, ranked)])
+        order = diversified([score for _, score in ranked], likeness, request.k, request.diversity)
+        ranked = [ranked[position] for position in order]
+    ranked = ranked[: request.k]
+    by_words, by_meaning = dict(lexical), dict(dense)
+    hits = [
+        Hit(item, score, by_words.get(id), by_meaning.get(id))
+        for item, (id, score) in zip(_items(stack, ranked), ranked, strict=True)
+    ]
+    if not request.explain:
+        return hits
+    return [_explained(searched, hit, terms, lexical, dense, request, fusion) for hit in hits]
+
+
+def _explained(
+    searched: Stack, hit: Hit, terms: list[str], lexical: Ranked, dense: Ranked, request: Request, fusion: Fusion
+) -> Hit:
+    ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(hit.id) for part in (lexical, dense)]
+    corpus = statistics(searched, terms)
+    words = tokens(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+    parts = {
+        term: term_score(words.count(term), len(words), corpus.weight(term), corpus.mean_length)
+        for term in terms
+        if term in words
+    }
+    if request.reranker is not None:
+        formula = "given by the reranker"
+    elif request.mode == "hybrid":
+        top = lexical[0][1] if lexical else 1.0
+        formula = fusion_formula(fusion, ranks[0], ranks[1], hit.lexical, hit.dense, top)
+    else:
+        formula = "sum of terms" if request.mode == "lexical" else "cosine"
+    return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))
+
+
+def _items(stack: Stack, ranked: Ranked) -> list[Item]:
+    found = (stack.get(id) for id, _ in ranked)
+    return [item for item in found if item is not None]

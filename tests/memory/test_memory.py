@@ -1,0 +1,381 @@
+"""The verbs people use, and what bad input gets."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.episodes import EncoderIdentity, Operation, OperationKind
+from recollect.memory import errors
+from recollect.memory.async_memory import AsyncMemory
+from recollect.memory.memory import Memory
+from recollect.memory.schema import VERSION
+from recollect.memory.upkeep import backup, check, compact, near_duplicates, reembed, statistics
+
+from .stub_encoder import WordEncoder
+
+
+def memory(path: object = ":memory:", **options: object) -> Memory:
+    return Memory(path, **{"encoder": WordEncoder(32), **options})
+
+
+def test_the_example_of_the_readme(tmp_path: Path):
+    with memory(tmp_path / "agent.mem") as m:
+        m.add("Ana is allergic to peanuts", user_id="ana")
+        with m.episode(user_id="ana", task="plan dinner") as ep:
+            hits = ep.search("allergic to what", top_k=5)
+            assert [hit.text for hit in hits] == ["Ana is allergic to peanuts"]
+            ep.remember("She liked the tofu pad thai", kind="episode")
+            ep.reward(1.0)
+        m.reward(ep.id, 0.3, source="user")
+        assert m.get(hits[0].id).values.credited == 2
+        assert [r.kind for r in m.history(hits[0].id)] == ["ADD", "REWARD", "REWARD"]
+        assert m.search("diet", user_id="ana", as_of="2020-01-01") == []
+        m.rollback(ep.id)
+        assert m.get(hits[0].id).values.credited == 0
+        assert len(m) == 1
+        assert check(m.store) == []
+    with memory(tmp_path / "agent.mem") as again:
+        assert [hit.text for hit in again.search("allergic")] == ["Ana is allergic to peanuts"]
+
+
+def test_scopes_bound_and_are_bounded():
+    m = memory()
+    m.add("ana's secret", user_id="ana")
+    m.add("bo's secret", user_id="bo")
+    assert [h.text for h in m.search("secret", user_id="ana")] == ["ana's secret"]
+    assert len(m.search("secret")) == 2
+    with pytest.raises(errors.InvalidScope, match="never empties"):
+        m.delete_all()
+    assert m.delete_all(user_id="ana") == 1
+    assert [h.text for h in m.search("secret")] == ["bo's secret"]
+
+
+def test_a_tenant_sees_nothing_of_another(tmp_path: Path):
+    one = memory(tmp_path / "a.mem", tenant="one")
+    two = memory(tmp_path / "a.mem", tenant="two", user_id="ana")
+    item = one.add("the password is swordfish", user_id="ana")
+    hits = one.search("password")
+    assert two.search("password") == []
+    assert two.get_all() == []
+    for call in (two.get, two.delete, two.history, two.forget, lambda id: two.update(id, "x"), two.rollback):
+        with pytest.raises((errors.UnknownItem, errors.UnknownEpisode)):
+            call(item.id)
+    with pytest.raises(errors.UnknownEpisode):
+        two.reward(hits.decision, 1.0)
+    assert not two.apply(Operation(OperationKind.DELETE, (item.id,))).applied
+    with pytest.raises(errors.InvalidScope, match="already 'ana'"):
+        two.search("password", user_id="bo")
+    assert one.get(item.id).values.shown == 0
+
+
+def test_update_supersede_delete():
+    m = memory()
+    item = m.add("likes tea", trust=0.5)
+    assert m.update(item.id, "likes green tea", metadata={"a": [1]}).metadata == {"a": [1]}
+    assert m.supersede(item.id, "likes coffee").links[0].target == item.id
+    with pytest.raises(errors.UnknownItem, match="superseded by"):
+        m.update(item.id, "x")
+    with pytest.raises(errors.InvalidText, match="nothing to change"):
+        m.update(m.add("another").id)
+    m.delete(item.id)
+    with pytest.raises(errors.UnknownItem):
+        m.delete(item.id)
+
+
+def test_expiry_and_limits_and_pages():
+    times = iter([f"2026-01-01T00:00:{second:02d}" for second in range(60)])
+    m = memory(clock=lambda: next(times))
+    m.add("for a moment", ttl=5)
+    m.add("for ever")
+    assert {h.text for h in m.search("for a moment")} == {"for a moment", "for ever"}
+    for _ in range(8):
+        next(times)
+    assert {h.text for h in m.search("for a moment")} == {"for ever"}
+    small = memory(max_items=2)
+    small.add_many(["a", "b"])
+    with pytest.raises(errors.StorageFull, match="max_items"):
+        small.add("c")
+    big = memory(encoder=None)
+    big.add_many([f"number {n}" for n in range(700)])
+    seen, after = [], ""
+    while page := big.get_all(limit=150, after=after):
+        seen.extend(item.text for item in page)
+        after = page[-1].id
+    assert seen == [f"number {n}" for n in range(700)]
+
+
+def test_infer_needs_an_extractor_and_recalled_text_is_not_stored_again():
+    with pytest.raises(errors.NoExtractor, match="extractor"):
+        memory().add("hello", infer=True)
+    m = memory(extractor=lambda messages: [part for m in messages for part in m["content"].split(". ")])
+    m.add("Ana has a cat", session_id="s1")
+    shown = m.search("cat")[0].text
+    kept = m.add([{"role": "assistant", "content": f"{shown}. Ana has a dog"}], infer=True, session_id="s2")
+    assert [item.text for item in kept] == ["Ana has a dog"]
+
+
+def test_dedupe_by_meaning():
+    m = memory()
+    first = m.add("ana likes the red cat")
+    assert m.add("ana likes the red cat very", dedupe=0.8).id == first.id
+    assert m.add("the the cat red likes ana").id != first.id
+    assert [pair[:2] for pair in near_duplicates(m.store, m.scope, threshold=0.8)]
+
+
+def test_decisions_are_logged_and_readable_later(tmp_path: Path):
+    m = memory(tmp_path / "a.mem")
+    m.add("a cat")
+    hits = m.search("cat")
+    assert hits.decision
+    assert m.reward(hits.decision, 1.0).applied
+    silent = memory(tmp_path / "a.mem", log="off")
+    assert silent.search("cat").decision == ""
+    reader = memory(tmp_path / "a.mem", read_only=True)
+    assert [h.text for h in reader.search("cat")] == ["a cat"]
+    assert reader.search("cat").decision == ""
+    with pytest.raises(errors.ReadOnly, match="read-only"):
+        reader.add("x")
+    with m.episode() as episode:
+        inside = episode.search("cat")
+    with reader.store.database.reading() as connection:
+        assert connection.execute("SELECT id FROM decisions WHERE episode = ?", (episode.id,)).fetchall() == [
+            (inside.decision,)
+        ]
+    with pytest.raises(errors.InvalidReward):
+        m.reward(episode.id, math.nan)
+    with pytest.raises(errors.UnknownEpisode):
+        m.reward("e-nonsense", 1.0)
+
+
+def test_banks_fork_and_commit(tmp_path: Path):
+    m = memory(tmp_path / "a.mem")
+    old = m.add("ana lives in rome", user_id="ana")
+    bank = m.bank(user_id="ana")
+    fork = bank.fork()
+    new = fork.add("ana has a cat")
+    fork.apply(Operation(OperationKind.SUPERSEDE, (old.id,), "ana lives in oslo"))
+    fork.apply(Operation(OperationKind.UPDATE, (new.id,), "ana has a red cat"))
+    m.add("written meanwhile", user_id="ana")
+    assert [h.text for h in fork.search("where ana lives", 1)] == ["ana lives in oslo"]
+    assert len(bank) == 1
+    assert len(m) == 2
+    outcomes = m.commit(fork)
+    assert all(outcome.applied for outcome in outcomes)
+    assert {i.text for i in m.get_all()} == {"written meanwhile", "ana lives in oslo", "ana has a red cat"}
+    assert all(hit.dense is not None for hit in m.search("red cat", mode="dense"))
+    assert len(bank) == 1
+    assert check(m.store) == []
+
+
+def test_two_processes_see_each_other_at_once(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    m = memory(path)
+    m.add("here first")
+    assert len(m.search("first", mode="dense")) == 1
+    script = (
+        "import sys; from recollect.memory.memory import Memory; from tests.memory.stub_encoder import WordEncoder;"
+        "m = Memory(sys.argv[1], encoder=WordEncoder(32)); m.add('written over there'); print(len(m.search('here')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2"
+    assert [h.text for h in m.search("written over there", top_k=1, mode="dense")] == ["written over there"]
+
+
+def test_upkeep(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    m = memory(path)
+    m.add_many([f"cat number {n}" for n in range(50)])
+    m.add("words only", key="k")
+    before = {item.id: item for item in m.store.items(m.scope)}
+    fingerprint = m.bank().content_hash()
+    m.update("m3", "cat of another colour")
+    m.rollback(since="s51")
+    compact(m.store)
+    assert {item.id: item for item in m.store.items(m.scope)} == before
+    assert m.bank().content_hash() == fingerprint
+    copy = backup(m.store, tmp_path / "copy.mem")
+    with pytest.raises(errors.MemoryProblem, match="exists"):
+        backup(m.store, copy)
+    with memory(copy) as twin:
+        assert check(twin.store) == []
+        assert twin.bank().content_hash() == fingerprint
+    figures = statistics(m.store)
+    assert (figures.current, figures.unembedded, figures.encoder) == (51, 0, "words")
+
+
+def test_a_mapped_memory_answers_like_any_other(tmp_path: Path):
+    from recollect.memory.upkeep import lay_out
+
+    path = tmp_path / "a.mem"
+    m = memory(path)
+    m.add_many([f"cat number {n}" for n in range(60)])
+    expected = [(h.id, round(h.score, 5)) for h in m.search("cat number 7", mode="dense")]
+    assert lay_out(m.store, least=1) is not None
+    m.close()
+    again = memory(path)
+    assert [(h.id, round(h.score, 5)) for h in again.search("cat number 7", mode="dense")] == expected
+    again.update("m8", "an altogether different thing")
+    again.add("cat number 7 or so")
+    found = again.search("cat number 7", mode="dense", top_k=100)
+    assert len(found) == 61
+    texts = {hit.id: hit.text for hit in found}
+    assert texts["m8"] == "an altogether different thing"
+    assert "m8" not in [h.id for h in found[:10]]
+    assert "cat number 7 or so" in [h.text for h in found[:10]]
+    (tmp_path / "a.mem.vectors").write_bytes(b"recollect vectors 1\n" + b"garbage" * 1000)
+    with memory(path) as damaged:
+        assert len(damaged.search("cat number 7", mode="dense", top_k=100)) == 61
+
+
+def test_another_encoder_is_refused_until_reembed(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add_many([f"cat {n}" for n in range(10)])
+    other = WordEncoder(48, "other words")
+    with pytest.raises(errors.EncoderMismatch, match="reembed"):
+        memory(path, encoder=other)
+    with memory(path, encoder=None) as m:
+        m.add("without a vector")
+        assert statistics(m.store).unembedded == 1
+        job = reembed(m.store, other, batch=3)
+        next(job), next(job)
+        job.close()  # interrupted: the old set still serves
+    with memory(path) as m:
+        assert len(m.search("cat 3", mode="dense")) == 10
+        list(reembed(m.store, other, batch=3))
+        assert m.search("cat 3", mode="dense", top_k=1)[0].text == "cat 3"
+    with memory(path, encoder=other) as m:
+        assert statistics(m.store).unembedded == 0
+        assert m.search("without a vector", mode="dense", top_k=1)[0].text == "without a vector"
+        assert check(m.store) == []
+
+
+def test_parameters_are_part_of_snapshots():
+    m = memory()
+    m.store.put_parameters(m.scope, "valuer", b"one")
+    then = m.snapshot()
+    m.store.put_parameters(m.scope, "valuer", b"two")
+    assert m.store.parameters(m.scope, "valuer")[1] == b"two"
+    assert m.store.parameters(m.scope, "valuer", then)[1] == b"one"
+    m.restore(then)
+    assert m.store.parameters(m.scope, "valuer")[1] == b"one"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "a\x00b", "\x1b[31m", "\udc80", "x" * 10_000_000, b"bytes", None, 7], ids=lambda t: repr(t)[:12]
+)
+def test_bad_texts_are_refused_and_nothing_is_written(tmp_path: Path, text):
+    m = memory(tmp_path / "a.mem")
+    m.add("fine")
+    before = m.snapshot()
+    with pytest.raises(errors.InvalidText):
+        m.add_many(["also fine", text])
+    assert m.snapshot() == before
+    assert check(m.store) == []
+
+
+def test_bad_options_are_refused():
+    m = memory()
+    for bad in (
+        {"kind": "rumour"},
+        {"trust": 2.0},
+        {"trust": math.nan},
+        {"metadata": {"a": object()}},
+        {"metadata": {"a": math.inf}},
+        {"event_time": "tomorrow"},
+        {"user_id": 7},
+        {"user_id": "a\x00"},
+    ):
+        with pytest.raises(errors.MemoryProblem):
+            m.add("x", **bad)
+    for bad in ({"mode": "psychic"}, {"top_k": 0}, {"diversity": 2.0}, {"as_of": "never"}, {"kinds": ["rumour"]}):
+        with pytest.raises((errors.MemoryProblem, ValueError)):
+            m.search("x", **bad)
+    with pytest.raises(errors.InvalidFilter):
+        m.rollback()
+    with pytest.raises(errors.NoEncoder, match="from recollect import Memory"):
+        type("Bare", (Memory,), {"encoder_named": None})(":memory:")
+
+
+def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
+    text = tmp_path / "notes.txt"
+    text.write_text("dear diary " * 50)
+    foreign = tmp_path / "other.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE t(x)")
+    connection.close()
+    for path in (text, foreign, tmp_path):
+        content = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(errors.NotAMemoryFile, match=r"other|another|folder"):
+            memory(path)
+        assert not path.is_file() or path.read_bytes() == content
+    with pytest.raises(errors.NotAMemoryFile):
+        memory(tmp_path / "missing" / "a.mem")
+
+
+def test_a_newer_file_is_refused_and_untouched(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add("x")
+        m.store.database.exclusive(lambda c: c.pragma("user_version", VERSION + 1))
+    content = path.read_bytes()
+    with pytest.raises(errors.NewerFile, match="upgrade"):
+        memory(path)
+    assert path.read_bytes() == content
+
+
+def test_a_full_disk_is_a_typed_error_and_nothing_is_lost(tmp_path: Path):
+    m = memory(tmp_path / "a.mem")
+    m.add("safe")
+    pages = m.store.database.exclusive(lambda c: c.pragma("page_count"))
+    m.store.database.exclusive(lambda c: c.pragma("max_page_count", pages + 8))
+    with pytest.raises(errors.StorageFull, match="nothing was written"):
+        m.add_many([f"{n} " + "x" * 5000 for n in range(100)])
+    m.store.database.exclusive(lambda c: c.pragma("max_page_count", 1 << 30))
+    assert [item.text for item in m.get_all()] == ["safe"]
+    m.add("and on it goes")
+    assert check(m.store) == []
+
+
+def test_vectors_with_nan_are_refused_before_anything_is_written():
+    class Broken(WordEncoder):
+        def encode(self, texts):
+            return super().encode(texts) * float("nan")
+
+    m = memory(encoder=Broken(8))
+    with pytest.raises(errors.InvalidVector, match="nothing was stored"):
+        m.add("x")
+    assert m.get_all() == []
+    assert EncoderIdentity("words", 8, True) == m.store.encoder_identity()
+
+
+def test_every_verb_can_be_awaited():
+    async def story() -> None:
+        async with AsyncMemory(memory()) as m:
+            await m.add("a cat", user_id="ana")
+            async with m.episode(user_id="ana") as episode:
+                hits = await episode.search("cat")
+                await episode.reward(1.0)
+            assert (await m.get(hits[0].id)).values.mean == 1.0
+            found = await asyncio.gather(*(m.search("cat", user_id="ana") for _ in range(8)))
+            assert all(len(each) == 1 for each in found)
+            with pytest.raises(AttributeError, match="verbs"):
+                _ = m.frobnicate
+
+    asyncio.run(story())
+
+
+def test_the_package_names_memory_lazily():
+    script = (
+        "import sys, recollect; assert 'numpy' not in sys.modules and 'recollect.memory' not in sys.modules;"
+        "m = recollect.Memory(':memory:', encoder='hashing:64'); m.add('a cat'); print(m.search('cat')[0].text)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "a cat"

@@ -3,16 +3,25 @@
 Queries come in two parts. The first `Q - S` are the prompt's and are plainly causal; the last `S` are the branches'
 and follow the mask `[B, 1, S, K]` that `recollect.models.tree` builds. Splitting them lets the prompt's part skip the
 upper triangle, which a dense `[Q, K]` mask would compute and throw away. Grouped-query heads are never copied out.
+
+On processors the arithmetic is written out, a block of queries at a time, instead of handed to PyTorch's fused kernel:
+the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities. Of
+SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards, and its
+gradients are closer to the exact ones. Scores, softmax and sums over blocks are float32, or float64 where the model is.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 NAME = "recollect_tree"
+_BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
 def tree_attention(
@@ -31,28 +40,141 @@ def tree_attention(
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
-    branched = 0 if attention_mask is None else attention_mask.shape[-2]
-    causal = query.shape[2] - branched
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    attend = blockwise if query.device.type == "cpu" else fused
+    return attend(query, key, value, attention_mask, scale), None
+
+
+def fused(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> torch.Tensor:
+    """PyTorch's own kernels; shapes as for `tree_attention`."""
+    causal = query.shape[2] - (0 if mask is None else mask.shape[2])
     parts = []
     if causal:
-        parts.append(
-            scaled_dot_product_attention(
-                query[:, :, :causal],
-                key[:, :, :causal],
-                value[:, :, :causal],
-                is_causal=causal > 1,
-                scale=scaling,
-                enable_gqa=True,
-            )
-        )
-    if branched:
-        parts.append(
-            scaled_dot_product_attention(
-                query[:, :, causal:], key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True
-            )
-        )
+        first = query[:, :, :causal], key[:, :, :causal], value[:, :, :causal]
+        parts.append(scaled_dot_product_attention(*first, is_causal=causal > 1, scale=scale, enable_gqa=True))
+    if mask is not None:
+        last = query[:, :, causal:], key, value
+        parts.append(scaled_dot_product_attention(*last, attn_mask=mask, scale=scale, enable_gqa=True))
     output = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-    return output.transpose(1, 2).contiguous(), None
+    return output.transpose(1, 2).contiguous()
+
+
+def blockwise(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> torch.Tensor:
+    """The same written out, for processors; shapes as for `tree_attention`."""
+    output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Blockwise(torch.autograd.Function):
+    """Nothing of size [Q, K] is kept for the backward pass; it computes each block's probabilities again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+    ) -> torch.Tensor:
+        ctx.save_for_backward(query, key, value, mask)
+        ctx.scale = scale
+        (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
+        queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
+        wide, values = key.to(_wide(key.dtype)).flatten(0, 1), value.flatten(0, 1)
+        output = query.new_empty(rows, length, shared, heads // shared, size)
+        with _bf16_products(query.dtype):
+            for start, end, seen in _blocks(query, key, mask):
+                shares = _shares(queries[:, :, :, start:end], wide[:, :seen], mask, length, start, scale)
+                part = torch.bmm(shares.to(query.dtype), values[:, :seen])
+                output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
+        return output.flatten(2, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, mask = ctx.saved_tensors
+        scale, dtype, wide = ctx.scale, query.dtype, _wide(query.dtype)
+        length, shared = query.shape[2], key.shape[1]
+        queries = query.unflatten(1, (shared, -1))
+        gradients = gradient.unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
+        keys, wide_keys, wide_values = key.flatten(0, 1), key.to(wide).flatten(0, 1), value.to(wide).flatten(0, 1)
+        to_query, to_key, to_value = torch.empty_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
+        to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
+        with _bf16_products(dtype):
+            for start, end, seen in _blocks(query, key, mask):
+                block = queries[:, :, :, start:end]
+                shares = _shares(block, wide_keys[:, :seen], mask, length, start, scale)
+                incoming = _as_rows(gradients[:, :, :, start:end])
+                to_value[:, :seen] += torch.bmm(shares.to(dtype).transpose(1, 2), incoming)
+                to_shares = torch.bmm(incoming.to(wide), wide_values[:, :seen].transpose(1, 2))
+                # shares * (to_shares - sum(shares * to_shares)), in one pass
+                to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
+                part = torch.bmm(to_scores, keys[:, :seen]).mul_(scale)
+                to_queries[:, :, :, start:end] = part.view(block.shape)
+                to_key[:, :seen] += torch.bmm(to_scores.transpose(1, 2), _as_rows(block))
+        return to_query, to_key.mul_(scale).to(dtype).view(key.shape), to_value.to(dtype).view(value.shape), None, None
+
+
+def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
+    """First query, end, and how many keys the block can see; no block is both the prompt's and the branches'."""
+    length = query.shape[2]
+    step = max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
+    causal = length - (0 if mask is None else mask.shape[2])
+    for start in range(0, causal, step):
+        end = min(start + step, causal)
+        yield start, end, end
+    for start in range(causal, length, step):
+        end = min(start + step, length)
+        yield start, end, key.shape[2] - length + end  # the branches' queries are the last of the columns
+
+
+def _shares(
+    block: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None, length: int, start: int, scale: float
+) -> torch.Tensor:
+    """Attention probabilities [B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D].
+
+    length: all queries. start: the block's first one."""
+    (rows, shared, group, count, _), seen = block.shape, keys.shape[1]
+    scores = keys.new_empty(rows * shared, group * count, seen)
+    torch.baddbmm(scores, _as_rows(block).to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
+    by_query = scores.view(rows, shared, group, count, seen)
+    causal = length - (0 if mask is None else mask.shape[2])
+    if mask is None or start < causal:
+        later = torch.ones(count, count, dtype=torch.bool).triu_(1)
+        by_query[..., start:].masked_fill_(later, float("-inf"))
+    else:
+        allowed = mask[:, :, None, start - causal : start - causal + count, :seen]
+        by_query.masked_fill_(~allowed, float("-inf"))
+    return torch.softmax(scores, -1)
+
+
+def _as_rows(block: torch.Tensor) -> torch.Tensor:
+    """[B, KV, G, Q', D] -> [B * KV, G * Q', D]: heads that share keys become rows of one product."""
+    rows, shared, group, count, size = block.shape
+    return block.reshape(rows * shared, group * count, size)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+@contextlib.contextmanager
+def _bf16_products(dtype: torch.dtype) -> Iterator[None]:
+    """Lets float32 products of bfloat16 numbers use bfloat16 instructions: exact products, float32 sums and results.
+
+    PyTorch has no bfloat16 product with a float32 result on processors. Where it lacks the setting (before 2.9), or
+    the processor lacks the instructions, plain float32 gives the same numbers more slowly.
+    """
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    if dtype is not torch.bfloat16 or settings is None:
+        yield
+        return
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
 
 
 def register() -> str:

@@ -1,0 +1,72 @@
+"""The written-out attention against PyTorch's own, on every layout it is used for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recollect.models.attention import _BLOCK_ROWS, blockwise, fused
+from recollect.models.tree import branch_mask
+
+SCALE = 0.3
+LAYOUTS = {  # prompt columns, branch columns, how many of the last columns are queries (None: all)
+    "causal": (150, 0, None),
+    "one token": (1, 0, None),
+    "tree": (141, 77, None),
+    "only branches": (32, 96, 96),
+    "a sampling step": (80, 24, 4),
+}
+
+
+def inputs(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> tuple[torch.Tensor | None, ...]:
+    prompt, branches, last = LAYOUTS[layout]
+    generator = torch.Generator().manual_seed(0)
+    columns = prompt + branches
+    queries = columns if last is None else last
+    query = torch.randn(2, queries, heads, 8, generator=generator, dtype=torch.float64).transpose(1, 2)
+    key, value = torch.randn(2, 2, shared, columns, 8, generator=generator, dtype=torch.float64)
+    mask = None
+    if branches:
+        owner = torch.arange(branches) % 4
+        owner = torch.stack([owner, owner.sort().values])
+        owner[1, -3:] = -1
+        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner, last=last)
+    return query.to(dtype), key.to(dtype), value.to(dtype), mask
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("heads", "shared"), [(6, 2), (4, 4), (3, 1)])
+def test_equals_the_fused_kernel_forwards_and_backwards(layout: str, heads: int, shared: int) -> None:
+    results = []
+    for attend in (blockwise, fused):
+        query, key, value, mask = inputs(layout, torch.float64, heads, shared)
+        leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
+        output = attend(*leaves, mask, SCALE)
+        output.backward(torch.sin(torch.arange(output.numel(), dtype=torch.float64)).view(output.shape))
+        results.append([output.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.shape == theirs.shape
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_the_layouts_need_several_blocks() -> None:
+    assert max(sum(columns[:2]) * 3 for columns in LAYOUTS.values()) > 2 * _BLOCK_ROWS
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_in_bfloat16_only_inputs_and_results_are_rounded(layout: str) -> None:
+    query, key, value, mask = inputs(layout, torch.bfloat16)
+    exact = fused(query.double(), key.double(), value.double(), mask, SCALE)
+    assert (blockwise(query, key, value, mask, SCALE).double() - exact).abs().max() < 0.02
+
+
+def test_settings_of_pytorch_are_left_as_they_were() -> None:
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    if settings is None:
+        pytest.skip("this PyTorch has no such setting")
+    before = settings.fp32_precision
+    query, key, value, mask = inputs("tree", torch.bfloat16)
+    blockwise(query, key, value, mask, SCALE)
+    with pytest.raises(RuntimeError):
+        blockwise(query, key[..., :3], value, mask, SCALE)
+    assert settings.fp32_precision == before

@@ -39,6 +39,9 @@ class InProcessModel:
     def load(cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16") -> InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files)."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # it takes a second, and would break into the run's own display
 
         folder = Path(folder)
         network = AutoModelForCausalLM.from_pretrained(
@@ -115,7 +118,9 @@ class InProcessModel:
     def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
-        return token_scores(self.head, hidden.flatten(0, 1)[batch.predictor], batch.target, temperature=temperature)
+        chosen = hidden.flatten(0, 1)[batch.predictor]
+        trained = [each for each in self._causal_model().lm_head.parameters() if each.requires_grad]
+        return token_scores(self.head, chosen, batch.target, temperature, parameters=trained)
 
     def _causal_model(self) -> Any:
         get_base = getattr(self.network, "get_base_model", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
         settings = LoraConfig(
             r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
         )
-        model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
+        with warnings.catch_warnings():
+            # peft reads an attribute that transformers is renaming; nothing a user could do about it.
+            warnings.simplefilter("ignore", FutureWarning)
+            model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
     model.network.eval()
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
 

@@ -28,8 +28,8 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     """Train, measure the test questions before and after with the control arms, and return the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
+    sets = task_sets(config)  # before the model: missing data should be said at once
     model, learner = prepared(config, run, progress)
-    sets = task_sets(config)
     curriculum = Answering(config, run, model, sets, first)
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     learns: Learns = Imitator(learner) if config.method == "supervised" else learner

@@ -8,7 +8,9 @@ local outcomes; Thompson selection against showing nothing; candidates from outs
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from recollect.memory.policy.advantage import Advantage, AdvantageSettings
 from recollect.memory.policy.errors import InvalidPolicy
@@ -70,4 +72,18 @@ def ours(
         RawCases(failures=failures),
         Trust() if gated else admit_all,
         (*upkeep, Capacity()),
+    )
+
+
+def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Method:
+    """`ours` or `ours-without-PART` from one flat mapping over the fields of its settings, its selection and itself."""
+    valuation = {field.name for field in fields(AdvantageSettings)}
+    choice = {field.name for field in fields(Thompson)}
+    rest = {key: value for key, value in flat.items() if key not in valuation | choice}
+    return ours(
+        seed=seed,
+        without=name.removeprefix("ours").removeprefix("-without-"),
+        settings=replace(SETTINGS, **{key: value for key, value in flat.items() if key in valuation}),
+        selection=replace(SELECTION, **{key: value for key, value in flat.items() if key in choice}),
+        **rest,
     )

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import apsw
+
 from recollect.memory import rows
 from recollect.memory.database import scalar, select
 from recollect.memory.errors import MemoryProblem, NotAMemoryFile
@@ -77,13 +79,13 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                         values[place] = scopes[values[place]]
                     marks = ",".join("?" * len(named))
                     connection.execute(f"INSERT INTO {table}({columns}) VALUES({marks})", values)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
                 raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
         if not scalar(connection, "SELECT count(*) FROM scopes") and count:
             raise NotAMemoryFile("the import has items but no scopes: it is incomplete")
         return count
 
-    texts = []
+    texts: list[str] = []
     if store.embedder is not None:
         lines = list(lines)
         for line in lines:

@@ -1,0 +1,99 @@
+"""Export and import lose nothing; the command line speaks the same verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from recollect.memory import errors
+from recollect.memory.memory import Memory
+from recollect.memory.scope import EVERYWHERE
+from recollect.memory.transfer import exported, imported
+from recollect.memory.upkeep import check
+
+from .stub_encoder import WordEncoder
+from .test_store import carry_out, steps
+
+
+def memory(path: object = ":memory:") -> Memory:
+    return Memory(path, encoder=WordEncoder(16), clock=lambda: "2026-01-01T00:00:00")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(steps, max_size=15))
+def test_import_of_an_export_is_the_identity(sequence):
+    m = memory()
+    episodes = [m.episode(user_id=user) for user in ("ana", "bo", "")]
+    undone: list[str] = []
+    for step in sequence:
+        carry_out(m, episodes, undone, step)
+    lines = list(exported(m.store))
+    twin = memory()
+    imported(twin.store, lines)
+    assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
+    assert list(exported(twin.store)) == lines
+    assert twin.bank().content_hash() == m.bank().content_hash()
+    assert check(twin.store) == []
+    for id in undone[-2:]:
+        twin.rollback(id)
+        m.rollback(id)
+        assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
+
+
+@pytest.mark.parametrize("lines", [["{}"], ["not json"], ['{"format": "recollect memory", "version": 9}'], ["[1]"]])
+def test_nonsense_is_not_imported(lines):
+    m = memory()
+    with pytest.raises(errors.NotAMemoryFile, match="line 1"):
+        imported(m.store, lines)
+    assert m.store.head() == 0
+
+
+def test_import_wants_an_empty_memory():
+    m = memory()
+    m.add("x")
+    with pytest.raises(errors.MemoryProblem, match="not empty"):
+        imported(m.store, exported(m.store))
+
+
+def test_the_command_line(tmp_path: Path):
+    from recollect.cli.memory import app
+
+    file = str(tmp_path / "a.mem")
+
+    def run(*arguments: str, code: int = 0, text: str | None = None) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--file", file], input=text)
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return result.output
+
+    assert "m1  Ana likes tofu" in run("add", "Ana likes tofu", "--user", "ana", "--encoder", "hashing:64")
+    run("add", "-", "--user", "ana", text="Bo likes steak\n\nCy likes rice\n")
+    assert "Ana likes tofu" in run("search", "tofu", "-k", "1", "--explain")
+    record = json.loads(run("search", "tofu", "-k", "1", "--json"))
+    assert record["id"] == "m1"
+    assert run("list").count("likes") == 3
+    assert "command line" in run("show", "m1")
+    assert "ADD" in run("history", "m1")
+    assert "Deleted m1" in run("forget", "m1")
+    assert run("list").count("likes") == 2
+    assert run("list", "--all").count("likes") == 3
+    assert "items changed" in run("rollback", "--since", "s3")
+    assert run("list").count("likes") == 3
+    assert "Sound." in run("check")
+    assert "hashing" in run("stats")
+    assert json.loads(run("stats", "--json"))["current"] == 3
+    assert "MB" in run("compact")
+    run("backup", str(tmp_path / "b.mem"))
+    run("export", str(tmp_path / "a.jsonl"))
+    run("reembed", "hashing:32")
+    assert "Ana likes tofu" in run("search", "tofu", "-k", "1")
+    assert "Erased m2" in run("forget", "m2", "--purge")
+    file = str(tmp_path / "c.mem")
+    assert "3 items" in run("import", str(tmp_path / "a.jsonl"), "--encoder", "hashing:64")
+    assert "Sound." in run("check")
+    file = str(tmp_path / "none.mem")
+    assert isinstance(CliRunner().invoke(app, ["list", "--file", file]).exception, errors.NotAMemoryFile)

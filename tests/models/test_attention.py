@@ -15,6 +15,8 @@ LAYOUTS = {  # prompt columns, branch columns, how many of the last columns are 
     "tree": (141, 77, None),
     "only branches": (32, 96, 96),
     "a sampling step": (80, 24, 4),
+    "behind a cached head": (140, 0, 75),
+    "a tree behind a cached head": (100, 40, 90),
 }
 
 
@@ -30,7 +32,7 @@ def inputs(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> 
         owner = torch.arange(branches) % 4
         owner = torch.stack([owner, owner.sort().values])
         owner[1, -3:] = -1
-        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner, last=last)
+        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner, last=min(branches, queries))
     return query.to(dtype), key.to(dtype), value.to(dtype), mask
 
 

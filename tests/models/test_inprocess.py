@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes import FinishReason, SamplingParams
-from recollect.models.inprocess import draw, uniforms
-from recollect.models.tree import branch_mask, micro_batches, tree
+from recollect.models.inprocess import common_head, draw, uniforms
+from recollect.models.tree import branch_mask, micro_batches, round_up, tree
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -95,6 +95,37 @@ def test_greedy_equals_step_by_step_argmax() -> None:
         for _ in range(8):
             ids.append(int(plain(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
         assert sample.ids == tuple(ids[len(prompt) :])
+
+
+def test_a_head_that_prompts_share_is_computed_once_and_changes_nothing(monkeypatch) -> None:
+    model, head = tiny_model(precision="fp64"), tuple(b"worked examples that every prompt begins with: ")
+    prompts = [head + prompt for prompt in PROMPTS]
+    params = SamplingParams(max_tokens=6, n=3, seed=1)
+    widths: list[int] = []
+    hidden_states = model.hidden_states
+    monkeypatch.setattr(
+        model, "hidden_states", lambda ids, *rest: widths.append(ids.numel()) or hidden_states(ids, *rest)
+    )
+    shared = model.sample(prompts, params)
+    assert widths[:2] == [32, 3 * (round_up(max(map(len, prompts)), 16) - 32)]
+    alone = [model.sample([prompt], params)[0] for prompt in prompts]
+    assert shared[0] == [type(s)(s.ids, pytest.approx(s.logprobs), s.finish, s.spans) for s in alone[0]]
+    scores = model.score(prompts, [[s.ids for s in group] for group in shared])
+    for group, own in zip(shared, scores, strict=True):
+        for sample, scored in zip(group, own, strict=True):
+            assert sample.logprobs == pytest.approx(scored, abs=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 1), max_size=70), st.lists(st.lists(st.integers(0, 3), min_size=1), min_size=1))
+def test_the_common_head_is_common_and_leaves_every_prompt_something(head, tails) -> None:
+    prompts = [tuple(head + tail) for tail in tails]
+    shared = common_head(prompts, multiple=4, least=8)
+    assert shared % 4 == 0
+    assert shared == 0 or len({prompt[:shared] for prompt in prompts}) == 1
+    assert all(len(prompt) > shared for prompt in prompts)
+    if len(prompts) > 1 and len(head) >= 8:
+        assert shared >= len(head) - len(head) % 4
 
 
 def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:

@@ -36,6 +36,7 @@ def tree_attention(
 ) -> tuple[torch.Tensor, None]:
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
+    The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
     """
     if dropout:
@@ -50,10 +51,18 @@ def fused(
 ) -> torch.Tensor:
     """PyTorch's own kernels; shapes as for `tree_attention`."""
     causal = query.shape[2] - (0 if mask is None else mask.shape[2])
+    before = key.shape[2] - query.shape[2]
     parts = []
     if causal:
-        first = query[:, :, :causal], key[:, :, :causal], value[:, :, :causal]
-        parts.append(scaled_dot_product_attention(*first, is_causal=causal > 1, scale=scale, enable_gqa=True))
+        first = query[:, :, :causal], key[:, :, : before + causal], value[:, :, : before + causal]
+        seen = (
+            torch.ones(causal, before + causal, dtype=torch.bool, device=query.device).tril(before) if before else None
+        )
+        parts.append(
+            scaled_dot_product_attention(
+                *first, attn_mask=seen, is_causal=seen is None and causal > 1, scale=scale, enable_gqa=True
+            )
+        )
     if mask is not None:
         last = query[:, :, causal:], key, value
         parts.append(scaled_dot_product_attention(*last, attn_mask=mask, scale=scale, enable_gqa=True))
@@ -118,14 +127,15 @@ class _Blockwise(torch.autograd.Function):
 def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
     """First query, end, and how many keys the block can see; no block is both the prompt's and the branches'."""
     length = query.shape[2]
+    before = key.shape[2] - length
     step = max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
     causal = length - (0 if mask is None else mask.shape[2])
     for start in range(0, causal, step):
         end = min(start + step, causal)
-        yield start, end, end
+        yield start, end, before + end
     for start in range(causal, length, step):
         end = min(start + step, length)
-        yield start, end, key.shape[2] - length + end  # the branches' queries are the last of the columns
+        yield start, end, before + end
 
 
 def _shares(
@@ -141,7 +151,7 @@ def _shares(
     causal = length - (0 if mask is None else mask.shape[2])
     if mask is None or start < causal:
         later = torch.ones(count, count, dtype=torch.bool).triu_(1)
-        by_query[..., start:].masked_fill_(later, float("-inf"))
+        by_query[..., seen - count :].masked_fill_(later, float("-inf"))
     else:
         allowed = mask[:, :, None, start - causal : start - causal + count, :seen]
         by_query.masked_fill_(~allowed, float("-inf"))

@@ -36,6 +36,11 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         self.filled = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def begin_with(self, head: BufferLayer, rows: int) -> None:
+        """Start as `rows` copies of the one row that `head` holds."""
+        filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
+        self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
+
     def keep_rows(self, rows: torch.Tensor) -> None:
         self.keys, self.values = self.keys[rows], self.values[rows]
 

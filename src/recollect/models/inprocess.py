@@ -165,7 +165,7 @@ class InProcessModel:
         length = torch.tensor([len(p) for p in prompts])
         width = round_up(int(length.max()), 16)
         cache = buffer_cache(self.network.config.num_hidden_layers, width + group * params.max_tokens)
-        hidden = self._prefill(prompts, width, cache)[torch.arange(rows), length - 1]
+        hidden = self._prefill(prompts, width, cache)
         logits = self.head(hidden)[:, None].expand(-1, group, -1)  # [rows, slots, vocabulary]
 
         stops = torch.zeros(self.network.config.vocab_size, dtype=torch.bool)
@@ -199,12 +199,22 @@ class InProcessModel:
         ]
 
     def _prefill(self, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        """Fill the cache with the prompts, padded to `width`; returns the hidden state [B, H] of each one's last token.
+
+        A head that all prompts have in common (worked examples, instructions) is computed once and copied out.
+        """
+        shared = common_head(prompts)
+        if shared:
+            head = buffer_cache(len(cache.layers), shared)
+            self.hidden_states(torch.tensor([prompts[0][:shared]]), torch.arange(shared)[None], None, head)
+            for layer, source in zip(cache.layers, head.layers, strict=True):
+                layer.begin_with(source, len(prompts))
+        ids = torch.zeros(len(prompts), width - shared, dtype=torch.long)
         for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = torch.tensor(prompt)
-        positions = torch.arange(width).expand(len(prompts), width)
+            ids[row, : len(prompt) - shared] = torch.tensor(prompt[shared:])
+        positions = torch.arange(shared, width).expand(len(prompts), -1)
         hidden: torch.Tensor = self.hidden_states(ids, positions, None, cache)
-        return hidden
+        return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
 
     def _finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
         return Sample(
@@ -228,6 +238,20 @@ class InProcessModel:
             for index, own in zip(rows, folded, strict=True):
                 results[index] = own
         return results
+
+
+def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
+    """How many first tokens to compute once for several prompts: what they share, short of a whole prompt.
+
+    Rounded down to a multiple, so that matrix shapes repeat; 0 where it would be too little to be worth a pass.
+    """
+    if len(prompts) < 2:
+        return 0
+    low, high = min(prompts), max(prompts)  # the prompts that differ earliest are the first and last in order
+    limit = min(map(len, prompts)) - 1
+    shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b or i == limit), limit)
+    shared -= shared % multiple
+    return shared if shared >= least else 0
 
 
 def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:

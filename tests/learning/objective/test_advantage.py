@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.learning.objective import Objective, advantages, preset, varied
@@ -25,6 +25,7 @@ def test_grpo_reference_values() -> None:
     torch.testing.assert_close(four.abs(), torch.full((8,), 0.9354, dtype=torch.float64), atol=1e-4, rtol=0)
 
 
+@settings(deadline=None)
 @given(REWARDS)
 def test_leave_one_out_is_the_scaled_group_mean(rewards: list[float]) -> None:
     got = one(rewards, preset("rloo"))
@@ -38,6 +39,7 @@ def test_leave_one_out_is_the_scaled_group_mean(rewards: list[float]) -> None:
         torch.testing.assert_close(got, count / (count - 1) * (values - values.mean()), atol=1e-12, rtol=1e-12)
 
 
+@settings(deadline=None)
 @given(REWARDS, st.floats(-5, 5), st.floats(0.1, 5))
 def test_shift_invariance_and_scale_equivariance(rewards: list[float], shift: float, factor: float) -> None:
     moved = [factor * reward + shift for reward in rewards]
@@ -47,6 +49,7 @@ def test_shift_invariance_and_scale_equivariance(rewards: list[float], shift: fl
         torch.testing.assert_close(one(moved, GRPO), one(rewards, GRPO), atol=1e-2, rtol=1e-2)
 
 
+@settings(deadline=None)
 @given(st.floats(-10, 10), st.integers(2, 9))
 def test_a_group_of_equal_rewards_gives_exactly_zero(reward: float, size: int) -> None:
     for name in ("grpo", "rloo", "reinforce"):

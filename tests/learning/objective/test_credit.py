@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.learning.objective import Batch, Steps, advantages, preset, soft_value, value_targets, varied, without_kl
@@ -55,6 +55,7 @@ def test_gae_by_hand_with_a_bootstrap() -> None:
     torch.testing.assert_close(got, torch.tensor([[0.995, 0.7]]))
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.integers(0, 4), st.integers(1, 3))
 def test_observation_tokens_do_not_touch_advantages(discount: float, trace: float, place: int, width: int) -> None:
     objective = varied(PPO, discount=discount, trace_decay=trace)
@@ -176,6 +177,7 @@ def test_soft_value() -> None:
         soft_value(rewards, 0.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=6), st.floats(0.05, 5), st.floats(1.1, 4))
 def test_soft_value_lies_between_mean_and_maximum_and_falls_with_temperature(
     rewards: list[float], temperature: float, factor: float

@@ -8,7 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.learning.objective import Batch, Objective, denominators, loss, preset, varied, without_kl
+from recollect.learning.objective import (
+    Batch,
+    Objective,
+    advantages,
+    denominators,
+    loss,
+    merged,
+    preset,
+    varied,
+    without_kl,
+)
 from recollect.learning.objective.aggregation import aggregate, row_weights
 from recollect.learning.objective.correction import correction, effective_sample_size
 from recollect.learning.objective.ratio import interpolated, log_ratio
@@ -234,6 +244,42 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
         values.append(float(value.detach()))
         assert metrics["masked_share"] == pytest.approx(0.25)
     assert values == pytest.approx([-0.75, -1.0])
+
+
+@pytest.mark.parametrize("mode", AGGREGATIONS)
+def test_denominators_of_shards_merge_into_the_whole_steps(mode: str) -> None:
+    batch = toy().batch
+    objective = Objective(aggregation=mode, length_budget=8 if mode == "constant" else None)
+    first = batch.episode < 5
+    parts = [denominators(batch.rows(rows), objective) for rows in (first, ~first)]
+    together = row_weights(batch, objective, merged(parts))
+    torch.testing.assert_close(together, row_weights(batch, objective, denominators(batch, objective)))
+    with pytest.raises(ValueError, match="two shards"):
+        merged([parts[0], parts[0]])
+    with pytest.raises(ValueError, match="not computed from"):
+        loss(
+            preset("vcpo"),
+            *_like(batch.rows(~first)),
+            batch.rows(~first),
+            denominators(batch.rows(first), preset("vcpo")),
+        )
+
+
+def _like(batch: Batch) -> tuple[Tensor, None, Tensor]:
+    return batch.lp_behaviour, None, batch.lp_behaviour
+
+
+def test_long_wrong_answers_are_cheap_per_token_unless_the_divisor_is_constant() -> None:
+    """One right answer and two wrong ones of 2 and 8 tokens: the push on a token of the long one."""
+    mask = torch.tensor([[1.0] * 4 + [0] * 4, [1.0] * 2 + [0] * 6, [1.0] * 8], dtype=torch.float64)
+    zeros = torch.zeros_like(mask)
+    rewards = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    batch = Batch(mask, zeros, rewards, torch.zeros(3, dtype=torch.long), torch.arange(3), lp_proximal=zeros)
+    for objective, ratio in ((GRPO, 4.0), (preset("dr_grpo", length_budget=8), 1.0)):
+        lp = zeros.clone().requires_grad_(True)
+        value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
+        (grad,) = torch.autograd.grad(value, lp)
+        assert float(grad[1, 0] / grad[2, 0]) == pytest.approx(ratio)
 
 
 def test_what_the_loss_lacks_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.learning.objective import (
@@ -32,6 +32,7 @@ def test_attribution_by_hand() -> None:
     assert attributed([1.0, 0.5], [["a"], ["c"]], writers, 3, share=0.0) == pytest.approx([0.25] * 3)
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 6).flatmap(
         lambda steps: st.tuples(

@@ -18,8 +18,8 @@ from recollect.learning.objective.options import Objective
 class Denominators:
     """Constants of one optimiser step, over all its rows on all machines.
 
-    tokens, units [branches]: drawn tokens and sequences of each branch. ids, lengths [U]: the sequences' ids (episode
-    or, with unit 'row', none) and drawn tokens. scale: an extra divisor (the length budget of 'constant').
+    tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths, drawn [U]: the episodes, their
+    counted and their drawn tokens. scale: an extra divisor (the length budget of 'constant').
     """
 
     mode: str
@@ -28,6 +28,7 @@ class Denominators:
     units: Tensor
     ids: Tensor
     lengths: Tensor
+    drawn: Tensor
     scale: float
     local_weight: float
 
@@ -48,25 +49,31 @@ def denominators(batch: Batch, objective: Objective) -> Denominators:
     one of the units. Under 'kept', a correction with anchor 'current' or 'interpolated' is not known beforehand and
     is not counted.
     """
+    branch = _branch(batch, objective)
+    per_row = _counted(batch, objective)
+    ids, inverse = torch.unique(batch.episode, return_inverse=True)
+    lengths = per_row.new_zeros(len(ids)).index_add_(0, inverse, per_row)
+    drawn = per_row.new_zeros(len(ids)).index_add_(0, inverse, (batch.mask > 0).to(per_row.dtype).sum(1))
+    unit_branch = branch
+    if objective.aggregation_unit == "episode":
+        unit_branch = torch.zeros_like(ids).scatter_reduce_(0, inverse, branch, "amax")
+    tokens = per_row.new_zeros(2).index_add_(0, branch, per_row)
+    units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
+    scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
+    weight = 1.0 if objective.local_weight is None else objective.local_weight
+    mode, unit = objective.aggregation, objective.aggregation_unit
+    return Denominators(mode, unit, tokens, units, ids, lengths, drawn, scale, weight)
+
+
+def _counted(batch: Batch, objective: Objective) -> Tensor:
+    """[B] float64: the tokens of a row that its denominators count."""
     counted = (batch.mask > 0).to(torch.float64)
     if objective.denominator == "kept":
         if batch.keep is not None:
             counted = counted * (batch.keep if objective.selection == "tree_nodes" else batch.keep > 0)
         if objective.correction != "none" and objective.anchor == "proximal" and batch.lp_proximal is not None:
             counted = counted * correction(objective, batch.lp_proximal, batch).keep
-    branch = _branch(batch, objective)
-    per_row = counted.sum(1)
-    if objective.aggregation_unit == "row":
-        ids, lengths, unit_branch = batch.episode.new_empty(0), per_row.new_empty(0), branch
-    else:
-        ids, inverse = torch.unique(batch.episode, return_inverse=True)
-        lengths = per_row.new_zeros(len(ids)).index_add_(0, inverse, per_row)
-        unit_branch = torch.zeros_like(ids).scatter_reduce_(0, inverse, branch, "amax")
-    tokens = per_row.new_zeros(2).index_add_(0, branch, per_row)
-    units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
-    scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
-    weight = 1.0 if objective.local_weight is None else objective.local_weight
-    return Denominators(objective.aggregation, objective.aggregation_unit, tokens, units, ids, lengths, scale, weight)
+    return counted.sum(1)
 
 
 def merged(parts: Sequence[Denominators]) -> Denominators:
@@ -83,6 +90,7 @@ def merged(parts: Sequence[Denominators]) -> Denominators:
         torch.stack([part.units for part in parts]).sum(0),
         ids[order],
         torch.cat([part.lengths for part in parts])[order],
+        torch.cat([part.drawn for part in parts])[order],
         first.scale,
         first.local_weight,
     )
@@ -107,14 +115,16 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
 
 def _lengths(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
     if denominators.unit == "row":
-        counted = (batch.mask > 0).to(torch.float64)
-        if objective.denominator == "kept" and batch.keep is not None:
-            counted = counted * (batch.keep > 0)
-        return counted.sum(1)
-    line = torch.searchsorted(denominators.ids, batch.episode).clamp(max=max(len(denominators.ids) - 1, 0))
-    if len(denominators.ids) == 0 or bool((denominators.ids[line] != batch.episode).any()):
+        return _counted(batch, objective)
+    return denominators.lengths[line_of(batch, denominators)]
+
+
+def line_of(batch: Batch, denominators: Denominators) -> Tensor:
+    """[B]: where a row's episode stands in `ids`. Raises ValueError if it is not there."""
+    line = torch.searchsorted(denominators.ids, batch.episode).clamp(max=len(denominators.ids) - 1)
+    if bool((denominators.ids[line] != batch.episode).any()):
         raise ValueError("the micro-batch holds an episode that the denominators were not computed from")
-    return denominators.lengths[line]
+    return line
 
 
 def aggregate(values: Tensor, weights: Tensor, mask: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,6 +93,13 @@ class Batch:
             bad = self.episode[~torch.isfinite(self.rewards)].tolist()
             raise ValueError(f"Batch.rewards is not finite for episodes {bad}: drop them or give them a stated reward")
 
+    def to(self, device: torch.device | str) -> Batch:
+        moved = {name: value.to(device) for name, value in _tensors(self).items()}
+        steps = (
+            None if self.steps is None else Steps(**{n: value.to(device) for n, value in _tensors(self.steps).items()})
+        )
+        return replace(self, steps=steps, **moved)
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.mask.shape[0], self.mask.shape[1]
@@ -99,12 +107,12 @@ class Batch:
     def rows(self, index: Tensor | Sequence[int] | slice) -> Batch:
         """The rows of a micro-batch; `steps` stays whole because `step` points into it."""
         where = torch.as_tensor(index, device=self.mask.device) if isinstance(index, Sequence) else index
-        taken = {
-            field.name: value[where]
-            for field in fields(self)
-            if field.name != "steps" and (value := getattr(self, field.name)) is not None
-        }
-        return replace(self, **taken)
+        return replace(self, **{name: value[where] for name, value in _tensors(self).items()})
+
+
+def _tensors(record: Batch | Steps) -> dict[str, Any]:
+    named = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
 
 _PER_ROW = frozenset(

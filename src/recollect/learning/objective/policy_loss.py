@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from recollect.learning.objective.aggregation import Denominators, aggregate, row_weights
-from recollect.learning.objective.batch import Batch
+from recollect.learning.objective.advantage import moments
+from recollect.learning.objective.aggregation import Denominators, aggregate, line_of, row_weights
+from recollect.learning.objective.batch import Batch, episode_table
 from recollect.learning.objective.control import Controls, initial
 from recollect.learning.objective.correction import correction, effective_sample_size, k3_gap
 from recollect.learning.objective.kl import k2, k3, kl_estimate
@@ -110,9 +111,9 @@ def _check(
 def _refuse_split_episodes(name: str, batch: Batch, denominators: Denominators) -> None:
     """A sequence-level quantity over an episode needs all its rows in one micro-batch."""
     here = unit_sum((batch.mask > 0).to(torch.float64), unit_of(batch, "episode"))
-    line = torch.searchsorted(denominators.ids, batch.episode).clamp(max=len(denominators.ids) - 1)
-    if bool((here < denominators.lengths[line]).any()):
-        short = batch.episode[here < denominators.lengths[line]][0].item()
+    missing = here < denominators.drawn[line_of(batch, denominators)]
+    if bool(missing.any()):
+        short = batch.episode[missing][0].item()
         raise ValueError(f"{name} weighs whole episodes: all rows of episode {short} must be in one micro-batch")
 
 
@@ -180,9 +181,6 @@ def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def group_metrics(batch: Batch) -> dict[str, float]:
     """Groups of the step whose rewards are all equal, as a share, and split into all right and all wrong by sign."""
-    from recollect.learning.objective.advantage import moments
-    from recollect.learning.objective.batch import episode_table
-
     table = episode_table(batch)
     stats = moments(table.reward, table.group)
     share = stats.constant.to(torch.float64) / stats.size / max(1, table.groups)

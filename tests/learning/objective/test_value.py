@@ -1,0 +1,112 @@
+"""The critic's loss, what a batch's mismatch reads, and moving a batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.learning.objective import (
+    advantages,
+    denominators,
+    loss,
+    mismatch,
+    preset,
+    value_loss,
+    varied,
+    without_kl,
+)
+from tests.learning.objective.toys import bandit_batch, toy
+
+PPO = preset("ppo")
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def test_value_loss_by_hand() -> None:
+    """Old values 0; new ones 0.1, 0.5, 0.5; targets 1, 1, 0.1; a step beyond 0.2 is clipped where that is worse."""
+    batch = bandit_batch([1.0, 1.0, 0.1], values=column(0.0, 0.0, 0.0))
+    targets = column(1.0, 1.0, 0.1)
+    values = column(0.1, 0.5, 0.5).requires_grad_(True)
+    shared = denominators(batch, PPO)
+    got = value_loss(values, targets, batch, PPO, shared)
+    # Clipped predictions are 0.1, 0.2, 0.2: errors max(.81, .81), max(.25, .64), max(.16, .01).
+    assert float(got.detach()) == pytest.approx(0.5 * 0.5 * (0.81 + 0.64 + 0.16) / 3)
+    (grad,) = torch.autograd.grad(got, values)
+    assert grad[1] == 0.0
+    assert float(grad[2]) == pytest.approx(0.5 * 0.4 / 3)
+    free = value_loss(values, targets, batch, varied(PPO, value_clip=None), shared)
+    assert float(free.detach()) == pytest.approx(0.5 * 0.5 * (0.81 + 0.25 + 0.16) / 3)
+    with pytest.raises(ValueError, match=r"Batch\.values"):
+        value_loss(values, targets, replace(batch, values=None), PPO, shared)
+
+
+def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
+    world = toy()
+    batch, objective = world.batch, varied(PPO, value_clip=None)
+    assert batch.values is not None
+    targets, shared = torch.randn(batch.shape).double(), denominators(batch, objective)
+    whole = value_loss(batch.values, targets, batch, objective, shared)
+    parts = [
+        value_loss(batch.values[rows], targets[rows], batch.rows(rows), objective, shared)
+        for rows in (slice(0, 4), slice(4, None))
+    ]
+    torch.testing.assert_close(parts[0] + parts[1], whole)
+    noisy = torch.where(batch.mask > 0, targets, math.nan)
+    torch.testing.assert_close(value_loss(batch.values, noisy, batch, objective, shared), whole)
+
+
+def test_mismatch_by_hand() -> None:
+    batch = bandit_batch([1.0, 0.0], lp_behaviour=column(0.0, -math.log(2)))
+    got = mismatch(batch)
+    # rho = 1 and 2 (the proximal log-probabilities are 0).
+    assert got["mismatch_mean"] == pytest.approx(math.log(2) / 2)
+    assert got["mismatch_max"] == pytest.approx(math.log(2))
+    assert got["rho_max"] == pytest.approx(2.0)
+    assert got["rho_chi2"] == pytest.approx((1 + 4) / 2 - 1)
+    assert got["mismatch_k3"] == pytest.approx((2 - math.log(2) - 1) / 2)
+    assert got["ess"] == pytest.approx(9 / (2 * 5))
+    assert mismatch(replace(batch, lp_proximal=None)) == {}
+
+
+def test_the_interpolated_anchor_reaches_the_loss() -> None:
+    """lag 1: the anchor lies half-way, so r = exp(half the gap); without lag it is the behaviour, r = exp(gap)."""
+    objective = varied(
+        without_kl(preset("grpo")), anchor="interpolated", surrogate="plain", clip_low=None, clip_high=None
+    )
+    batch = bandit_batch([1.0, 0.0], version_lag=torch.tensor([[1], [0]]))
+    lp = column(0.4, 0.2).requires_grad_(True)
+    estimate = column(1.0, 1.0)
+    value, _ = loss(objective, lp, None, estimate, batch, denominators(batch, objective))
+    assert float(value.detach()) == pytest.approx(-(math.exp(0.2) + math.exp(0.2)) / 2)
+    (grad,) = torch.autograd.grad(value, lp)
+    torch.testing.assert_close(grad, column(-math.exp(0.2) / 2, -math.exp(0.2) / 2))
+    with pytest.raises(ValueError, match=r"Batch\.version_lag"):
+        loss(objective, lp, None, estimate, replace(batch, version_lag=None), denominators(batch, objective))
+
+
+def test_a_batch_moves_whole_and_may_be_of_single_precision_with_a_boolean_mask() -> None:
+    batch = toy().batch.to("cpu")
+    assert batch.steps is not None
+    single = replace(
+        batch,
+        mask=batch.mask > 0,
+        lp_behaviour=batch.lp_behaviour.float(),
+        lp_proximal=batch.lp_behaviour.float(),
+        rewards=batch.rewards.float(),
+    )
+    objective = without_kl(preset("grpo"))
+    estimate = advantages(single, objective)
+    assert estimate.dtype == torch.float32
+    lp = single.lp_behaviour.clone().requires_grad_(True)
+    value, _ = loss(objective, lp, None, estimate, single, denominators(single, objective))
+    double = replace(batch, lp_proximal=batch.lp_behaviour)
+    exact, _ = loss(
+        objective, batch.lp_behaviour, None, advantages(double, objective), double, denominators(double, objective)
+    )
+    assert value.dtype == torch.float32
+    assert float(value.detach()) == pytest.approx(float(exact), abs=1e-5)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from recollect import __version__
 from recollect.cli.main import main
+from recollect.cli.train import program
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.recipes import RECIPES
@@ -144,6 +145,19 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
     assert "from step 2" in out
     assert "step 3/3" in out
     assert "step 2/3" not in out
+
+
+def test_what_to_type_again_is_what_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = tmp_path / ".venv" / "bin" / "recollect"
+    started.parent.mkdir(parents=True)
+    started.write_text("#!/bin/sh\n")
+    started.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(started)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == ".venv/bin/recollect"
+    monkeypatch.setenv("PATH", str(started.parent))
+    assert program() == "recollect"
 
 
 @pytest.mark.usefixtures("recipe")

@@ -33,7 +33,7 @@ def demo(
     recipe = find_recipe("memory_r1")
     config = {"recipe": "memory_r1", "demo": True, "quick": quick, **recipe.demo_config(quick).model_dump(mode="json")}
     path = runs / (name or ("demo-quick" if quick else "demo"))
-    again = "recollect demo" + (" --quick" if quick else "") + _named(name, runs)
+    again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
     _carry_out(path, config, fresh, again, lambda run, progress: recipe.demo(quick, run, progress))
 
 
@@ -111,7 +111,7 @@ def _carry_out(
 
         page = write_report(run)
         print_tables(run, console)
-        console.print(f"\nReport: {page}    Episodes: recollect show {path} --episodes", highlight=False)
+        console.print(f"\nReport: {page}    Episodes: {program()} show {path} --episodes", highlight=False)
 
 
 def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress) -> None:
@@ -162,4 +162,17 @@ def _last_command() -> str:
     import shlex
     import sys
 
-    return shlex.join(["recollect", *(each for each in sys.argv[1:] if each != "--fresh")])
+    return shlex.join([program(), *(each for each in sys.argv[1:] if each != "--fresh")])
+
+
+def program() -> str:
+    """What to type to run this program again: its name where the shell finds it, else its path (`.venv/bin/recollect`)."""
+    import os
+    import shutil
+    import sys
+
+    started = Path(sys.argv[0])
+    if started.name != "recollect" or shutil.which("recollect") or not started.exists():
+        return "recollect"
+    path = os.path.relpath(started)
+    return str(started) if path.startswith("..") else path

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from recollect.memory.quantised import Proposer
+
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.intp]
+    _View = tuple[Vectors, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None, Rows | None]
 
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
@@ -85,6 +88,7 @@ class DenseIndex:
         self._blocks.append(self._tail)
         self._at: dict[int, tuple[int, int]] = {}  # item number -> (block, row)
         self._known = base is None
+        self._proposer: Proposer | None = None
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
 
@@ -149,6 +153,9 @@ class DenseIndex:
                 for position, (block, dead) in enumerate(zip(self._blocks, self._dead, strict=True))
                 if block.size
             ]
+            proposer = self._proposer
+        if proposer is not None and (selected is None or len(selected[0]) > SCAN_SHARE * len(views[0][1])):
+            return [self._proposed(query, count, views, proposer) for query in queries]
         # The scan runs outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
         numbers, scores = [], []
         for matrix, listed, alive, rows in views:
@@ -179,16 +186,57 @@ class DenseIndex:
             out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
         return out
 
-    def search_among(self, query: Vectors, numbers: Sequence[int], count: int) -> list[tuple[int, float]]:
-        """As `search`, over listed items only: for filters that leave few."""
+    def accelerate(self, kind: str) -> None:
+        """Let an index of `kind` propose rows (see `quantised`); the rows in search are packed into one block first."""
         import numpy as np
 
-        found = self.vectors_of(numbers)
-        if not found:
-            return []
-        listed = np.fromiter(found, np.int64, len(found))
-        scores = np.stack(list(found.values())) @ query
-        return [(int(listed[row]), float(scores[row])) for row in best(scores, count)]
+        from recollect.memory.quantised import SMALLEST, build
+
+        if len(self) < SMALLEST:
+            return
+        numbers, scopes, matrix = self.arrays()
+        proposer = build(kind, matrix)
+        with self._lock:
+            packed = Block(numbers, scopes, np.ones(len(numbers), bool), matrix, len(numbers))
+            self._tail = Block.empty(self.dimension)
+            self._blocks = [packed, self._tail]
+            self._dead = [0, 0]
+            self._at, self._known = {}, False
+            self._by_scope.clear()
+            self._proposer = proposer
+
+    @property
+    def late(self) -> float:
+        """How many rows came since the index was built, as a share of those it covers."""
+        return self._tail.size / max(1, self._blocks[0].size) if self._proposer is not None else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Of the index in use, as measured when it was built; 1 for exact search."""
+        return self._proposer.recall if self._proposer is not None else 1.0
+
+    def _proposed(self, query: Vectors, count: int, views: list[_View], proposer: Proposer) -> list[tuple[int, float]]:
+        """One query: exact scores of what is proposed for the first block, and of all rows that came later."""
+        import numpy as np
+
+        numbers, scores = [], []
+        for position, (matrix, listed, alive, rows) in enumerate(views):
+            if position == 0:
+                dead = 0 if alive is None else int((~alive).sum())
+                near = proposer.propose(query[None, :], count + min(dead, count))[0]
+                near = near[near >= 0]
+                if alive is not None:
+                    near = near[alive[near]]
+                if rows is not None:
+                    near = near[np.isin(near, rows)]
+            else:
+                near = np.arange(len(listed)) if rows is None else rows
+                if alive is not None:
+                    near = near[alive[near]]
+            numbers.append(listed[near])
+            scores.append(matrix[near] @ query)
+        all_scores, all_numbers = np.concatenate(scores), np.concatenate(numbers)
+        return [(int(all_numbers[row]), float(all_scores[row])) for row in best(all_scores, count)]
 
     def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors]:
         """All rows in search, packed: numbers, scope ids, vectors. Copies."""

@@ -111,31 +111,29 @@ class StoreGround:
         return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        return self.store.word_statistics(terms)
+        """Of the whole store, corrected for what drifted in this scope."""
+        live = self.store.word_statistics(terms)
+        drift = self._drifted()
+        return drift.corrected(live, terms) if drift.images else live
 
     def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str]) -> Ranked:
         """Candidates by the full-text index, ranked by BM25 of the whole query. Words' statistics are the whole store's."""
         statistics = self.statistics(terms)
         drift = self._drifted()
         want = count + len(hidden) + len(drift.images)
-        with self.store.database.reading() as connection:
+        tokens = self.store.scope_tokens(self.scope)
+        found: dict[int, str] = {}
+        if tokens is not None:
             chosen, affordable = words.proposal(dict(statistics.frequency))
             newest = None if affordable or want > words.POSTINGS else self.store.head() - words.POSTINGS
-            tokens = self.store.scope_tokens(self.scope)
-            if tokens is None:
-                listed: list[int] = []
-            else:
-                listed = words.candidates(connection, chosen, tokens, max(2 * want, 100), newest)
-            found = self.fetch([f"m{n}" for n in listed])
-        ranked = [
-            (id, words.scored(indexed_text(item), terms, statistics))
-            for id, item in found.items()
-            if item is not None and id not in hidden and int(id[1:]) not in drift.images and item.current
-        ]
+            with self.store.database.reading() as connection:
+                listed = words.candidates(connection, chosen, tokens, max(2 * want, words.LEAST), newest)
+                found = self.store.texts(self.scope, listed)
+        scored = words.scores(found, terms, statistics)
+        ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]
         ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden)
-        ranked = [pair for pair in ranked if pair[1] > 0]
         ranked.sort(key=lambda pair: (-pair[1], int(pair[0][1:])))
-        return ranked[:count]
+        return [pair for pair in ranked[:count] if pair[1] > 0]
 
     def dense(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
         drift = self._drifted()
@@ -182,7 +180,9 @@ class StoreGround:
         head = self.store.head()
         if head != self._drift_head:
             self.store.refuse_purged(self.position)
-            self._drift = _Drift(self.store.images_at(self.scope, self.position))
+            images = self.store.images_at(self.scope, self.position)
+            present = self.store.fetch(self.scope, [f"m{n}" for n in images])
+            self._drift = _Drift(images, [item for item in present.values() if item is not None])
             for n in self._drift.images:
                 self._fetched.pop(f"m{n}", None)
             self._drift_head = head
@@ -192,16 +192,36 @@ class StoreGround:
 class _Drift:
     """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
 
-    __slots__ = ("_ids", "_index", "images")
+    __slots__ = ("_ids", "_index", "_present", "images")
 
-    def __init__(self, images: dict[int, Item | None]) -> None:
+    def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
         self.images = images
+        self._present = InvertedIndex()
+        for live in present:
+            if live.current:
+                self._present.add(indexed_text(live))
         self._ids: list[str] = []
         self._index = InvertedIndex()
         for item in images.values():
             if item is not None and item.current:
                 self._ids.append(item.id)
                 self._index.add(indexed_text(item))
+
+    def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
+        """The live statistics with the present states taken out and the past ones put in."""
+        import numpy as np
+
+        nothing = np.zeros(0, np.intp)
+        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
+        frequency = {
+            term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
+            for term in terms
+        }
+        return CorpusStatistics(
+            max(0, live.documents + past.documents - present.documents),
+            max(0, live.words + past.words - present.words),
+            {term: count for term, count in frequency.items() if count > 0},
+        )
 
     def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
         if not self._ids:

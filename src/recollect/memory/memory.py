@@ -68,6 +68,7 @@ class Memory:
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
+    index: how large memories are searched by meaning: "exact", "int8" or "graph" (see `recollect.memory.quantised`).
     log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     extractor: turns messages into facts for `add(..., infer=True)`.
@@ -89,6 +90,7 @@ class Memory:
         durability: str = "process",
         read_only: bool = False,
         fusion: Fusion | None = None,
+        index: str = "exact",
         log: str = "background",
         log_share: float = 1.0,
         keep_candidates: int | None = None,
@@ -108,7 +110,7 @@ class Memory:
         self._clock = clock
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
-        self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
+        self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         found = self._named(encoder) if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))
@@ -237,9 +239,8 @@ class Memory:
             for text, one in zip(texts, sources, strict=True)
         ]
         vectors = self.store.encode([key] if key else texts)
-        outcomes = self.store.perform(scope, acts, episode=episode, vectors=vectors)
-        found = self.store.fetch(scope, [outcome.item for outcome in outcomes])
-        return [_there(found[outcome.item], outcome) for outcome in outcomes]
+        done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
+        return [_there(item, outcome) for outcome, item in done]
 
     def apply(
         self,

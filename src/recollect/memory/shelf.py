@@ -124,16 +124,38 @@ class Shelf:
 class Stack:
     """Shelves on a ground: the `View` that operations act on, with forks, a count and an incremental content hash."""
 
-    __slots__ = ("_hidden", "_written", "count", "ground", "next_number", "shelves", "total")
+    __slots__ = ("_count", "_hidden", "_next_number", "_total", "_written", "ground", "shelves")
 
     def __init__(self, ground: Ground | None = None) -> None:
         self.ground = ground
         self.shelves: tuple[Shelf, ...] = ()
         self._written = False  # whether the top shelf is ours to write
         self._hidden: dict[int, Rows] = {}
-        self.count = len(ground) if ground is not None else 0
-        self.total = ground.content_sum if ground is not None else 0
-        self.next_number = ground.next_number if ground is not None else 1
+        # Relative to the ground, which is asked only when someone wants to know: a search does not.
+        self._count = 0
+        self._total = 0
+        self._next_number = 0
+
+    @property
+    def count(self) -> int:
+        """How many items are current."""
+        return self._count + (len(self.ground) if self.ground is not None else 0)
+
+    @property
+    def total(self) -> int:
+        """Sum of the content digests of all items, modulo 2**256."""
+        return (self._total + (self.ground.content_sum if self.ground is not None else 0)) % HASH_MODULUS
+
+    @property
+    def next_number(self) -> int:
+        """The number in the id of the next new item."""
+        if not self._next_number:
+            self._next_number = self.ground.next_number if self.ground is not None else 1
+        return self._next_number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self._next_number = number
 
     def fork(self) -> Stack:
         """Both sides keep what is there; what either writes later the other does not see."""
@@ -145,13 +167,8 @@ class Stack:
         twin.shelves = self.shelves
         twin._written = False
         twin._hidden = {}
-        twin.count, twin.total, twin.next_number = self.count, self.total, self.next_number
+        twin._count, twin._total, twin._next_number = self._count, self._total, self._next_number
         return twin
-
-    def new_id(self) -> str:
-        number = self.next_number
-        self.next_number = number + 1
-        return f"m{number}"
 
     def get(self, id: str) -> Item | None:
         for shelf in reversed(self.shelves):
@@ -177,12 +194,12 @@ class Stack:
             return
         top = self._top()
         if before is not None:
-            self.total -= content_digest(before)
-            self.count -= before.current
+            self._total -= content_digest(before)
+            self._count -= before.current
             if before.open:
                 top.by_content[duplicate_key(before)] = tuple(id for id in self._same(before) if id != item.id)
-        self.total = (self.total + content_digest(item)) % HASH_MODULUS
-        self.count += item.current
+        self._total = (self._total + content_digest(item)) % HASH_MODULUS
+        self._count += item.current
         top.items[item.id] = item
         if item.open:
             top.by_content[duplicate_key(item)] = (*self._same(item), item.id)

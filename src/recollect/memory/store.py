@@ -24,6 +24,7 @@ from recollect.memory.item import Item, duplicate_key
 from recollect.memory.lexical import CorpusStatistics
 from recollect.memory.moment import Clock, now
 from recollect.memory.operations import Act, Draft, Outcome
+from recollect.memory.quantised import check_kind
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import EVERYWHERE, Scope
 from recollect.memory.transaction import Transaction
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Vectors = npt.NDArray[np.float32]
+
+
+LATE = 0.25
+"""Share of rows that came after an int8 index was built, from which it is built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,12 @@ class Store:
         embedder: Embedder | None = None,
         durability: str = "process",
         read_only: bool = False,
+        index: str = "exact",
         clock: Clock = now,
     ) -> None:
+        if index != "exact":
+            check_kind(index)
+        self._index = index
         self.database = Database(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock
@@ -95,11 +104,23 @@ class Store:
     ) -> list[Outcome]:
         """Carry out `acts` in order in one durable transaction. vectors: see `encode`; texts without one are found by words."""
 
-        def work(connection: apsw.Connection) -> list[Outcome]:
+        return [outcome for outcome, _ in self.perform_and_read(scope, acts, episode=episode, vectors=vectors)]
+
+    def perform_and_read(
+        self,
+        scope: Scope,
+        acts: Sequence[tuple[Act, Draft]],
+        *,
+        episode: str = "",
+        vectors: Mapping[str, bytes] | None = None,
+    ) -> list[tuple[Outcome, Item | None]]:
+        """As `perform`, with the item each outcome names, as the transaction leaves it."""
+
+        def work(connection: apsw.Connection) -> list[tuple[Outcome, Item | None]]:
             transaction = self._transaction(connection, scope, vectors)
             outcomes = [transaction.perform(act, draft, now=self.clock(), episode=episode) for act, draft in acts]
             transaction.finish()
-            return outcomes
+            return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
         return self.database.write(work)
 
@@ -139,17 +160,35 @@ class Store:
     def fetch(self, scope: Scope, ids: Sequence[str]) -> dict[str, Item | None]:
         """Items by id, in the order asked for; None for what is not in `scope`, whoever's it is."""
         out: dict[str, Item | None] = dict.fromkeys(ids)
+        numbers = [number for number in map(rows.number_of, out) if number is not None]
+        if not numbers:
+            return out
         with self.database.reading() as connection:
-            for id in out:
-                number = rows.number_of(id)
-                if number is None:
-                    continue
-                row = first(connection, f"{rows.SELECT} WHERE n = ?", (number,))
-                if row is not None:
-                    home = self.scope_named(connection, row[1])
-                    if scope.contains(home):
-                        out[id] = rows.to_item(row, home)
+            if len(numbers) == 1:
+                found = select(connection, f"{rows.SELECT} WHERE n = ?", numbers)
+            else:
+                found = select(
+                    connection, f"{rows.SELECT} WHERE n IN (SELECT value FROM json_each(?))", (json.dumps(numbers),)
+                )
+            for row in found:
+                home = self.scope_named(connection, row[1])
+                if scope.contains(home):
+                    out[f"m{row[0]}"] = rows.to_item(row, home)
         return out
+
+    def texts(self, scope: Scope, numbers: Sequence[int]) -> dict[int, str]:
+        """The indexed texts of those of `numbers` that lie in `scope`."""
+        with self.database.reading() as connection:
+            found = select(
+                connection,
+                "SELECT n, scope, key, text FROM items WHERE n IN (SELECT value FROM json_each(?))",
+                (json.dumps(numbers),),
+            )
+            return {
+                n: f"{key}\n{text}" if key else text
+                for n, home, key, text in found
+                if scope.contains(self.scope_named(connection, home))
+            }
 
     def items(
         self, scope: Scope, *, after: int = 0, limit: int = -1, current: bool = False, closed: bool = False
@@ -351,9 +390,14 @@ class Store:
             head = head or 0
             if self._dense is None:
                 self._dense, self._dense_head = self._loaded(connection)
+                if self._index != "exact":
+                    self._dense.accelerate(self._index)
             if head > self._dense_head:
                 self._follow(connection, self._dense_head)
                 self._dense_head = head
+            if self._index == "int8" and self._dense.late > LATE:
+                # Cheap to make anew. A graph is not: its late rows are scanned exactly until the memory is next opened.
+                self._dense.accelerate(self._index)
             return self._dense
 
     def _loaded(self, connection: apsw.Connection) -> tuple[DenseIndex, int]:

@@ -7,7 +7,9 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -51,15 +53,43 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
 
-def alternate(rounds: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Both once per round, whoever goes first changing from round to round: a machine that drifts hits both alike."""
-    a: list[float] = []
-    b: list[float] = []
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of one call: on the wall, and on this process's processors, which hardly feel a busy machine."""
+
+    wall: float
+    cpu: float
+
+
+def timed(call: Callable[[], object]) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
+    call()
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def paired(rounds: int, limit: float, ours: Callable[[], Spent], theirs: Callable[[], Spent]) -> dict[str, Any]:
+    """Both once per round, whoever goes first changing from round to round: a machine that drifts hits both alike.
+
+    Ends after `rounds`, or where the next round would end past `limit` (a `perf_counter` time); at least one is made.
+    """
+    spent: dict[str, list[Spent]] = {"ours": [], "theirs": []}
     for number in range(rounds):
-        order = ((first, a), (second, b)) if number % 2 == 0 else ((second, b), (first, a))
-        for measure, into in order:
-            into.append(measure())
-    return a, b
+        begun = time.perf_counter()
+        order = (("ours", ours), ("theirs", theirs))
+        for side, call in order if number % 2 == 0 else order[::-1]:
+            spent[side].append(call())
+        now = time.perf_counter()
+        if now + (now - begun) > limit:
+            break
+    wall = {side: [each.wall for each in spent[side]] for side in spent}
+    cpu = {side: [each.cpu for each in spent[side]] for side in spent}
+    return {
+        "rounds": len(wall["ours"]),
+        "speedup": ratio(wall["theirs"], wall["ours"]),
+        "speedup_in_cpu_seconds": ratio(cpu["theirs"], cpu["ours"]),
+        "seconds": wall,
+        "cpu_seconds": cpu,
+    }
 
 
 def machine(threads: int, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Seconds and memory of one GRPO step beside TRL's `GRPOTrainer` doing the same work.
 
     pip install trl datasets          # or give --trl-python, a Python that has them (and the same torch)
-    python -m benchmarks.speed.training_step [--seconds 200] [--threads N] [--trl-python PATH]
+    python -m benchmarks.speed.training_step [--seconds 210] [--prompts 2] [--threads N] [--trl-python PATH]
 
 The same checkpoint folder, bf16, threads, prompts of 400 tokens, groups of 8, completions of exactly 16 (then 64) tokens,
 a LoRA adapter of rank 16 on every linear layer, no KL, no gradient checkpointing, one optimiser update per step. A step
 is everything: encoding, sampling, decoding, reward, advantages, forward, backward, AdamW. Both sides live in processes of
 their own and step in turn, so that only one computes at a time; peak resident memory is each process's own. The first
-step of each is a warm-up and not counted. Prints a table and writes `training_step.json` beside this file.
+step of each is a warm-up and not counted. TRL takes a backward pass per 8 completions, its own default; `--prompts 8` is
+a usual step, of which TRL needs minutes on two cores. Prints a table and writes `training_step.json` beside this file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.speed.setting import HERE, MODEL, alternate, machine, prompts, ratio, write
+from benchmarks.speed.setting import HERE, MODEL, Spent, machine, paired, prompts, write
 from benchmarks.speed.training_protocol import MARK, Work
 
 PROMPT_TOKENS = 400
@@ -36,12 +37,14 @@ PROMPT_TOKENS = 400
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    prompts: int
+    """Completions of `tokens` tokens; `until`: the share of all the time at which this case must be done."""
+
     tokens: int
     rounds: int
+    until: float
 
 
-CASES = (Case(8, 16, 5), Case(8, 64, 3))
+CASES = (Case(16, 5, 0.45), Case(64, 3, 1.0))
 
 
 class Side:
@@ -61,12 +64,12 @@ class Side:
         self.about = self._read()
         self.steps: list[dict[str, Any]] = []
 
-    def step(self) -> float:
+    def step(self) -> Spent:
         assert self._process.stdin is not None
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
         self.steps.append(self._read())
-        return float(self.steps[-1]["seconds"])
+        return Spent(self.steps[-1]["seconds"], self.steps[-1]["cpu_seconds"])
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -96,51 +99,33 @@ def sides(work: Work, trl_python: str) -> Iterator[tuple[Side, Side]]:
 
 
 def measure(work: Work, trl_python: str, rounds: int, limit: float) -> dict[str, Any]:
-    """Rounds until there are enough, or until the next would end after `limit` (a `perf_counter` time); at least one."""
     with sides(work, trl_python) as (ours, trl):
         if ours.about["trained_parameters"] != trl.about["trained_parameters"]:
             raise RuntimeError(f"the adapters differ: {ours.about} and {trl.about}")
         ours.step(), trl.step()  # warm-up: kernels, optimiser state
-        mine: list[float] = []
-        other: list[float] = []
-        while len(mine) < rounds:
-            begun = time.perf_counter()
-            if len(mine) % 2 == 0:
-                first, second = alternate(1, ours.step, trl.step)
-            else:
-                second, first = alternate(1, trl.step, ours.step)
-            mine += first
-            other += second
-            now = time.perf_counter()
-            if now + (now - begun) > limit:
-                break
-        peak = {"ours": ours.steps[-1]["peak_rss"], "trl": trl.steps[-1]["peak_rss"]}
+        result = paired(rounds, limit, ours.step, trl.step)
+        peak = {"ours": ours.steps[-1]["peak_rss"], "theirs": trl.steps[-1]["peak_rss"]}
         return {
-            "case": {**asdict(replace(work, texts=())), "rounds": len(mine), "model": MODEL},
-            "speedup": ratio(other, mine),
-            "seconds": {"ours": mine, "trl": other},
-            "cpu_seconds": {
-                "ours": [step["cpu_seconds"] for step in ours.steps[1:]],
-                "trl": [step["cpu_seconds"] for step in trl.steps[1:]],
-            },
+            "case": asdict(replace(work, model=MODEL, texts=())),
+            **result,
             "learning_seconds_of_ours": [step["learning_seconds"] for step in ours.steps[1:]],
             "trained_rows_of_ours": [step["trained_rows"] for step in ours.steps[1:]],
             "trained_parameters": ours.about["trained_parameters"],
             "peak_rss_bytes": peak,
-            "loaded_rss_bytes": {"ours": ours.about["loaded_rss"], "trl": trl.about["loaded_rss"]},
-            "memory_ratio": peak["ours"] / peak["trl"],
+            "loaded_rss_bytes": {"ours": ours.about["loaded_rss"], "theirs": trl.about["loaded_rss"]},
+            "memory_ratio": peak["ours"] / peak["theirs"],
             "versions_of_trl_side": {name: trl.about[name] for name in ("trl", "accelerate")},
         }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=200.0, help="stop adding rounds after this long")
+    parser.add_argument("--seconds", type=float, default=210.0, help="stop adding rounds after this long")
     parser.add_argument("--threads", type=int, default=0, help="0: as many as PyTorch chooses")
     parser.add_argument("--trl-python", default=os.environ.get("TRL_PYTHON", sys.executable))
     parser.add_argument("--trl-micro-batch", type=int, default=8, help="completions per backward pass of TRL")
     parser.add_argument("--trl-no-autocast", action="store_true")
-    parser.add_argument("--prompts", type=int, default=8, help="prompts per step")
+    parser.add_argument("--prompts", type=int, default=2, help="prompts per step")
     parser.add_argument("--tokens", type=int, default=0, help="only the case with completions of this length")
     parser.add_argument("--output", default="training_step.json")
     options = parser.parse_args()
@@ -166,31 +151,42 @@ def main() -> None:
     begun = time.perf_counter()
     results = []
     for number, case in enumerate(chosen):
-        limit = begun + options.seconds * (number + 1) / len(chosen)
+        limit = begun + options.seconds * (1.0 if number + 1 == len(chosen) else case.until)
         results.append(measure(replace(work, tokens=case.tokens), options.trl_python, case.rounds, limit))
 
     table = Table(
         title=f"One GRPO step, {MODEL}, bf16, LoRA, {threads} threads, {options.prompts} prompts x 8 completions"
     )
-    for column in ("completion", "rounds", "TRL, s", "ours, s", "times as fast", "TRL, GB", "ours, GB", "memory"):
+    for column in (
+        "completion",
+        "rounds",
+        "TRL, s",
+        "ours, s",
+        "times as fast",
+        "in CPU time",
+        "TRL, GB",
+        "ours, GB",
+        "memory",
+    ):
         table.add_column(column, justify="right")
     for result in results:
         times, seconds, peak = result["speedup"], result["seconds"], result["peak_rss_bytes"]
         table.add_row(
             f"{result['case']['tokens']} tokens",
-            str(result["case"]["rounds"]),
-            f"{statistics.median(seconds['trl']):.1f}",
+            str(result["rounds"]),
+            f"{statistics.median(seconds['theirs']):.1f}",
             f"{statistics.median(seconds['ours']):.1f}",
             f"{times['median']:.2f} ({times['lowest']:.2f} to {times['highest']:.2f})",
-            f"{peak['trl'] / 1e9:.2f}",
+            f"{result['speedup_in_cpu_seconds']['median']:.2f}",
+            f"{peak['theirs'] / 1e9:.2f}",
             f"{peak['ours'] / 1e9:.2f}",
             f"{result['memory_ratio']:.2f}x",
         )
-    Console(width=120).print(table)
+    Console(width=130).print(table)
     path = write(
         options.output,
         {
-            "what": "one GRPO step beside TRL's GRPOTrainer: sampling, reward and update",
+            "what": "one GRPO step beside TRL's GRPOTrainer (theirs): sampling, reward and update",
             "model": MODEL,
             "dtype": "bf16",
             "prompt_tokens": PROMPT_TOKENS,

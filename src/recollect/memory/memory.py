@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from recollect.episodes.decision import Decision, DecisionKind
 from recollect.episodes.encoder import Encoder, EncoderIdentity
+from recollect.episodes.episode import Episode
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import decision_log, purge, undo
 from recollect.memory.bank import Bank
 from recollect.memory.decision_log import DecisionLog, Logged
 from recollect.memory.embedding import Embedder
+from recollect.memory.episode_record import assembled
 from recollect.memory.errors import (
     InvalidFilter,
     InvalidReward,
@@ -41,8 +43,8 @@ from recollect.memory.errors import (
 from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_text, folded
 from recollect.memory.moment import Clock, Moment, later, moment, now
 from recollect.memory.operations import Assignment, Credit, Draft, Outcome
-from recollect.memory.ranking import Fusion, Hits, Reranker
-from recollect.memory.retrieval import Where
+from recollect.memory.ranking import Fusion, Hit, Hits, Reranker, Selected, Selector
+from recollect.memory.retrieval import POOL, Where
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision, Store
 
@@ -418,12 +420,14 @@ class Memory:
         diversity: float = 0.0,
         reranker: Reranker | None = None,
         threshold: float | None = None,
+        selector: Selector | None = None,
         episode: str = "",
         step: int = 0,
     ) -> Hits:
         """The `top_k` best items, best first; `.decision` is what `reward` takes. Options as in `Bank.search_many`.
 
-        threshold: hits with a lower score are left out.
+        threshold: hits with a lower score are left out; selector: chooses among more candidates than are shown, and says
+        with what probability (by default the best are shown, with probability 1).
         """
         return self.search_many(
             [query],
@@ -432,6 +436,7 @@ class Memory:
             agent_id=agent_id,
             session_id=session_id,
             threshold=threshold,
+            selector=selector,
             episode=episode,
             step=step,
             mode=mode,
@@ -455,6 +460,7 @@ class Memory:
         agent_id: str = "",
         session_id: str = "",
         threshold: float | None = None,
+        selector: Selector | None = None,
         episode: str = "",
         step: int = 0,
         mode: str | None = None,
@@ -470,14 +476,21 @@ class Memory:
             mode = "hybrid" if embedder is not None else "lexical"
         bank = Bank.on(self.store.ground(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
         with self.store.database.reading():
-            found = bank.search_many(queries, top_k, mode=mode, **options)
-        results = []
-        for hits in found:
-            kept = [hit for hit in hits if threshold is None or hit.score >= threshold]
+            wide = top_k if selector is None else max(POOL, 5 * top_k)
+            found = bank.search_many(queries, wide, mode=mode, **options)
+        results, choices = [], []
+        for query, hits in zip(queries, found, strict=True):
+            candidates = [hit for hit in hits if threshold is None or hit.score >= threshold]
+            if selector is None:
+                choice = Selected(tuple(range(len(candidates))), 1.0, f"static:{mode}")
+            else:
+                choice = _checked_choice(selector(query, candidates, top_k), len(candidates), top_k)
+            kept = [candidates[position] for position in choice.positions]
             for hit in kept:
                 self._note_recalled(hit.item)
             results.append(Hits(kept))
-        self._log(queries, results, scope, mode, episode, step)
+            choices.append((candidates, choice))
+        self._log(queries, results, choices, scope, episode, step)
         return results
 
     def history(self, id: str) -> list[Revision]:
@@ -530,6 +543,11 @@ class Memory:
         act = Credit(float(value), items, source, decision)
         return self.store.perform(scope, [(act, Draft(scope=scope))], episode=episode)[0]
 
+    def episode_record(self, id: str) -> Episode:
+        """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
+        self._decisions.flush()
+        return assembled(self.store, self.scope, id)
+
     # Undo.
 
     def snapshot(self) -> str:
@@ -576,19 +594,30 @@ class Memory:
     # Parts.
 
     def _log(
-        self, queries: Sequence[str], results: list[Hits], scope: Scope, mode: str, episode: str, step: int
+        self,
+        queries: Sequence[str],
+        results: list[Hits],
+        choices: list[tuple[list[Hit], Selected]],
+        scope: Scope,
+        episode: str,
+        step: int,
     ) -> None:
         if self.read_only or (not episode and not self._log_share):
             return
         entries = []
-        for query, hits in zip(queries, results, strict=True):
+        for query, hits, (listed, choice) in zip(queries, results, choices, strict=True):
             if not episode and self._log_share < 1.0 and next(self._draws) >= self._log_share:
                 continue
             hits.decision = f"d{self._new_id()}"
-            shown = tuple(hit.id for hit in hits)
-            candidates = tuple((hit.id, hit.score) for hit in hits)
             decision = Decision(
-                hits.decision, DecisionKind.SEARCH, query[:10_000], candidates, shown, 1.0, f"static:{mode}", step
+                id=hits.decision,
+                kind=DecisionKind.SEARCH,
+                query=query[:10_000],
+                candidates=tuple((hit.id, hit.score) for hit in listed),
+                chosen=tuple(hit.id for hit in hits),
+                propensity=choice.propensity,
+                policy=choice.policy,
+                step=step,
             )
             entries.append(Logged(self._clock(), scope, episode, decision))
         if episode:
@@ -654,6 +683,15 @@ def _uniform(seed: str) -> Iterator[float]:
     draw = random.Random(seed + str(os.getpid()))
     while True:
         yield draw.random()
+
+
+def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
+    inside = all(0 <= position < candidates for position in choice.positions)
+    if not inside or len(set(choice.positions)) != len(choice.positions) or len(choice.positions) > k:
+        raise InvalidFilter(f"the selector chose {choice.positions} of {candidates} candidates for {k} places")
+    if not 0.0 < choice.propensity <= 1.0:
+        raise InvalidFilter(f"the selector gave its choice the probability {choice.propensity}: it must lie in (0, 1]")
+    return choice
 
 
 def _there(item: Item | None, outcome: Outcome) -> Item:

@@ -82,6 +82,19 @@ class Hits(list[Hit]):
         self.decision = decision
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selector shows: positions among the candidates in the order shown, the probability it had of choosing just
+    these in this order, and the policy's name with its version."""
+
+    positions: tuple[int, ...]
+    propensity: float
+    policy: str
+
+
+Selector = Callable[[str, Sequence[Hit], int], Selected]
+"""(query, candidates best first, k) -> what is shown."""
+
 Ranked = list[tuple[str, float]]
 
 

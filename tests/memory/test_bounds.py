@@ -1,0 +1,185 @@
+"""What no filter, name or thread may do: widen a scope, see the wrong time, break another's work."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.memory.errors import InvalidFilter, MemoryProblem
+from recollect.memory.memory import Memory
+from recollect.memory.ranking import Selected
+from recollect.memory.upkeep import check
+
+from .stub_encoder import WordEncoder
+
+NASTY = [
+    "ana",
+    "ana@example.org",
+    "ana' OR '1'='1",
+    'ana" OR scope:"u1',
+    "u1",
+    "*",
+    "%",
+    "_",
+    "; DROP TABLE items; --",
+    "NEAR(ana bo)",
+    "josé",
+    "josé",
+    "\u202eana",
+    "a" * 500,
+    "ANA",
+    " ana",
+    "ana ",
+    "0",
+    "AND",
+]
+names = st.sampled_from(NASTY) | st.text(max_size=8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(names, names, names), min_size=2, max_size=6), st.data())
+def test_no_search_ever_leaves_its_scope(places, data):
+    stores = Memory(":memory:", encoder=WordEncoder(8))
+    written = []
+    for user, agent, session in places:
+        try:
+            item = stores.add("shared words here", user_id=user, agent_id=agent, session_id=session)
+        except MemoryProblem:
+            continue
+        written.append(item)
+    user, agent, session = data.draw(st.tuples(names, names, names))
+    query = data.draw(st.sampled_from(["shared words", *NASTY]) | st.text(max_size=20))
+    where = data.draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2) | st.none())
+    try:
+        found = [
+            hit.item
+            for mode in ("lexical", "dense", "hybrid")
+            for hit in stores.search(
+                query, user_id=user, agent_id=agent, session_id=session, where=where, mode=mode, top_k=50
+            )
+        ]
+        listed = stores.get_all(user_id=user, agent_id=agent, session_id=session)
+    except MemoryProblem:
+        return
+    bounds = stores.scope.narrowed(user=user, agent=agent, session=session)
+    for item in [*found, *listed]:
+        assert bounds.contains(item.scope)
+        for wanted, has in zip(bounds.parts(), item.scope.parts(), strict=True):
+            assert wanted in ("", has)
+    assert {item.id for item in listed} == {item.id for item in written if bounds.contains(item.scope)}
+    if query == "shared words" and not where:
+        assert {item.id for item in found} == {item.id for item in listed}
+
+
+def test_names_that_look_alike_are_told_apart_and_names_that_are_equal_are_not():
+    m = Memory(":memory:", encoder=None)
+    m.add("a", user_id="jos\u00e9")
+    assert len(m.get_all(user_id="jose\u0301")) == 1  # the same name, composed differently
+    assert m.get_all(user_id="jose") == []
+
+
+times = st.integers(0, 9).map(lambda n: f"200{n}-01-01T00:00:00")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "change", "delete", "until"]), st.integers(0, 5), times, times), max_size=12
+    ),
+    times,
+)
+def test_as_of_agrees_with_a_list_of_intervals(story, asked):
+    """The model: a list of (id, start, end or None)."""
+    m = Memory(":memory:", encoder=WordEncoder(8), clock=lambda: "2010-01-01T00:00:00")
+    model: dict[str, list] = {}
+    for number, (verb, which, start, end) in enumerate(story):
+        open_ids = [id for id, (_, _, closed) in model.items() if not closed]
+        if verb == "add":
+            model[m.add(f"fact {number}", event_time=start).id] = [start, None, False]
+        elif verb == "until" and start < end:
+            model[m.add(f"fact {number}", valid_from=start, valid_to=end).id] = [start, end, False]
+        elif verb == "change" and open_ids:
+            old = open_ids[which % len(open_ids)]
+            new = m.supersede(old, f"fact {number}", event_time=start)
+            model[old][1:] = [start, True]
+            model[new.id] = [start, None, False]
+        elif verb == "delete" and open_ids:
+            gone = open_ids[which % len(open_ids)]
+            m.delete(gone)
+            del model[gone]
+    expected = {id for id, (start, end, _) in model.items() if start <= asked and (end is None or asked < end)}
+    for mode in ("lexical", "dense"):
+        assert {hit.id for hit in m.search("fact", as_of=asked, top_k=50, mode=mode)} == expected
+    now = {id for id, (_, end, closed) in model.items() if not closed and end is None}
+    assert {hit.id for hit in m.search("fact", top_k=50)} == now
+
+
+def test_threads_share_a_memory(tmp_path: Path):
+    m = Memory(tmp_path / "a.mem", encoder=WordEncoder(8), durability="power")
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for line in range(15):
+                item = m.add(f"thread {number} line {line}", user_id=f"u{number}")
+                assert m.search(f"thread {number} line {line}", top_k=1, user_id=f"u{number}")[0].id == item.id
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert len(m) == 90
+    assert check(m.store) == []
+
+
+def test_a_selector_chooses_and_its_probability_is_kept():
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add_many([f"cat {number}" for number in range(20)])
+    with m.episode(task="t") as episode:
+        hits = episode.search("cat", top_k=2, selector=lambda query, found, k: Selected((3, 1), 0.25, "mine:7"))
+        episode.remember("cats are fine")
+        episode.reward(1.0)
+    record = m.episode_record(episode.id)
+    (decision,) = record.decisions
+    assert (decision.propensity, decision.policy, len(decision.candidates)) == (0.25, "mine:7", 20)
+    assert decision.chosen == tuple(hit.id for hit in hits)
+    assert [shown.item for shown in record.shown] == list(decision.chosen)
+    assert record.reward == 1.0
+    assert [event.operation.text for event in record.operations] == ["cats are fine"]
+    assert m.get(hits[0].id).values.propensity_total == 0.25
+    for bad in (
+        Selected((99,), 1.0, ""),
+        Selected((0, 0), 1.0, ""),
+        Selected((0,), 0.0, ""),
+        Selected((0, 1, 2), 1.0, ""),
+    ):
+        with pytest.raises(InvalidFilter, match="selector"):
+            m.search("cat", top_k=2, selector=lambda query, found, k, bad=bad: bad)
+
+
+def test_ten_thousand_forks_are_small():
+    import sys
+    import tracemalloc
+
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add_many([f"text {number}" for number in range(300)])
+    bank = m.bank()
+    bank.search("text 7", 3)
+    tracemalloc.start()
+    forks = [bank.fork() for _ in range(10_000)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(forks) < 10_000
+    for fork in forks[::100]:
+        fork.add("a thought of its own")
+        assert fork.search("a thought of its own", 1, mode="dense")[0].text == "a thought of its own"
+    assert len(bank) == 300
+    assert sys.getsizeof(forks[0]) < 1000

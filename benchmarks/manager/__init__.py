@@ -1,0 +1,1 @@
+"""Does training help a manager to keep its memory?"""

@@ -1,0 +1,142 @@
+"""Put the demo's picture and table, and every benchmark's table, where the documentation shows them.
+
+    python -m benchmarks.readme [--run runs/demo]
+
+No number in the README or in docs/results.md is typed: each is read from a run's result or from the JSON beside the
+command that measured it, and stands between two markers that this script fills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recollect.evaluation.report import write_report
+from recollect.evaluation.tables import ResultTable, tables_of
+from recollect.learning.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+Record = dict[str, Any]
+
+
+def filled(text: str, marker: str, content: str) -> str:
+    """`text` with `content` between its `<!-- marker:begin -->` and `<!-- marker:end -->`."""
+    pattern = re.compile(rf"(<!-- {marker}:begin -->\n).*?(<!-- {marker}:end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"no markers {marker}:begin and {marker}:end to write between")
+    return pattern.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
+
+
+def lines(header: list[str], rows: list[list[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
+
+
+def result_table(table: ResultTable) -> str:
+    header = [table.title, *(f"{name} [95 %]" for name in table.metrics), "n"]
+    rows = []
+    for row in table.rows:
+        cells = ["" if c is None else f"{c.mean:.2f} {c.interval}".strip() for c in row.cells]
+        strong = "**" if row.emphasis else ""
+        rows.append([f"{strong}{row.label}{strong}", *(f"{strong}{cell}{strong}" for cell in cells), row.n])
+    return lines(header, rows) + (f"\n\n{table.note}" if table.note else "")
+
+
+def estimate(row: Record, digits: int = 2) -> str:
+    return f"{row['mean']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+def arms(record: Record) -> str:
+    levels = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["levels"]]
+    gains = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["gains"]]
+    parts = [
+        lines(["token F1, test questions", "mean [95 %]", "questions", "seeds"], levels),
+        lines(["gain over the untrained model", "mean [95 %]", "questions", "seeds"], gains),
+    ]
+    if "claim" in record:
+        said = record["claim"]
+        each = ", ".join(f"{value:+.3f}" for value in said["gain_of_each_seed"])
+        parts.append(f"Gain of each seed: {each}.")
+    return "\n\n".join(parts)
+
+
+def settings(record: Record) -> str:
+    rows = []
+    for name, found in record["settings"].items():
+        by_arm = {r["arm"]: r for r in found["rows"] if r["metric"] == "f1"}
+        wanted = ("untrained", "trained", "oracle", "no_memory", "wrong_memory")
+        rows.append([name, str(by_arm["trained"]["n"]), *(estimate(by_arm[arm]) for arm in wanted)])
+    header = ["setting", "n", "untrained", "trained", "trained, oracle evidence", "no memory", "another's memory"]
+    return lines(header, rows)
+
+
+def locomo(record: Record) -> str:
+    rows = []
+    for category, row in record["published_key"]["trained"].items():
+        before = record["published_key"]["untrained"][category]
+        fixed = record["corrected_key"]["trained"][category]
+        cells = [before["f1"], row["f1"], before["bleu1"], row["bleu1"], fixed["f1"], fixed["bleu1"]]
+        rows.append([f"ours, 135M: {category}", str(row["n"]), *(f"{100 * c['mean']:.1f}" for c in cells)])
+    for name, row in record["published_results_percent"].items():
+        rows.append([f"published: {name}", "1307", "", f"{row['f1']:.1f}", "", f"{row['bleu1']:.1f}", "", ""])
+    header = [
+        "LoCoMo, %",
+        "n",
+        "untrained F1",
+        "trained F1",
+        "untrained BLEU-1",
+        "trained BLEU-1",
+        "corrected key F1",
+        "corrected key BLEU-1",
+    ]
+    return lines(header, rows)
+
+
+def manager(record: Record) -> str:
+    parts = []
+    for table in record["tables"]:
+        metrics = list(dict.fromkeys(row["metric"] for row in table["rows"]))
+        names = list(dict.fromkeys(row["arm"] for row in table["rows"]))
+        cells = {(row["arm"], row["metric"]): estimate(row) for row in table["rows"]}
+        rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
+        parts.append(lines([table["title"], *metrics], rows) + f"\n\n{table['note']}")
+    return "\n\n".join(parts)
+
+
+TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
+    "answerer-arms": ("benchmarks/answerer/arms.json", arms),
+    "answerer-settings": ("benchmarks/answerer/settings.json", settings),
+    "locomo": ("benchmarks/answerer/locomo.json", locomo),
+    "manager": ("benchmarks/manager/manager.json", manager),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"))
+    options = parser.parse_args()
+    readme = ROOT / "README.md"
+    if (options.run / "result.json").exists():
+        run = RunFolder.open(options.run)
+        write_report(run)
+        picture = ROOT / "docs" / "images" / "demo.png"
+        picture.parent.mkdir(exist_ok=True)
+        shutil.copyfile(options.run / "curves.png", picture)
+        text = filled(readme.read_text(), "demo-picture", "![Curves of the demo's run](docs/images/demo.png)")
+        text = filled(text, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
+        readme.write_text(text)
+    page = ROOT / "docs" / "results.md"
+    text = page.read_text()
+    for marker, (path, write) in TABLES.items():
+        if (ROOT / path).exists():
+            text = filled(text, marker, write(json.loads((ROOT / path).read_text())))
+    page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

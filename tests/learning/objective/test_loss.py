@@ -192,9 +192,9 @@ def test_effective_sample_size() -> None:
 
 
 def test_interpolated_anchor() -> None:
-    lp, behaviour = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-2.0, -2.0]])
-    got = interpolated(lp, behaviour, torch.tensor([[0, 1]]))
-    torch.testing.assert_close(got, torch.tensor([[-2.0, -1.5]]))
+    lp, behaviour = torch.full((1, 4), -1.0), torch.full((1, 4), -2.0)
+    got = interpolated(lp, behaviour, torch.tensor([[0, 1, 2, 4]]))
+    torch.testing.assert_close(got, torch.tensor([[-2.0, -2.0, -1.5, -1.25]]))
 
 
 AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]

@@ -74,11 +74,11 @@ def test_mismatch_by_hand() -> None:
 
 
 def test_the_interpolated_anchor_reaches_the_loss() -> None:
-    """lag 1: the anchor lies half-way, so r = exp(half the gap); without lag it is the behaviour, r = exp(gap)."""
+    """lag 2: the anchor lies half-way, so r = exp(half the gap); without lag it is the behaviour, r = exp(gap)."""
     objective = varied(
         without_kl(preset("grpo")), anchor="interpolated", surrogate="plain", clip_low=None, clip_high=None
     )
-    batch = bandit_batch([1.0, 0.0], version_lag=torch.tensor([[1], [0]]))
+    batch = bandit_batch([1.0, 0.0], version_lag=torch.tensor([[2], [0]]))
     lp = column(0.4, 0.2).requires_grad_(True)
     estimate = column(1.0, 1.0)
     value, _ = loss(objective, lp, None, estimate, batch, denominators(batch, objective))

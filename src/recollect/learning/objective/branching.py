@@ -1,6 +1,6 @@
 """Branching: local re-rolls of single sessions beside whole rollouts. Plain numbers.
 
-Source: Memory-R2 (LoGo-GRPO), arXiv 2605.21768, known from secondary descriptions. Whole rollouts soon hold different
+Source: Memory-R2 (LoGo-GRPO), arXiv 2605.21768, and the scripts of ahmedehabb/Memory-R2. Whole rollouts soon hold different
 memories, so the rewards of their later sessions are not comparable; re-rolls of one session from one memory state are.
 A re-roll is an episode of its own (branch 1) in a group of its own; `advantages` then compares like with like, and
 `local_weight` says how much the local branch counts in the loss.

@@ -20,7 +20,7 @@ _AGGREGATIONS = {
 _ANCHORS = {
     "proximal": "lp_proximal, recomputed before the first update",
     "behaviour": "lp_behaviour, the sampler's",
-    "interpolated": "lp_behaviour + lag/(lag+1) (lp - lp_behaviour), detached",
+    "interpolated": "lp_behaviour + (lag-1)/lag (lp - lp_behaviour), detached",
     "current": "the current policy, detached",
 }
 

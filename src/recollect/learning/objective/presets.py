@@ -229,6 +229,13 @@ _MEMORY = (
         aggregation="seq-mean-token-mean",
         aggregation_unit="row",
         local_weight=1.0,
+        kl_placement="loss",
+        kl_estimator="k3",
+        kl_coefficient=0.001,
+        reference="frozen",
+        entropy="bonus",
+        entropy_coefficient=0.001,
+        group_filter="mixed",
     ),
     varied(
         _PLAIN,

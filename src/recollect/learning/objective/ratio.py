@@ -36,12 +36,12 @@ def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
 def interpolated(lp: Tensor, lp_behaviour: Tensor, version_lag: Tensor) -> Tensor:
     """Proximal log-probabilities without a forward pass: behaviour + alpha (current - behaviour), detached.
 
-    alpha = lag / (lag + 1): on the line between the version that drew the token (lag versions before the proximal one)
-    and the version being trained (one after it). No lag gives the behaviour itself.
-    Source: the log-linear approximation of AReaL, arXiv 2505.24298 and inclusionAI/AReaL.
+    alpha = (lag - 1) / lag, at least 0: the proximal policy is taken to be the version before the trained one, so a
+    token that is at most one version old keeps its own log-probability. lag: the trained version minus the token's.
+    Source: AReaL, arXiv 2505.24298; the log-linear option in the code of inclusionAI/AReaL.
     """
-    lag = version_lag.to(lp.dtype).clamp(min=0)
-    return (lp_behaviour + lag / (lag + 1) * (lp - lp_behaviour)).detach()
+    lag = version_lag.to(lp.dtype).clamp(min=1)
+    return (lp_behaviour + (lag - 1) / lag * (lp - lp_behaviour)).detach()
 
 
 def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:

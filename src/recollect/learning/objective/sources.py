@@ -179,17 +179,19 @@ SOURCES: dict[str, Source] = {
         "Group-in-Group Policy Optimization for LLM Agent Training",
         "2505.10978",
         "code",
-        ("kl_coefficient of the released scripts",),
-        "The state key leaves out step counters, times and the agent's own history. Statistics are per episode, not "
-        "per row as in the released code's default.",
+        (),
+        "scale='group' is the other published choice. The state key leaves out step counters, times and the agent's own "
+        "history. Statistics are per episode, not per row as in the released code's default.",
         "Batch.steps and Batch.step",
     ),
     "memory_r2": Source(
         "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents",
         "2605.21768",
-        "secondary",
-        ("clip range and dual_clip", "how the two branches are weighed against each other: a plain sum here"),
-        "Whole rollouts are compared with each other; re-rolled sessions only with those from the same memory state.",
+        "code",
+        ("how the two branches are weighed against each other: a plain sum of their means here",),
+        "Whole rollouts are compared with each other; re-rolled sessions only with those from the same memory state. "
+        "Ratio and mean are per turn: give every model call a row of its own. The released scripts take 16 rollouts, 4 "
+        "re-rolls of half the sessions, two passes over a batch and a learning rate of 2e-6.",
         "Batch.branch; re-rolls as episodes of their own, grouped by the state they start from",
     ),
     "fine_mem": Source(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from recollect.models.inprocess import InProcessModel
+from recollect.models.lora import fuse
 
 Named = dict[str, torch.nn.Parameter]
 
@@ -33,6 +34,7 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
             # peft reads an attribute that transformers is renaming; nothing a user could do about it.
             warnings.simplefilter("ignore", FutureWarning)
             model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
+    fuse(model.network)
     model.network.eval()
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
 
@@ -65,6 +67,7 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
         from peft import PeftModel
 
         model.network = PeftModel.from_pretrained(model.network, folder, autocast_adapter_dtype=False)
+        fuse(model.network)
         model.network.eval()
         model.network.requires_grad_(False)
         return

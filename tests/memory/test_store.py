@@ -157,6 +157,15 @@ def test_a_bank_at_a_snapshot_never_moves(early, late, query):
     assert bank.content_hash() == fingerprint
 
 
+def test_a_search_by_words_finds_what_full_bm25_finds():
+    from recollect.memory.measure import corpus, lexical_overlap
+
+    data = corpus(1500, queries=30)
+    m = memory()
+    m.add_many(data.texts)
+    assert lexical_overlap(m, data.texts, data.queries) >= 0.95
+
+
 def test_ranges():
     assert ranges_of([5, 1, 2, 3, 9, 8]) == ((1, 3), (5, 5), (8, 9))
     # 10 cancels 1-3; 11 cancels 10; 12 cancels 11: so 10 counts.

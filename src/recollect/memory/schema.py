@@ -26,6 +26,7 @@ VERSION = 1
 CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
 """The condition under which an item is neither current nor deleted; an index holds just these."""
 
+# The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT NULL, name TEXT NOT NULL,
@@ -64,9 +65,9 @@ CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT N
   step INTEGER NOT NULL, kind TEXT NOT NULL, query TEXT NOT NULL, candidates TEXT NOT NULL, chosen TEXT NOT NULL,
   propensity REAL NOT NULL, policy TEXT NOT NULL);
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
-CREATE VIRTUAL TABLE words USING fts5(scope, text, content='', contentless_delete=1, detail='column',
+CREATE VIRTUAL TABLE words USING fts5(scope, text, content='', contentless_delete=1,
   tokenize="unicode61 remove_diacritics 2 separators '_'");
-CREATE VIRTUAL TABLE past_words USING fts5(scope, text, content='', contentless_delete=1, detail='column',
+CREATE VIRTUAL TABLE past_words USING fts5(scope, text, content='', contentless_delete=1,
   tokenize="unicode61 remove_diacritics 2 separators '_'");
 CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
 """

@@ -1,0 +1,474 @@
+"""A model behind HTTP as an engine of ours: vLLM's documented routes, SGLang's where they differ, our own server's.
+
+What the server can do is found out once, at `connect`: an OPTIONS request per route, which runs nothing. What is required and
+absent is an error there. The server keeps its own tokenizer out of the way: only token ids travel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from recollect.episodes.errors import UnknownName
+from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models.errors import ContextOverflow
+from recollect.models.http_client import JsonClient, Retries, Timeouts
+from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
+from recollect.models.http_publish import Publisher
+from recollect.models.http_wire import (
+    Call,
+    Completions,
+    Drawn,
+    Native,
+    Together,
+    TokensInOut,
+    Wire,
+    as_sample,
+    checked_sample,
+)
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+# capability -> the routes that make it, any one set of them; and what switches it on
+_ROUTES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "adapters": (("/v1/load_lora_adapter", "/v1/unload_lora_adapter"), ("/load_lora_adapter", "/unload_lora_adapter")),
+    "weights": (
+        ("/start_weight_update", "/update_weights", "/finish_weight_update", "/update_weight_version", "/weight_info"),
+        ("/update_weights_from_disk", "/get_model_info"),
+    ),
+    "pause": (("/pause", "/resume"), ("/pause_generation", "/continue_generation")),
+    "abort": (("/abort_requests",), ("/abort_request",)),
+    "version_spans": (("/inference/v1/generate",),),
+}
+_MENDS = {
+    "adapters": "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. SGLang: with --enable-lora.",
+    "weights": 'vLLM: start it with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "disk"}\'.',
+    "pause": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
+    "abort": "vLLM: use a version that has /abort_requests.",
+    "version_spans": "vLLM: start it with --enable-scale-out (or --tokens-only), so that it has /inference/v1/generate.",
+    "any_temperature": "vLLM: start it with --logprobs-mode processed_logprobs. Or sample at temperature 1.",
+}
+
+
+class Scorer(Protocol):
+    """The other side of a probe: the model that the learner holds."""
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What `/v1/models` says of the served base model. owner: "vllm", "sglang", "recollect" or another."""
+
+    name: str
+    owner: str
+    context_limit: int
+
+
+class HttpModel:
+    """An engine behind a URL; fulfils `recollect.episodes.Model`. Made by `connect`. Safe to use from several threads.
+
+    Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile.
+    """
+
+    def __init__(
+        self, client: JsonClient, card: Card, wire: Wire, found: frozenset[str], tokenizer: Any, publisher: Publisher
+    ) -> None:
+        self._client = client
+        self._card = card
+        self._wire = wire
+        self._found = found
+        self._tokenizer = tokenizer
+        self._publisher = publisher
+        self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
+        self._stops: dict[str, frozenset[int]] = {}
+        self._in_flight: set[str] = set()
+        self._lock = threading.Lock()
+        self._temperature_shown: bool | None = True if card.owner == "recollect" else None
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        tokenizer: Any,
+        *,
+        model: str = "",
+        require: Iterable[str] = (),
+        run: str = "",
+        max_staleness: int = 0,
+        probe_tolerance: float = 0.05,
+        api_key: str | None = None,
+        concurrency: int = 64,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+    ) -> HttpModel:
+        """Find out what the server at `url` is and can do.
+
+        tokenizer: the model's, or its folder. model: the served name, needed where a server serves several. require: of
+        "adapters", "weights", "pause", "abort", "version_spans", what the caller will use. run: first part of adapter names
+        (`run@version`); by default one that no earlier run can have used. max_staleness: how many versions behind the newest
+        may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ at most.
+
+        Raises EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
+        """
+        settings = Timeouts() if timeouts is None else timeouts
+        client = JsonClient(url, api_key, settings, Retries() if retries is None else retries, concurrency)
+        card = _card(client, model)
+        found = _capabilities_found(client)
+        for each in require:
+            _need(each, found, client.url)
+        wire = _wire(client, card, found)
+        if isinstance(tokenizer, (str, Path)):
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        publisher = Publisher(
+            client, card.name, run or f"run-{secrets.token_hex(4)}", max_staleness, probe_tolerance, card.owner
+        )
+        engine = cls(client, card, wire, found, tokenizer, publisher)
+        engine._check_tokenizer()
+        engine._check_tokens()
+        return engine
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._client.close()
+
+    def __enter__(self) -> HttpModel:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"HttpModel({self._client.url!r}, {self.name!r}, version={self.version})"
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    @property
+    def name(self) -> str:
+        return self._card.name
+
+    @property
+    def version(self) -> int:
+        """Of the weights in service: the last publication that was proven to have arrived; 0 before the first."""
+        return self._publisher.in_service.version
+
+    @property
+    def context_limit(self) -> int:
+        return self._card.context_limit
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            adapters="adapters" in self._found,
+            in_flight_update="adapters" in self._found or {"weights", "pause", "version_spans"} <= self._found,
+            token_input=True,
+            version_spans="version_spans" in self._found or "adapters" in self._found,
+        )
+
+    # -- text -------------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> Tokens:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        if prefix not in self._stops:
+            special = frozenset(self._tokenizer.all_special_ids)
+            texts = self._tokenizer.batch_decode([[each] for each in range(len(self._tokenizer))])
+            self._stops[prefix] = special | frozenset(i for i, text in enumerate(texts) if text.startswith(prefix))
+        return self._stops[prefix]
+
+    # -- sampling and scoring ---------------------------------------------------------------------------------------
+
+    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
+            raise ValueError(
+                f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
+                f"{params.n} and {params.temperature}"
+            )
+        for index, prompt in enumerate(prompts):
+            self._check_length(index, len(prompt), params.max_tokens)
+        if params.temperature not in (0.0, 1.0):
+            self._check_temperature()
+        return self._sample(prompts, params)
+
+    def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        if not prompts:
+            return []
+        serving = self._publisher.in_service
+        calls = self._wire.sample_calls(serving.name, prompts, params)
+        samples: list[list[Sample]] = [[] for _ in prompts]
+        for call, answer in zip(calls, self._answers(calls, idempotent=False), strict=True):
+            groups = self._wire.drawn(call, answer, prompts, params)
+            for index, group in zip(call.prompts, groups, strict=True):
+                samples[index] += [
+                    as_sample(checked_sample(each, params), serving.version, self._spans(each, serving.by_name))
+                    for each in group
+                ]
+        return samples
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive to score tokens, not {temperature}")
+        if temperature != 1.0 and not self._wire.scores_at_any_temperature:
+            raise MissingCapability(
+                f"The engine at {self.url} scores prompts at temperature 1 only, not at {temperature}.",
+                "Score at temperature 1, or with the in-process model.",
+            )
+        if len(prompts) != len(branches):
+            raise ValueError(f"{len(prompts)} prompts but {len(branches)} lists of branches")
+        return self._score(self._publisher.in_service.name, prompts, branches, temperature)
+
+    def _score(
+        self, name: str, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        """Under the weights or adapter called `name`, which need not be in service yet."""
+        results: list[list[tuple[float, ...]]] = [[() for _ in own] for own in branches]
+        # An empty branch has nothing to score.
+        where = [(i, j) for i, own in enumerate(branches) for j, branch in enumerate(own) if branch]
+        for i, j in where:
+            self._check_length(i, len(prompts[i]) + len(branches[i][j]), 0)
+            if not prompts[i]:
+                raise ValueError(f"prompt {i} is empty: the first token of its branches would have no predictor")
+        if not where:
+            return results
+        flat_prompts, flat = [prompts[i] for i, _ in where], [branches[i][j] for i, j in where]
+        calls = self._wire.score_calls(name, flat_prompts, flat, temperature)
+        for call, answer in zip(calls, self._answers(calls, idempotent=True), strict=True):
+            scored = self._wire.scored(call, answer, flat_prompts, flat)
+            for index, values in zip(call.prompts, scored, strict=True):
+                i, j = where[index]
+                results[i][j] = values
+        return results
+
+    def _answers(self, calls: Sequence[Call], *, idempotent: bool) -> list[Any]:
+        if len(calls) == 1:
+            return [self._answer(calls[0], idempotent)]
+        return list(self._pool.map(lambda call: self._answer(call, idempotent), calls))
+
+    def _answer(self, call: Call, idempotent: bool) -> Any:
+        request = uuid.uuid4().hex
+        marks = {"rid" if self._card.owner == "sglang" else "request_id": request}
+        serving = self._publisher.in_service
+        if self._card.owner == "vllm" and serving.version and not serving.by_name:
+            marks["cache_salt"] = f"version-{serving.version}"  # blocks that older weights filled must not be read
+        with self._lock:
+            self._in_flight.add(request)
+        try:
+            return self._client.post(call.path, {**call.body, **marks}, idempotent=idempotent)
+        finally:
+            with self._lock:
+                self._in_flight.discard(request)
+
+    def _spans(self, drawn: Drawn, by_name: bool) -> tuple[VersionSpan, ...]:
+        """By the engine's labels. An adapter's version is in its name: the labels then speak of the base weights."""
+        if by_name:
+            return ()
+        return tuple(VersionSpan(self._publisher.version_of(label), start, end) for label, start, end in drawn.labels)
+
+    # -- weights ----------------------------------------------------------------------------------------------------
+
+    def calibrate(self, witness: Scorer) -> float:
+        """The largest gap in nats between both sides on the probe while they hold the same weights: the noise floor.
+
+        Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
+        Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
+        """
+        return self._publisher.calibrate(self._probe(witness), self._probe_name)
+
+    def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
+        """Bring the weights in `folder` to the engine and prove that they arrived; from then on samples are of `version`.
+
+        folder: a PEFT adapter folder, loaded as `run@version` beside the versions before it, or a folder of safetensors with
+        the full weights. The server must be able to read it. witness: the model that holds these weights on this side.
+        Raises MissingCapability, DeliveryFailed (NothingDelivered for a publication without effect), EngineRefused.
+        After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
+        """
+        folder = Path(folder).absolute()
+        _need("adapters" if (folder / "adapter_config.json").exists() else "weights", self._found, self.url)
+        return self._publisher.publish(folder, version, self._probe(witness), self._probe_name, self._paused_for_update)
+
+    def _probe(self, witness: Scorer) -> tuple[float, ...]:
+        prompt, branch = self._probe_tokens()
+        return witness.score([prompt], [[branch]])[0][0]
+
+    def _probe_name(self, name: str) -> tuple[float, ...]:
+        prompt, branch = self._probe_tokens()
+        return self._score(name, [prompt], [[branch]])[0][0]
+
+    def _probe_tokens(self) -> tuple[Tokens, Tokens]:
+        ids = self.encode('In 1905 the harbour of Oslo froze; Ana moved her 3 boats south, and wrote: "we\'ll return."')
+        ids = ids[: self.context_limit - 1]
+        return ids[:8], ids[8:]
+
+    @contextlib.contextmanager
+    def _paused_for_update(self) -> Iterator[None]:
+        """Without spans from the engine nothing may be drawn across an update: what is running ends first.
+
+        SGLang cannot wait, so there it is aborted."""
+        if self._card.owner == "sglang":
+            self.pause("abort")
+        else:
+            self.pause("keep" if "version_spans" in self._found else "wait")
+        try:
+            yield
+        finally:
+            self.resume()
+
+    # -- control ----------------------------------------------------------------------------------------------------
+
+    def pause(self, mode: PauseMode = "abort") -> None:
+        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`."""
+        _need("pause", self._found, self.url)
+        if mode not in ("abort", "wait", "keep"):
+            raise UnknownName("pause mode", mode, ("abort", "wait", "keep"))
+        if self._card.owner != "sglang":
+            self._client.post("/pause", {}, query={"mode": mode})
+        elif mode == "wait":
+            raise MissingCapability(f"SGLang at {self.url} cannot pause by waiting.", "Use abort or keep.")
+        else:
+            self._client.post("/pause_generation", {"mode": "in_place" if mode == "keep" else mode})
+
+    def resume(self) -> None:
+        _need("pause", self._found, self.url)
+        self._client.post("/continue_generation" if self._card.owner == "sglang" else "/resume", {})
+
+    def abort(self, ids: Iterable[str] | None = None) -> None:
+        """End running requests: those named (see `in_flight`), or all. Their samples come back as ABORTED."""
+        _need("abort", self._found, self.url)
+        named = None if ids is None else list(ids)
+        if self._card.owner != "sglang":
+            self._client.post("/abort_requests", {} if named is None else {"request_ids": named})
+        elif named is None:
+            self._client.post("/abort_request", {"rid": "", "abort_all": True})
+        else:
+            for each in named:
+                self._client.post("/abort_request", {"rid": each})
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Ids of the requests of this client that are not answered yet."""
+        with self._lock:
+            return tuple(sorted(self._in_flight))
+
+    def health(self) -> float:
+        """Seconds that the server took to say that it is well. Raises EngineUnreachable, EngineRefused or EngineTimeout."""
+        begun = time.perf_counter()
+        self._client.get("/health")
+        return time.perf_counter() - begun
+
+    # -- what must hold before anything is trained on ---------------------------------------------------------------
+
+    def _check_length(self, index: int, length: int, growth: int) -> None:
+        if not length:
+            raise ValueError(f"prompt {index} is empty: there is nothing to continue")
+        if length + growth > self.context_limit:
+            raise ContextOverflow(
+                f"Prompt {index} has {length} tokens and may grow by {growth}, past the {self.context_limit} that "
+                f"{self.name} reads.",
+                "Show fewer or shorter memories.",
+            )
+
+    def _check_tokenizer(self) -> None:
+        if self._client.status("/tokenize") == 404:
+            return  # the check below still compares ids
+        text = "Ana's café: 12 naïve questions?\n\tyes"
+        body = {"model": self.name, "prompt": text, "add_special_tokens": False}
+        theirs = (self._client.post("/tokenize", body, idempotent=True) or {}).get("tokens")
+        if theirs is None or tuple(theirs) != self.encode(text):
+            raise EngineError(
+                f"The tokenizer handed over and that of {self.name} at {self.url} make different ids of one text.",
+                "Hand over the tokenizer of the model that is served.",
+            )
+
+    def _check_tokens(self) -> None:
+        """Ids and log-probabilities come back, and both ways to a log-probability agree on one drawn token."""
+        prompt = self.encode("To check: ")
+        (drawn,) = self._sample([prompt], SamplingParams(max_tokens=1))[0]
+        if drawn.finish is FinishReason.ABORTED:
+            raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
+        ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])
+        if abs(scored[0] - drawn.logprobs[0]) > 4 * self._publisher.tolerance:  # one token, two kernels
+            raise BadAnswer(
+                f"{self.url} gives {drawn.logprobs[0]:.4f} for a token when it draws it and {scored[0]:.4f} when it scores it.",
+                "Something reshapes its distribution: start it without sampling defaults, penalties and quantised caches.",
+            )
+
+    def _check_temperature(self) -> None:
+        """Whether log-probabilities are those of the distribution that is drawn from, once the temperature is not 1."""
+        if self._temperature_shown is None:
+            prompt, _ = self._probe_tokens()
+            (drawn,) = self._sample([prompt], SamplingParams(max_tokens=16, temperature=0.5))[0]
+            ((raw,),) = self._score(self._publisher.in_service.name, [prompt], [[drawn.ids]])
+            gap = max(abs(a - b) for a, b in zip(drawn.logprobs, raw, strict=True))
+            self._temperature_shown = gap > self._publisher.tolerance
+        if not self._temperature_shown:
+            raise MissingCapability(
+                f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
+                _MENDS["any_temperature"],
+            )
+
+
+def _need(capability: str, found: frozenset[str], url: str) -> None:
+    if capability not in _ROUTES:
+        raise UnknownName("engine capability", capability, _ROUTES)
+    if capability not in found:
+        raise MissingCapability(f"The engine at {url} cannot do {capability!r}.", _MENDS[capability])
+
+
+def _card(client: JsonClient, model: str) -> Card:
+    listed = (client.get("/v1/models") or {}).get("data") or []
+    bases = [each for each in listed if not each.get("parent")]
+    named = [each for each in bases if each.get("id") == model] if model else bases
+    if model and not named:
+        raise UnknownName("model", model, [str(each.get("id")) for each in bases], client.url)
+    if len(named) != 1:
+        names = ", ".join(str(each.get("id")) for each in bases) or "none"
+        raise EngineError(f"{client.url} serves several models, or none: {names}.", "Name one of them as model.")
+    limit = named[0].get("max_model_len")
+    if not isinstance(limit, int):
+        raise BadAnswer(f"{client.url}/v1/models does not say max_model_len of {named[0].get('id')}.")
+    return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
+
+
+def _capabilities_found(client: JsonClient) -> frozenset[str]:
+    if client.status("/no-such-route-of-any-engine") != 404:
+        raise MissingCapability(
+            f"{client.url} does not say 404 for a route that no engine has: what it can do cannot be found out.",
+            "Connect to the engine itself, not to a proxy or page in front of it.",
+        )
+    paths = sorted({path for sets in _ROUTES.values() for each in sets for path in each})
+    there = {path for path in paths if client.status(path) != 404}
+    return frozenset(name for name, sets in _ROUTES.items() if any(there.issuperset(each) for each in sets))
+
+
+def _wire(client: JsonClient, card: Card, found: frozenset[str]) -> Wire:
+    if card.owner == "recollect":
+        return Together()
+    if card.owner == "sglang":
+        return Native(base=card.name)
+    if "version_spans" in found:
+        return TokensInOut()
+    if client.status("/v1/completions") != 404:
+        return Completions()
+    raise MissingCapability(
+        f"{client.url} (owned by {card.owner!r}) has neither /inference/v1/generate nor /v1/completions.",
+        "Connect to vLLM, SGLang or a server of this package.",
+    )

@@ -1,0 +1,266 @@
+"""Publication of weights with proof: name or label them, read that back, and score a probe on both sides.
+
+Adapters that never reach the sampler look like slowly growing staleness and nothing else: no error, no odd number. So a
+publication counts only when
+
+1. the engine lists the new name (adapters) or says the new version label (full weights),
+2. both sides give a fixed probe sequence the same log-probabilities, within the tolerance, and
+3. the engine's moved about as much as ours did. An update smaller than the tolerance would pass the second test without
+   having arrived; it does not pass this one. Updates smaller than the noise between both sides are added up until they can be
+   told from it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recollect.episodes.model import Receipt
+from recollect.models.http_client import JsonClient
+from recollect.models.http_errors import DeliveryFailed, EngineError, NothingDelivered
+
+Scores = tuple[float, ...]
+ScoreOf = Callable[[str], Scores]
+"""The engine's log-probabilities of the probe under the weights or adapter of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class InService:
+    """The weights that new samples are drawn under. by_name: an adapter; else the base weights under their label."""
+
+    name: str
+    version: int
+    by_name: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Proven:
+    ours: Scores
+    theirs: Scores
+
+
+class Publisher:
+    """Keeps the names of one run: `run@version`, the newest `max_staleness + 1` of them loaded, none ever used twice."""
+
+    def __init__(
+        self, client: JsonClient, base: str, run: str, max_staleness: int, tolerance: float, owner: str
+    ) -> None:
+        if max_staleness < 0:
+            raise ValueError(f"max_staleness must be at least 0, not {max_staleness}")
+        if not tolerance > 0:
+            raise ValueError(f"probe_tolerance must be positive, not {tolerance}")
+        if not run or "@" in run or "/" in run:
+            raise ValueError(f"a run's name must not be empty and must not hold @ or /, which {run!r} does")
+        self._client = client
+        self._base = base
+        self._run = run
+        self._keep = max_staleness + 1
+        self.tolerance = tolerance
+        self._native = owner == "sglang"
+        self._prefix = "" if self._native else "/v1"
+        self._loaded: list[str] = []
+        self._labels: dict[str, int] = {}
+        self._noise = 0.0
+        self._proven: _Proven | None = None
+        self._transfer_ready = False
+        self._lock = threading.Lock()
+        self.in_service = InService(base, 0, by_name=False)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Adapter names of this run that the engine holds, oldest first."""
+        return tuple(self._loaded)
+
+    def version_of(self, label: str) -> int:
+        """The version that a weight label of the engine stands for; what was there before the first publication is 0."""
+        return self._labels.get(label, 0)
+
+    def calibrate(self, ours: Scores, score_of: ScoreOf) -> float:
+        theirs = score_of(self.in_service.name)
+        gap = _gap(ours, theirs)
+        if gap > self.tolerance:
+            raise DeliveryFailed(
+                f"Before any publication {self._client.url} and the witness differ by {gap:.4g} nats on the probe, more than "
+                f"the tolerance of {self.tolerance:g}.",
+                "They must start from the same weights; a wider dtype gap needs a wider probe_tolerance.",
+            )
+        self._noise, self._proven = gap, _Proven(ours, theirs)
+        return gap
+
+    def publish(
+        self,
+        folder: Path,
+        version: int,
+        ours: Scores,
+        score_of: ScoreOf,
+        paused: Callable[[], AbstractContextManager[None]],
+    ) -> Receipt:
+        """See `HttpModel.publish`. ours: the witness's log-probabilities of the probe; paused: holds the engine still inside."""
+        begun = time.perf_counter()
+        with self._lock:
+            if version <= self.in_service.version:
+                raise EngineError(
+                    f"Version {version} was to be published after version {self.in_service.version}.",
+                    "Versions only grow: a name is never used twice.",
+                )
+            if not folder.is_dir():
+                raise FileNotFoundError(f"There is no folder {folder} to publish")
+            before = self._before(score_of)
+            if (folder / "adapter_config.json").exists():
+                gap = self._publish_adapter(folder, version, before, ours, score_of)
+            else:
+                gap = self._publish_weights(folder, version, before, ours, score_of, paused)
+        return Receipt(version, gap, time.perf_counter() - begun)
+
+    def _before(self, score_of: ScoreOf) -> _Proven:
+        if self._proven is not None:
+            return self._proven
+        theirs = score_of(self.in_service.name)
+        return _Proven((), theirs)
+
+    # -- adapters ---------------------------------------------------------------------------------------------------
+
+    def _publish_adapter(self, folder: Path, version: int, before: _Proven, ours: Scores, score_of: ScoreOf) -> float:
+        _check_adapter(folder)
+        name = f"{self._run}@{version}"
+        if name in self._listed():
+            raise EngineError(
+                f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
+                "Choose another run name: a reused one may answer from the caches of the old weights.",
+            )
+        body = {"lora_name": name, "lora_path": str(folder)}
+        self._client.post(f"{self._prefix}/load_lora_adapter", body)
+        try:
+            if name not in self._listed():
+                raise NothingDelivered(
+                    f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER
+                )
+            theirs = score_of(name)
+            gap = self._prove(version, before, ours, theirs)
+        except Exception:
+            self._forget(name)
+            raise
+        self._loaded.append(name)
+        self.in_service = InService(name, version, by_name=True)
+        while len(self._loaded) > self._keep:
+            self._unload(self._loaded.pop(0))
+        return gap
+
+    def _listed(self) -> set[str]:
+        return {str(each.get("id")) for each in (self._client.get("/v1/models") or {}).get("data") or []}
+
+    def _unload(self, name: str) -> None:
+        self._client.post(f"{self._prefix}/unload_lora_adapter", {"lora_name": name})
+
+    def _forget(self, name: str) -> None:
+        """Take back what was not proven. That it cannot be taken back either must not hide why."""
+        try:
+            self._unload(name)
+        except EngineError:
+            return
+
+    # -- full weights -----------------------------------------------------------------------------------------------
+
+    def _publish_weights(
+        self,
+        folder: Path,
+        version: int,
+        before: _Proven,
+        ours: Scores,
+        score_of: ScoreOf,
+        paused: Callable[[], AbstractContextManager[None]],
+    ) -> float:
+        if self.in_service.by_name:
+            raise EngineError(
+                "Full weights were to be published after adapters of the same run.",
+                "One run publishes one or the other: adapters are relative to the base weights.",
+            )
+        if not any(folder.glob("*.safetensors")):
+            raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: nothing to publish")
+        label = f"{self._run}@{version}"
+        self._labels[label] = version  # requests that run across the update may report it before the proof
+        with paused():
+            if self._native:
+                body = {"model_path": str(folder), "weight_version": label, "flush_cache": True}
+                answer = self._client.post("/update_weights_from_disk", body) or {}
+                if answer.get("success") is False:
+                    raise DeliveryFailed(f"{self._client.url} did not take the weights: {answer.get('message')}.")
+            else:
+                self._transfer(folder, label)
+        found = self._label()
+        if found != label:
+            raise NothingDelivered(
+                f"{self._client.url} says that its weights are {found!r} after {label!r} was published.",
+                _LOOK_AT_THE_SERVER,
+            )
+        theirs = score_of(self._base)
+        gap = self._prove(version, before, ours, theirs)
+        self.in_service = InService(self._base, version, by_name=False)
+        return gap
+
+    def _transfer(self, folder: Path, label: str) -> None:
+        if not self._transfer_ready:
+            self._client.post("/init_weight_transfer_engine", {"init_info": {}})
+            self._transfer_ready = True
+        self._client.post("/start_weight_update", {})
+        self._client.post("/update_weights", {"update_info": {"path": str(folder)}})
+        self._client.post("/finish_weight_update", {})
+        self._client.post("/update_weight_version", {"new_version": label})
+
+    def _label(self) -> Any:
+        return (self._client.get("/get_model_info" if self._native else "/weight_info") or {}).get("weight_version")
+
+    # -- the proof --------------------------------------------------------------------------------------------------
+
+    def _prove(self, version: int, before: _Proven, ours: Scores, theirs: Scores) -> float:
+        gap = _gap(ours, theirs)
+        moved_there = _gap(theirs, before.theirs)
+        moved_here = _gap(ours, before.ours) if before.ours else 0.0
+        if before.ours:
+            if moved_here > 4 * self._noise and moved_there < moved_here / 4:
+                raise NothingDelivered(
+                    f"Version {version} did not reach {self._client.url}: on the probe the witness moved by "
+                    f"{moved_here:.4g} nats and the engine by {moved_there:.4g}.",
+                    _LOOK_AT_THE_SERVER,
+                )
+        elif gap > self.tolerance and moved_there == 0:
+            raise NothingDelivered(
+                f"Version {version} did not reach {self._client.url}: it computes exactly what it computed before, "
+                f"{gap:.4g} nats from the witness.",
+                _LOOK_AT_THE_SERVER,
+            )
+        if gap > self.tolerance:
+            raise DeliveryFailed(
+                f"After the publication of version {version} {self._client.url} and the witness differ by {gap:.4g} nats on "
+                f"the probe, more than the tolerance of {self.tolerance:g}.",
+                "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
+            )
+        if not before.ours or moved_here > 4 * self._noise:
+            self._proven = _Proven(ours, theirs)
+        return gap
+
+
+_LOOK_AT_THE_SERVER = (
+    "Look at the server's log; can it read the folder, and is it one server and not a balancer in front of several?"
+)
+
+
+def _gap(a: Sequence[float], b: Sequence[float]) -> float:
+    return max((abs(x - y) for x, y in zip(a, b, strict=True)), default=0.0)
+
+
+def _check_adapter(folder: Path) -> None:
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    if settings.get("modules_to_save"):
+        raise EngineError(
+            f"The adapter in {folder} also trains whole modules ({', '.join(settings['modules_to_save'])}).",
+            "Engines load only the low-rank tensors: train without modules_to_save.",
+        )
+    if not any(folder.glob("adapter_model.*")):
+        raise FileNotFoundError(f"{folder} holds adapter_config.json and no adapter_model.safetensors")

@@ -1,0 +1,1 @@
+"""Serving: what others reach over HTTP."""

@@ -1,0 +1,318 @@
+"""The in-process model as an engine serves it: adapters by name, weight versions by label, pausing, aborting.
+
+One request is computed at a time. It keeps the adapter that it started with. Base weights may change under a frozen request
+(pause mode "keep"): the token at which that happened is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from recollect.episodes.errors import RecollectError
+from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models.inprocess import InProcessModel
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class NotServed(RecollectError):
+    """A request that the server understands and refuses. `status` is the HTTP status to answer."""
+
+    def __init__(self, message: str, mend: str = "", status: int = 400) -> None:
+        super().__init__(message, mend)
+        self.status = status
+
+
+class Aborted(Exception):
+    """Ends a running request."""
+
+
+@dataclass(slots=True, eq=False)
+class Adapter:
+    name: str
+    path: str
+    key: str  # what PEFT calls it: a name of ours may hold dots, PEFT's may not
+    users: int = 0
+    leaving: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
+
+    id: str
+    samples: bool
+    aborted: bool = False
+    frozen: bool = False
+    steps: int = 0
+    crossed: list[tuple[int, int]] = field(default_factory=list)
+
+
+class ServedModel(InProcessModel):
+    """Takes `model` over: its network gains adapters and changes its weights, so nothing else should go on using it.
+
+    max_adapters: how many may be loaded at once.
+    """
+
+    def __init__(self, model: InProcessModel, max_adapters: int = 8) -> None:
+        if hasattr(model.network, "peft_config"):
+            raise ValueError(
+                f"{model.name} already has an adapter: serve the plain model and load the adapter's folder by name"
+            )
+        super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
+        self.max_adapters = max_adapters
+        self.labels = ["default"]
+        self.paused: PauseMode | None = None
+        self._gate = threading.Condition()
+        self._adapters: dict[str, Adapter] = {}
+        self._requests: set[Request] = set()
+        self._active: Request | None = None
+        self._made = 0
+        self._updating = False
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def sample_as(
+        self, name: str, request_id: str, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Sample]]:
+        """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
+        self._check(prompts, params)
+        try:
+            with self._turn(name, request_id, samples=True):
+                return self.sample(prompts, params)
+        except Aborted:
+            nothing = Sample((), (), FinishReason.ABORTED, ())
+            return [[nothing] * params.n for _ in prompts]
+
+    def score_as(
+        self,
+        name: str,
+        request_id: str,
+        prompts: Sequence[Tokens],
+        branches: Sequence[Sequence[Tokens]],
+        temperature: float,
+    ) -> list[list[tuple[float, ...]]] | None:
+        """Like `score`; None where it was aborted."""
+        for prompt, own in zip(prompts, branches, strict=True):
+            longest = len(prompt) + max(map(len, own), default=0)
+            if longest > self.context_limit:
+                raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
+        try:
+            with self._turn(name, request_id, samples=False):
+                return self.score(prompts, branches, temperature)
+        except Aborted:
+            return None
+
+    @contextlib.contextmanager
+    def _turn(self, name: str, request_id: str, *, samples: bool) -> Iterator[None]:
+        request = Request(request_id, samples)
+        with self._gate:
+            adapter = self._named(name)
+            if adapter is not None:
+                adapter.users += 1
+            self._requests.add(request)
+        try:
+            with self._gate:
+                self._gate.wait_for(lambda: request.aborted or (self._active is None and self.paused is None))
+                if request.aborted:
+                    raise Aborted
+                self._active = request
+            with self._selected(adapter):
+                yield
+        finally:
+            with self._gate:
+                self._requests.discard(request)
+                if self._active is request:
+                    self._active = None
+                if adapter is not None:
+                    adapter.users -= 1
+                self._sweep()
+                self._gate.notify_all()
+
+    @contextlib.contextmanager
+    def _selected(self, adapter: Adapter | None) -> Iterator[None]:
+        if adapter is not None:
+            self.network.set_adapter(adapter.key, inference_mode=True)
+            yield
+        elif hasattr(self.network, "peft_config") and self.network.peft_config:
+            with self.without_adapter():
+                yield
+        else:
+            yield
+
+    def _named(self, name: str) -> Adapter | None:
+        if name in ("", self.name):
+            return None
+        adapter = self._adapters.get(name)
+        if adapter is None or adapter.leaving:
+            known = ", ".join([self.name, *self.adapters()])
+            raise NotServed(f"The model {name!r} does not exist; there are {known}.", status=404)
+        return adapter
+
+    # -- what a step of sampling passes through ---------------------------------------------------------------------
+
+    def hidden_states(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any) -> Any:
+        request = self._active
+        if request is not None:
+            with self._gate:
+                self._pass(request)
+        return super().hidden_states(ids, positions, mask, cache)
+
+    def _pass(self, request: Request) -> None:
+        if request.samples:
+            while self.paused == "keep" and not request.aborted:
+                request.frozen = True
+                self._gate.notify_all()
+                self._gate.wait()
+            request.frozen = False
+            weights = len(self.labels) - 1
+            if not request.crossed or request.crossed[-1][1] != weights:
+                request.crossed.append((request.steps, weights))
+            request.steps += 1
+        if request.aborted:
+            raise Aborted
+
+    def _sample_rows(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        if self._active is not None:
+            self._active.steps, self._active.crossed = 0, []
+        return super()._sample_rows(prompts, params, draws)
+
+    def _finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
+        sample = super()._finished(ids, logprobs, drawn, ended)
+        crossed = [] if self._active is None else self._active.crossed
+        ends = [start for start, _ in crossed[1:]] + [drawn]
+        spans = [VersionSpan(w, start, min(end, drawn)) for (start, w), end in zip(crossed, ends, strict=False)]
+        return Sample(sample.ids, sample.logprobs, sample.finish, tuple(s for s in spans if s.start < s.end))
+
+    # -- adapters ---------------------------------------------------------------------------------------------------
+
+    def adapters(self) -> dict[str, str]:
+        """Name and folder of each adapter that new requests may name."""
+        return {each.name: each.path for each in self._adapters.values() if not each.leaving}
+
+    def load_adapter(self, name: str, path: str) -> None:
+        with self._gate:
+            if name == self.name or name in self._adapters:
+                raise NotServed(f"The adapter {name!r} has already been loaded.")
+            if len(self._adapters) >= self.max_adapters:
+                raise NotServed(f"{self.max_adapters} adapters are loaded, and no more may be: unload one.")
+            if not (Path(path) / "adapter_config.json").is_file():
+                raise NotServed(f"There is no PEFT adapter folder {path}.", status=404)
+            self._undisturbed("load an adapter")
+            self._made += 1
+            adapter = Adapter(name, path, f"adapter{self._made}")
+            self._attach(adapter)
+            self._adapters[name] = adapter
+
+    def unload_adapter(self, name: str) -> None:
+        """Requests that named it already still finish under it."""
+        with self._gate:
+            adapter = self._named(name)
+            if adapter is None:
+                raise NotServed(f"{name!r} is no adapter.", status=404)
+            adapter.leaving = True
+            self._sweep()
+
+    def _attach(self, adapter: Adapter) -> None:
+        from peft import PeftModel
+
+        try:
+            if hasattr(self.network, "peft_config"):
+                self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
+            else:
+                self.network = PeftModel.from_pretrained(
+                    self.network, adapter.path, adapter.key, autocast_adapter_dtype=False
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise NotServed(f"The adapter in {adapter.path} does not fit {self.name}: {error}") from error
+        self.network.eval()
+        self.network.requires_grad_(False)
+
+    def _sweep(self) -> None:
+        """Delete what was unloaded and serves no request any more, while no forward pass runs. The gate is held."""
+        if self._active is None:
+            for each in [each for each in self._adapters.values() if each.leaving and not each.users]:
+                del self._adapters[each.name]
+                self.network.delete_adapter(each.key)
+
+    def _undisturbed(self, what: str) -> None:
+        """Wait until no forward pass runs. The gate is held."""
+        self._gate.wait_for(lambda: self._active is None or self._active.frozen)
+        if self._active is not None:
+            raise NotServed(f"Cannot {what} while a request is frozen: resume first.", status=409)
+
+    # -- full weights -----------------------------------------------------------------------------------------------
+
+    def begin_update(self) -> None:
+        with self._gate:
+            if self._updating:
+                raise NotServed("A weight update has already been started.", status=409)
+            self._updating = True
+
+    def update_weights(self, folder: str) -> None:
+        """Copy every tensor of the safetensors files in `folder` over the one of its name."""
+        from safetensors.torch import load_file
+
+        paths = sorted(Path(folder).glob("*.safetensors"))
+        if not paths:
+            raise NotServed(f"There are no safetensors in {folder}.", status=404)
+        with self._gate:
+            if not self._updating:
+                raise NotServed("No weight update has been started.", status=409)
+            self._gate.wait_for(lambda: self._active is None or self._active.frozen)
+            parameters = self._causal_model().named_parameters()
+            own = {name.replace(".base_layer.", "."): each for name, each in parameters if ".lora_" not in name}
+            loaded = {name: value for path in paths for name, value in load_file(path).items()}
+            for name, value in loaded.items():
+                if name not in own and name != "lm_head.weight":  # a tied head is no parameter of its own
+                    raise NotServed(f"{self.name} has no weights {name!r}.")
+                if name in own and own[name].shape != value.shape:
+                    raise NotServed(f"{name} has shape {tuple(own[name].shape)}, not {tuple(value.shape)}.")
+            with torch.no_grad():
+                for name, value in loaded.items():
+                    if name in own:
+                        own[name].copy_(value)
+
+    def end_update(self) -> None:
+        with self._gate:
+            if not self._updating:
+                raise NotServed("No weight update has been started.", status=409)
+            self._updating = False
+
+    def set_label(self, label: str) -> None:
+        with self._gate:
+            self.labels.append(label)
+
+    # -- control ----------------------------------------------------------------------------------------------------
+
+    def pause(self, mode: PauseMode) -> None:
+        """New requests wait from now on; see `HttpModel.pause` for those that run. Returns once nothing runs."""
+        with self._gate:
+            self.paused = mode
+            if mode == "abort":
+                self.abort()
+            self._gate.wait_for(
+                lambda: self._active is None or (self._active.frozen and mode == "keep") or self.paused is None
+            )
+
+    def resume(self) -> None:
+        with self._gate:
+            self.paused = None
+            self._gate.notify_all()
+
+    def abort(self, ids: Sequence[str] | None = None) -> list[str]:
+        with self._gate:
+            hit = [each for each in self._requests if ids is None or each.id in ids]
+            for each in hit:
+                each.aborted = True
+            self._gate.notify_all()
+            return sorted(each.id for each in hit)

@@ -14,8 +14,10 @@ from recollect.learning.objective import (
     Objective,
     described,
     explain,
+    inputs,
     listing,
     preset,
+    require_inputs,
     varied,
     without_kl,
 )
@@ -153,3 +155,40 @@ def test_configuration_and_explanations_do_not_load_torch() -> None:
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_run_learns_what_an_objective_needs_before_it_starts() -> None:
+    assert inputs(preset("reinforce")) == ()
+    assert inputs(GRPO) == ("lp_proximal",)
+    assert inputs(preset("ppo")) == ("lp_proximal", "lp_reference", "values", "critic")
+    assert inputs(preset("vcpo")) == ("lp_proximal", "score_norm", "learning_rate_scale", "whole_episodes")
+    assert inputs(preset("dapo")) == ("lp_proximal", "group_filter", "length_budget")
+    assert "length_budget" not in inputs(preset("dapo", length_budget=64))
+    require_inputs(GRPO, {"lp_proximal", "ids"}, "the learner")
+    with pytest.raises(ObjectiveError, match="'gigpo' needs lp_reference, steps, which the learner does not provide"):
+        require_inputs(preset("gigpo"), {"lp_proximal"}, "the learner")
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_batch_with_exactly_the_named_inputs_is_enough(name: str) -> None:
+    from dataclasses import fields, replace
+
+    import torch
+
+    from recollect.learning.objective import Batch, advantages, denominators, loss, select
+    from tests.learning.objective.toys import runnable, toy
+
+    world, objective = toy(), runnable(preset(name))
+    always = {"mask", "lp_behaviour", "rewards", "group", "episode"}
+    wanted = always | set(inputs(objective)) | ({"step"} if "steps" in inputs(objective) else set())
+    bare = replace(world.batch, **{field.name: None for field in fields(Batch) if field.name not in wanted | {"ids"}})
+    estimate = advantages(bare, objective)
+    chosen = select(bare, objective, estimate, generator=torch.Generator().manual_seed(0))
+    lp, entropy = world.forward()
+    value, _ = loss(objective, lp, entropy, estimate, chosen, denominators(chosen, objective))
+    assert torch.isfinite(value)
+    zero = torch.zeros_like(estimate)
+    value, _ = loss(objective, lp, entropy, zero, chosen, denominators(chosen, objective))
+    if value.requires_grad:
+        (grad,) = torch.autograd.grad(value, world.logits, allow_unused=True)
+        assert bool(grad is not None and grad.any()) == objective.reads_every_row

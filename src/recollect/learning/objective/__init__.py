@@ -15,6 +15,7 @@ from recollect.learning.objective.control import Controls, advanced, initial, le
 from recollect.learning.objective.episodic_reward import EpisodicReward
 from recollect.learning.objective.explain import described, explain, listing
 from recollect.learning.objective.filters import kept_groups
+from recollect.learning.objective.inputs import inputs, require_inputs
 from recollect.learning.objective.options import Objective
 from recollect.learning.objective.presets import PRESETS, preset, varied, without_kl
 from recollect.learning.objective.sources import SOURCES, Source
@@ -75,6 +76,7 @@ __all__ = [
     "explain",
     "group_metrics",
     "initial",
+    "inputs",
     "kept_groups",
     "learning_rate_scale",
     "listing",
@@ -84,6 +86,7 @@ __all__ = [
     "mismatch",
     "optimal_baseline_gradient",
     "preset",
+    "require_inputs",
     "require_same_state",
     "sampled_sessions",
     "score_norms",

@@ -197,6 +197,21 @@ class Objective(BaseModel):
         )
 
     @property
+    def needs_whole_episodes(self) -> bool:
+        """True if all rows of an episode must be in one micro-batch."""
+        return self.surrogate == "regression" or "episode" in (self.ratio_unit, self.correction_unit)
+
+    @property
+    def reads_every_row(self) -> bool:
+        """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
+        return (
+            self.surrogate == "regression"
+            or self.kl_placement == "loss"
+            or self.entropy != "none"
+            or self.needs_teacher
+        )
+
+    @property
     def needs_length_budget(self) -> bool:
         return self.aggregation == "constant" or self.overlong == "penalty"
 
@@ -362,9 +377,8 @@ def _problems(o: Objective) -> list[str]:
         (o.selection == "tree_nodes") != (o.credit == "prefix_tree"),
         "selection='tree_nodes' and credit='prefix_tree' belong together",
     )
-    whole = o.surrogate == "regression" or "episode" in (o.ratio_unit, o.correction_unit)
     refuse(
-        whole and o.aggregation_unit != "episode",
+        o.needs_whole_episodes and o.aggregation_unit != "episode",
         "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
     )
     refuse(

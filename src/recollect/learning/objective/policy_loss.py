@@ -103,8 +103,7 @@ def _check(
         raise ValueError(f"{name} reads a teacher: fill Batch.lp_teacher")
     if objective.needs_entropy and entropy is None:
         raise ValueError(f"{name} has an entropy term: pass the entropy [B,T] with gradient")
-    split = "episode" in (objective.ratio_unit, objective.correction_unit) or objective.surrogate == "regression"
-    if split:
+    if objective.needs_whole_episodes:
         _refuse_split_episodes(name, batch, denominators)
 
 

@@ -94,15 +94,7 @@ def formula(objective: Objective) -> list[str]:
 
 
 def _masks(objective: Objective) -> bool:
-    return objective.needs_selection or _drops(objective)
-
-
-def _drops(objective: Objective) -> bool:
-    return (
-        objective.correction.endswith("mask")
-        or objective.correction == "sequence_mask_truncate"
-        or bool(objective.veto)
-    )
+    return _keep(objective) != "1"
 
 
 def _corrects(objective: Objective) -> bool:
@@ -168,10 +160,7 @@ def _advantage(objective: Objective) -> str:
     elif objective.credit == "gae":
         base = f"GAE(discount {objective.discount:g}, trace {objective.trace_decay:g}) of the critic"
     elif objective.credit in ("step_state", "step_index"):
-        same = "environment state" if objective.credit == "step_state" else "turn index"
-        step = f"(U - mean of U over turns of the group with the same {same})"
-        base = f"{objective.episode_weight:g} * ({base}) + {objective.step_weight:g} * {step}"
-        base += f", U = sum of {objective.discount:g}^n of the following turns' rewards"
+        return _step_advantage(objective, base)
     elif objective.credit == "prefix_tree":
         base = "mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix"
     elif objective.credit == "soft_value":
@@ -184,6 +173,19 @@ def _advantage(objective: Objective) -> str:
     if objective.advantage_clamp is not None:
         base += f", clamped to +-{objective.advantage_clamp:g}"
     return base
+
+
+def _step_advantage(objective: Objective, episode: str) -> str:
+    same = "environment state" if objective.credit == "step_state" else "turn index"
+    step = "U - mean U"
+    if objective.scale == "group":
+        episode, step = f"({episode}) / (std_group R + {objective.scale_epsilon:g})", f"({step}) / std U"
+    weighted = ((objective.episode_weight, episode), (objective.step_weight, step))
+    parts = [f"{weight:g} * [{part}]" for weight, part in weighted if weight]
+    returns = "the turn's own reward"
+    if objective.discount:
+        returns = f"sum of {objective.discount:g}^n times the rewards of the turn and those after it"
+    return f"{' + '.join(parts)}, U compared over turns of the group with the same {same}; U = {returns}"
 
 
 def _reward(objective: Objective) -> str:

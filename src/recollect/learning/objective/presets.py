@@ -91,7 +91,7 @@ _CRITIC_FREE = (
     varied(_PLAIN, name="dapo", clip_high=0.28, group_filter="mixed", overlong="penalty", overlong_buffer=0.2),
     varied(_PLAIN, name="lite_ppo", scale="batch"),
     varied(_PLAIN, name="gspo", ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregation="seq-mean-token-mean"),
-    varied(_PLAIN, name="cispo", surrogate="cispo", clip_low=1.0, clip_high=5.0),
+    varied(_PLAIN, name="cispo", surrogate="cispo", clip_low=1.0, clip_high=4.0),
 )
 
 _CRITIC = (

@@ -82,7 +82,10 @@ SOURCES: dict[str, Source] = {
         "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
         "2506.13585",
         "code",
-        ("the paper's own bound; 5 is that of arXiv 2510.13786", "twice the step efficiency of DAPO"),
+        (
+            "the paper's own bound; a weight of at most 5 is that of arXiv 2510.13786",
+            "twice the step efficiency of DAPO",
+        ),
         "No trust region: keep the learning rate small and clip the gradient. clip_low=1 switches the lower bound off.",
     ),
     "ppo": Source(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.agents.manager import (
@@ -53,6 +53,7 @@ def test_shown_numbers_are_mapped_back() -> None:
     assert parse("DELETE 0", []) == (Operation(OperationKind.NOOP), ParseStatus.INVALID)
 
 
+@settings(deadline=None)
 @given(st.text(), st.lists(st.text(min_size=1), unique=True, max_size=6))
 def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str]) -> None:
     asked, status = parse(text, shown)

@@ -74,7 +74,7 @@ def test_an_operation_step_is_carried_out_and_its_bank_left_alone() -> None:
     assert wrong.event.status is ParseStatus.INVALID
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_any_text_is_carried_out_and_an_invalid_one_changes_nothing(text: str) -> None:
     bank = Bank.empty(None)

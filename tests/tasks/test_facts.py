@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes.task import Session, Task, Turn
@@ -59,6 +59,7 @@ def test_a_long_sentence_is_cut_where_it_says() -> None:
     assert words[-1] == "..."
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_cut_without_losing_a_character_that_is_not_a_quote_or_space(text: str) -> None:
     kept = "".join("".join(sentences(text)).split())

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes.errors import UnknownName
@@ -163,6 +163,7 @@ def test_parser(text: str, expected: tuple[OperationKind, int | None, ParseStatu
     assert read_operation(text, shown=3) == expected
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(0, 5))
 def test_any_text_parses_and_an_invalid_one_is_a_noop(text: str, shown: int) -> None:
     kind, target, status = read_operation(text, shown)
@@ -172,6 +173,7 @@ def test_any_text_parses_and_an_invalid_one_is_a_noop(text: str, shown: int) -> 
         assert (kind, target) == (OperationKind.NOOP, None)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from((OperationKind.ADD, OperationKind.NOOP, OperationKind.UPDATE, OperationKind.DELETE)),
     st.integers(0, 9999),
@@ -188,3 +190,27 @@ def test_bad_input_is_named() -> None:
         operation_case("train", 0, entries=1)
     with pytest.raises(UnknownName):
         names_of("valid")
+
+
+def test_plain_cases_share_nothing_with_the_other_entries_and_are_told_as_what_they_are() -> None:
+    told = {"ADD": Form.STATE, "UPDATE": Form.CHANGE, "DELETE": Form.END, "NOOP": Form.STATE}
+    seen = set()
+    for index in range(300):
+        case = operation_case("dev", index, level="plain")
+        seen.add(case.kind.value)
+        assert case.fact.form is told[case.kind.value]
+        same = [m for m in case.memories if m.person == case.fact.person or m.attribute == case.fact.attribute]
+        if case.kind.value == "ADD":
+            assert same == []
+        elif case.kind.value == "NOOP":
+            assert [m.text for m in same] == [case.fact.text]
+        else:
+            assert case.target is not None
+            assert same == [case.memories[case.target]]
+            assert (same[0].value == case.fact.value) == (case.kind.value == "DELETE")
+    assert seen == set(told)
+    assert {t.key for t in operation_tasks("dev", 9, level="plain")}.isdisjoint(
+        t.key for t in operation_tasks("dev", 9)
+    )
+    with pytest.raises(UnknownName, match="Did you mean 'plain'"):
+        operation_tasks("dev", 1, level="plane")

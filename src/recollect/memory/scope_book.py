@@ -34,8 +34,13 @@ class ScopeBook:
         self._connection = connection
         self._by_scope: dict[Scope, ScopeRow] = {}
         self._by_id: dict[int, Scope] = {}
+        # A batch is nearly always of one scope, and hashing four names for every item adds up.
+        self._last_scope: Scope | None = None
+        self._last_row: ScopeRow | None = None
 
     def row(self, scope: Scope) -> ScopeRow:
+        if scope is self._last_scope and self._last_row is not None:
+            return self._last_row
         found = self._by_scope.get(scope)
         if found is None:
             row = first(self._connection, _COLUMNS, scope.parts())
@@ -48,6 +53,7 @@ class ScopeBook:
             found = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
             self._by_scope[scope] = found
             self._by_id[found.id] = scope
+        self._last_scope, self._last_row = scope, found
         return found
 
     def scope(self, id: int) -> Scope:

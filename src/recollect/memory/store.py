@@ -118,7 +118,8 @@ class Store:
 
         def work(connection: apsw.Connection) -> list[tuple[Outcome, Item | None]]:
             transaction = self._transaction(connection, scope, vectors)
-            outcomes = [transaction.perform(act, draft, now=self.clock(), episode=episode) for act, draft in acts]
+            time = self.clock()
+            outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             transaction.finish()
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 

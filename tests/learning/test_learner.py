@@ -20,6 +20,8 @@ from recollect.episodes import (
 )
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.masters import Masters
+from recollect.learning.objective import preset
+from recollect.learning.objective.options import ObjectiveError
 from recollect.learning.objective.presets import PRESETS, varied, without_kl
 from recollect.models.adapter import attach_lora, unfreeze
 from recollect.recipes.memory_r1 import GROUP_RELATIVE
@@ -189,3 +191,30 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
         {k: v for k, v in lazily.items() if "seconds" not in k}, abs=1e-6
     )
     assert lazily["mismatch_max"] > 0.0
+
+
+def test_an_objective_that_needs_more_is_refused_at_the_start() -> None:
+    model = tiny_model()
+    with pytest.raises(ObjectiveError, match="critic"):
+        Learner(model, unfreeze(model), preset("ppo"), Optimisation(), "speaker")
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "cispo", "icepop", "reinforce_pp"])
+def test_published_presets_take_a_step(name: str) -> None:
+    model = tiny_model()
+    groups = groups_of(model)
+    settings = {"length_budget": 3} if name == "dapo" else {}
+    learner = Learner(model, attach_lora(model, 4), preset(name, **settings), Optimisation(), "speaker")
+    before = {n: value.clone() for n, value in learner.masters.named.items()}
+    metrics = learner.update(groups)
+    assert metrics["trained_rows"] > 0
+    assert any(not torch.equal(before[n], value) for n, value in learner.masters.named.items())
+
+
+def test_rejected_groups_are_counted_and_teach_nothing() -> None:
+    model = tiny_model()
+    flat = [group(i, p, s, [1.0] * 4) for i, (p, s) in enumerate(zip(PROMPTS, sampled(model), strict=True))]
+    learner = Learner(model, unfreeze(model), preset("dapo", length_budget=3), Optimisation(), "speaker")
+    assert learner.update(flat) == {"rejected_groups": 2.0, "trained_rows": 0.0}
+    mixed = learner.update([groups_of(model)[0], flat[1]])
+    assert mixed["rejected_groups"] == 1.0

@@ -14,7 +14,9 @@ from recollect.episodes.errors import UnknownName
 from recollect.episodes.operation import OperationKind, ParseStatus
 from recollect.tasks.operations import (
     ATTRIBUTES,
+    LEVELS,
     NAMES,
+    Form,
     names_of,
     operation,
     operation_case,
@@ -56,9 +58,10 @@ def _rule(memories: list[str], fact: str) -> str:
     return "NOOP" if form == "end" else "ADD"
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_what_a_rule_on_the_sentences_says(split: str) -> None:
-    tasks = operation_tasks(split, 400, seed=3)
+def test_gold_is_what_a_rule_on_the_sentences_says(split: str, level: str) -> None:
+    tasks = operation_tasks(split, 400, seed=3, level=level)
     for task in tasks:
         assert task.answers == (_rule(list(shown_memories(task)), task.input),), task
     kinds = Counter(task.tags["operation"] for task in tasks)

@@ -152,9 +152,9 @@ def act(
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 
 
-def warm_start_examples(count: int, seed: int = 0) -> list[tuple[str, str]]:
+def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
     """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
     return [
         (render(shown_memories(task), task.input), completion(task.answers[0]))
-        for task in operation_tasks("train", count, seed)
+        for task in operation_tasks("train", count, seed, level=level)
     ]

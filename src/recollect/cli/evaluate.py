@@ -94,7 +94,7 @@ def answerer(
     note = f"{len(tasks)} {split} questions of {config.source}, {config.memories} memories shown. 95 % bootstrap intervals."
     record: dict[str, Any] = {
         "split": split,
-        "run": str(run.path) if run else None,
+        "run": run.name if run else None,
         "config": config.model_dump(mode="json"),
         "versions": versions(),
         "rows": found,

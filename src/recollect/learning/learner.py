@@ -17,6 +17,8 @@ from recollect.learning.objective.aggregation import denominators
 from recollect.learning.objective.batch import Batch
 from recollect.learning.objective.control import Controls, advanced, initial, learning_rate_scale
 from recollect.learning.objective.correction import effective_sample_size
+from recollect.learning.objective.filters import kept_groups
+from recollect.learning.objective.inputs import require_inputs
 from recollect.learning.objective.options import Objective
 from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics
 from recollect.learning.objective.selection import select
@@ -38,12 +40,19 @@ class Optimisation:
     token_budget: int = 2048
 
 
+PROVIDED = frozenset(
+    {"lp_proximal", "lp_reference", "version_lag", "ids", "truncated", "learning_rate_scale", "group_filter"}
+)
+"""What this learner gives an objective; one that needs more (a critic, a teacher, turns) is refused at the start."""
+
+
 class Learner:
     """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published."""
 
     def __init__(
         self, model: InProcessModel, named: Named, objective: Objective, optimisation: Optimisation, role: str
     ) -> None:
+        require_inputs(objective, PROVIDED, "the learner")
         self.model = model
         self.objective = objective
         self.optimisation = optimisation
@@ -61,7 +70,14 @@ class Learner:
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """One optimiser step on these groups. Raises FloatingPointError, changing nothing, where it would diverge."""
         begun = time.perf_counter()
-        rows = rows_of(groups, self.role, self.model.version)
+        kept, rejected = kept_groups(
+            {i: [e.reward for e in group.episodes] for i, group in enumerate(groups)}, self.objective
+        )
+        if rejected and not kept:
+            self.steps += 1
+            self.model.version += 1
+            return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
+        rows = rows_of([groups[i] for i in kept], self.role, self.model.version)
         temperature = self._temperature(groups)
         batch = rows.batch
         has_proximal = self.objective.anchor in ("proximal", "interpolated")
@@ -101,6 +117,8 @@ class Learner:
             )
         self.steps += 1
         self.model.version += 1
+        if self.objective.group_filter != "none":
+            measured["rejected_groups"] = float(len(rejected))
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
@@ -170,8 +188,7 @@ class Learner:
 
     def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
         """Rows of zero advantage teach nothing unless a regulariser also reads them."""
-        objective = self.objective
-        if objective.entropy != "none" or objective.kl_placement == "loss" or objective.needs_teacher:
+        if self.objective.reads_every_row:
             return list(range(batch.shape[0]))
         return [int(i) for i in advantage.abs().sum(1).nonzero().flatten()]
 

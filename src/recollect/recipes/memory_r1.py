@@ -85,6 +85,7 @@ class Config(BaseModel):
     entropy: float | None = Field(default=None, ge=0)
     token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory only")
 
+    level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")
     warm_start_passes: int = Field(default=3, ge=1)
     warm_start_batch: int = Field(default=16, ge=1)

@@ -41,7 +41,7 @@ from recollect.rollouts.manager_reward import (
     operation_step,
 )
 from recollect.rollouts.managing import manage, manager_params
-from recollect.tasks.operations import operation_tasks
+from recollect.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
     from recollect.tasks.manager_tuples import ManagerTuple
@@ -82,7 +82,9 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
     if not config.warm_start:
         return
     model = learner.model
-    pairs = [(model.encode(p), model.encode(c)) for p, c in warm_start_examples(config.warm_start, config.seed)]
+    pairs = [
+        (model.encode(p), model.encode(c)) for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
+    ]
     steps = -(-len(pairs) * config.warm_start_passes // config.warm_start_batch)
     progress.start(steps, "the manager is shown right operations first")
     for step in range(steps):
@@ -100,7 +102,7 @@ class Managing:
         self.items: Sequence[Task | ManagerTuple]
         if config.manager_reward == "operation":
             self.score = operation_reward()
-            self.items = operation_tasks("train", OPERATION_TASKS, config.seed)
+            self.items = operation_tasks("train", OPERATION_TASKS, config.seed, level=config.level)
         else:
             from recollect.tasks.longmemeval import longmemeval
             from recollect.tasks.manager_tuples import manager_tuples
@@ -161,9 +163,10 @@ class Measures:
     def operations(self, step: int, arm: str, split: str) -> None:
         """Right operations on generated cases about people of `split`."""
         self.progress.phase("measuring operations")
-        tasks = operation_tasks(split, self.config.questions or HELD_OUT, seed=0)
-        found = operation_accuracy(chosen_by(self.model), tasks)
-        self._write(step, operation_rows(arm, found), f"operations, {split}")
+        for level in LEVELS if split == "test" else (self.config.level,):
+            tasks = operation_tasks(split, self.config.questions or HELD_OUT, seed=0, level=level)
+            found = operation_accuracy(chosen_by(self.model), tasks)
+            self._write(step, operation_rows(arm, found), f"{level} operations, {split}")
 
     def maintained(self, step: int, arm: str, choose: Any) -> None:
         """Answers of the frozen reader from banks that this manager built; only where the run asks for it."""
@@ -190,7 +193,8 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     order = ["always_add", "untrained", "warm_start", "reinforced"]
     tables = []
     for split, title, note in (
-        ("operations, test", "Right memory operations", "generated cases about people of the held-out split"),
+        ("plain operations, test", "Right memory operations", "plain generated cases about people it never saw"),
+        ("near-miss operations, test", "Right memory operations, near misses", "harder cases, not trained on"),
         ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
     ):
         rows = sorted(
@@ -205,7 +209,8 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
                     "rows": [{**row, "emphasis": row["arm"] == "reinforced"} for row in rows],
                 }
             )
-    accuracy = {r["arm"]: r["mean"] for r in found if r["metric"] == "operation_accuracy" and "test" in r["split"]}
+    measured = f"{config.level} operations, test"
+    accuracy = {r["arm"]: r["mean"] for r in found if r["metric"] == "operation_accuracy" and r["split"] == measured}
     if tables and {"untrained", "reinforced"} <= set(accuracy):
         before, after = accuracy["untrained"], accuracy["reinforced"]
         tables[0]["headline"] = f"Right memory operations: {before:.2f} before training, {after:.2f} after."

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from recollect.episodes.errors import RecollectError
 from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import varied
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
@@ -39,7 +40,7 @@ def prepared(config: Config, run: RunFolder, progress: Progress) -> tuple[InProc
     assert config.learning_rate is not None
     objective = GROUP_RELATIVE
     if config.entropy:
-        objective = GROUP_RELATIVE.model_copy(update={"entropy": "bonus", "entropy_coefficient": config.entropy})
+        objective = varied(GROUP_RELATIVE, entropy="bonus", entropy_coefficient=config.entropy)
     optimisation = Optimisation(learning_rate=config.learning_rate, token_budget=config.token_budget)
     return model, Learner(model, named, objective, optimisation, config.role)
 

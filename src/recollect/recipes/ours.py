@@ -25,8 +25,19 @@ from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
 PARTS = ("advantage", "local", "shared", "posterior", "attribution", "coherence", "gate", "maintenance")
-SETTINGS = AdvantageSettings()
-SELECTION = Thompson()
+SETTINGS = AdvantageSettings(
+    likeness=1.2,
+    bias=-0.3,
+    spread=0.01,
+    words=0.05,
+    heterogeneity=0.1,
+    bandwidth=0.35,
+    keep=0.99,
+    refuted=0.5,
+    relevance=20.0,
+    surprise=1.0,
+)
+SELECTION = Thompson(widen=0.15)
 
 
 def ours(

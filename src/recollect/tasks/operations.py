@@ -8,9 +8,14 @@ A case is a short list of memories, a new fact, and the one operation that keeps
 * NOOP      the fact is stored already (in the same or in other words), or ends something that was never stored.
 
 The four operations are those of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
-Reinforcement Learning" (arXiv 2508.19828). They are drawn equally often. Every list holds near misses: the same person
-with another attribute, another person with the same attribute. Wording does not give the operation away: a change may
-be told in the words of a plain statement, and a first mention in the words of a change.
+Reinforcement Learning" (arXiv 2508.19828). They are drawn equally often, at one of two levels:
+
+* near-miss: every list holds the same person with another attribute, and another person with the same attribute.
+  Wording does not give the operation away: a change may be told in the words of a plain statement, a first mention in
+  the words of a change, and what is stored already may be told in other words.
+* plain: the other entries share neither person nor attribute with the fact, a change is told as a change, and what is
+  stored already is told in the same words. What is left is to tell a first mention from a repetition and to name the
+  right entry.
 
 Held out: no name of one split occurs in another, and some values occur in one held-out split only. Both are decided
 by the sha256 of the word (`recollect.tasks.splits.side`), so that they never depend on a seed.
@@ -32,6 +37,7 @@ from recollect.tasks.splits import SPLITS, side
 GENERATOR_VERSION = 1
 MEMORY_SESSION = "memory"
 DEFAULT_ENTRIES = 4
+LEVELS = ("near-miss", "plain")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -187,11 +193,15 @@ def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
     return tuple(value for value in attribute.values if side(f"{attribute.key}/{value}") in allowed)
 
 
-def operation_case(split: str, index: int, seed: int = 0, entries: int = DEFAULT_ENTRIES) -> OperationCase:
-    """Case `index` of the endless sequence that (split, seed, entries) names; 2 to `entries` memories are shown."""
+def operation_case(
+    split: str, index: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
+) -> OperationCase:
+    """Case `index` of the endless sequence that (split, seed, entries, level) names; 2 to `entries` memories are shown."""
+    plain = require_known("level", level, LEVELS) == "plain"
     if entries < 2:
         raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
-    draw = random.Random(f"operations/{GENERATOR_VERSION}/{_checked(split)}/{seed}/{entries}/{index}")
+    name = f"operations/{GENERATOR_VERSION}/{_checked(split)}/{seed}/{entries}/{index}"
+    draw = random.Random(f"{name}/plain" if plain else name)
     kind = draw.choice((OperationKind.ADD, OperationKind.UPDATE, OperationKind.DELETE, OperationKind.NOOP))
     person = draw.choice(names_of(split))
     attribute = draw.choice(ATTRIBUTES)
@@ -200,12 +210,12 @@ def operation_case(split: str, index: int, seed: int = 0, entries: int = DEFAULT
 
     target: Statement | None = None
     if kind is OperationKind.ADD:
-        form, trait = draw.choice(((Form.STATE, "new"), (Form.STATE, "new"), (Form.CHANGE, "new in words of change")))
+        told: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
+        form, trait = draw.choice(told if plain else (*told, (Form.CHANGE, "new in words of change")))
         fact = _statement(person, attribute, value, form, split, draw)
     elif kind is OperationKind.UPDATE:
-        form, trait = draw.choice(
-            ((Form.CHANGE, "changed"), (Form.CHANGE, "changed"), (Form.STATE, "changed in plain words"))
-        )
+        told = ((Form.CHANGE, "changed"),) * 2
+        form, trait = draw.choice(told if plain else (*told, (Form.STATE, "changed in plain words")))
         fact = _statement(person, attribute, value, form, split, draw)
         target = _statement(person, attribute, other_value, Form.STATE, split, draw)
     elif kind is OperationKind.DELETE:
@@ -213,7 +223,7 @@ def operation_case(split: str, index: int, seed: int = 0, entries: int = DEFAULT
         fact = _statement(person, attribute, value, Form.END, split, draw)
         target = _statement(person, attribute, value, Form.STATE, split, draw)
     else:
-        trait = draw.choice(("paraphrase", "paraphrase", "verbatim", "ended unknown"))
+        trait = "verbatim" if plain else draw.choice(("paraphrase", "paraphrase", "verbatim", "ended unknown"))
         if trait == "ended unknown":
             fact = _statement(person, attribute, value, Form.END, split, draw)
         else:
@@ -223,7 +233,8 @@ def operation_case(split: str, index: int, seed: int = 0, entries: int = DEFAULT
                 target = _statement(person, attribute, value, Form.STATE, split, draw)
 
     memories = [] if target is None else [target]
-    memories += _near_misses(person, attribute, value, count - len(memories), split, draw)
+    others = _strangers if plain else _near_misses
+    memories += others(person, attribute, value, count - len(memories), split, draw)
     draw.shuffle(memories)
     shown_target = None
     if target is not None and kind is not OperationKind.NOOP:
@@ -231,12 +242,18 @@ def operation_case(split: str, index: int, seed: int = 0, entries: int = DEFAULT
     return OperationCase(tuple(memories), fact, kind, shown_target, trait)
 
 
-def operation_tasks(split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES) -> list[Task]:
+def operation_tasks(
+    split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
+) -> list[Task]:
     """`count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line.
 
     The first n tasks of a larger count are the same n tasks."""
     return [
-        as_task(operation_case(split, index, seed, entries), f"operations/{split}/{seed}/{entries}/{index}", split)
+        as_task(
+            operation_case(split, index, seed, entries, level),
+            f"operations/{level}/{split}/{seed}/{entries}/{index}",
+            split,
+        )
         for index in range(count)
     ]
 
@@ -331,6 +348,18 @@ def _checked(split: str) -> str:
 def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
     wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
     return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
+
+
+def _strangers(
+    person: str, attribute: Attribute, value: str, count: int, split: str, draw: random.Random
+) -> list[Statement]:
+    """Memories about `count` different people, none of them the fact's, and other attributes than the fact's."""
+    names = draw.sample([name for name in names_of(split) if name != person], count)
+    kinds = draw.sample([other for other in ATTRIBUTES if other is not attribute], count)
+    return [
+        _statement(who, what, draw.choice(values_of(what, split)), Form.STATE, split, draw)
+        for who, what in zip(names, kinds, strict=True)
+    ]
 
 
 def _near_misses(

@@ -252,9 +252,21 @@ def test_another_encoder_is_refused_until_reembed(tmp_path: Path):
         list(reembed(m.store, other, batch=3))
         assert m.search("cat 3", mode="dense", top_k=1)[0].text == "cat 3"
     with memory(path, encoder=other) as m:
+        list(reembed(memory(path, encoder=None).store, WordEncoder(32), batch=3))
+        with pytest.raises(errors.EncoderMismatch, match="open the memory again"):
+            m.search("cat 3", mode="dense")
+        list(reembed(m.store, other, batch=100))
         assert statistics(m.store).unembedded == 0
         assert m.search("without a vector", mode="dense", top_k=1)[0].text == "without a vector"
         assert check(m.store) == []
+
+
+def test_a_reader_may_be_there_before_the_first_vector(tmp_path: Path):
+    Memory(tmp_path / "a.mem", encoder=None).close()
+    reader = memory(tmp_path / "a.mem", read_only=True)
+    assert reader.search("cat") == []
+    memory(tmp_path / "a.mem").add("a cat")
+    assert [hit.text for hit in reader.search("cat", mode="dense")] == ["a cat"]
 
 
 def test_parameters_are_part_of_snapshots():

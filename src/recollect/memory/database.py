@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import uuid
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,15 @@ from typing import Any, TypeVar
 import apsw
 
 from recollect.memory import schema
-from recollect.memory.errors import Busy, MemoryProblem, NewerFile, NotAMemoryFile, ReadOnly, StorageFull
+from recollect.memory.errors import (
+    Busy,
+    EncoderMismatch,
+    MemoryProblem,
+    NewerFile,
+    NotAMemoryFile,
+    ReadOnly,
+    StorageFull,
+)
 
 DURABILITIES = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
@@ -59,7 +68,7 @@ class Database:
         self._queue: deque[_Ticket] = deque()
         self._write_lock = threading.RLock()
         self._local = threading.local()
-        self._opened: list[apsw.Connection] = []
+        self._opened: list[weakref.ref[apsw.Connection]] = []
         self._closed = False
         self._identity: tuple[int, int] | None = None
         self._writer = self._open_first()
@@ -115,7 +124,9 @@ class Database:
         connection.pragma("temp_store", 2)
         connection.pragma("cache_size", -65536)
         connection.pragma("mmap_size", 1 << 30)
-        self._opened.append(connection)
+        # Weakly, so that the connection of a thread that ended is closed with it.
+        self._opened = [reference for reference in self._opened if reference() is not None]
+        self._opened.append(weakref.ref(connection))
         return connection
 
     @contextlib.contextmanager
@@ -136,10 +147,10 @@ class Database:
             return
         with self.translated():
             connection.execute("BEGIN")
-        try:
-            yield connection
-        finally:
-            connection.execute("COMMIT")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
 
     def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
@@ -205,6 +216,12 @@ class Database:
             raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
+        except apsw.SQLError as error:
+            if "no such table: vectors_" not in str(error):
+                raise
+            raise EncoderMismatch(
+                f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
+            ) from error
         except apsw.CantOpenError as error:
             raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
 
@@ -229,9 +246,11 @@ class Database:
                 return
             self._closed = True
             # The writer goes last: the last one out empties the write-ahead log, and a reader may not.
-            for connection in reversed(self._opened):
-                with contextlib.suppress(apsw.Error):
-                    connection.close(True)
+            for reference in reversed(self._opened):
+                connection = reference()
+                if connection is not None:
+                    with contextlib.suppress(apsw.Error):
+                        connection.close(True)
             if self._identity is not None:
                 _OPEN[self._identity] -= 1
                 if not _OPEN[self._identity]:

@@ -262,6 +262,8 @@ class Store:
     def dense(self, scope: Scope, queries: Vectors, count: int) -> list[list[tuple[int, float]]]:
         """Per query the best current items of the scope as (row number, cosine). queries: (q, dimension), unit rows."""
         with self.database.reading() as connection:
+            if self._set_id is None and not self._find_set(connection):
+                return [[] for _ in queries]
             index = self._synced(connection)
             inside = self._scope_ids(connection, scope)
         return index.search(queries, count, scope, inside)
@@ -499,6 +501,20 @@ class Store:
             self.database.close()
             raise
         self.embedder = embedder
+
+    def _find_set(self, connection: apsw.Connection) -> bool:
+        """A reader may open a file before anyone has written vectors to it: look again."""
+        if self.embedder is None:
+            return False
+        row = first(connection, "SELECT id, model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
+        if row is None:
+            return False
+        if EncoderIdentity(row[1], row[2], bool(row[3])) != self.embedder.identity:
+            raise EncoderMismatch(
+                f"{self.database.path} now has vectors of {row[1]!r}: open it again, with that encoder"
+            )
+        self._set_id = int(row[0])
+        return True
 
     def encoder_identity(self) -> EncoderIdentity | None:
         """Of the vectors on file; None where there are none yet."""

@@ -6,8 +6,7 @@ upper triangle, which a dense `[Q, K]` mask would compute and throw away. Groupe
 
 On processors the arithmetic is written out, a block of queries at a time, instead of handed to PyTorch's fused kernel:
 the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities. Of
-SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards, and its
-gradients are closer to the exact ones. Scores, softmax and sums over blocks are float32, or float64 where the model is.
+SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards. Scores, softmax and sums over blocks are float32, or float64 where the model is.
 """
 
 from __future__ import annotations

@@ -42,8 +42,22 @@ GROUP_RELATIVE = Objective(
 """On policy the ratio is 1; what the sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "answerer": {"steps": 45, "learning_rate": 3e-4, "train": "lora", "entropy": 0.0, "evaluate_every": 15},
-    "manager": {"steps": 120, "learning_rate": 1e-5, "train": "full", "entropy": 0.02, "evaluate_every": 30},
+    "answerer": {
+        "steps": 45,
+        "learning_rate": 3e-4,
+        "train": "lora",
+        "entropy": 0.0,
+        "evaluate_every": 15,
+        "token_budget": 2048,
+    },
+    "manager": {
+        "steps": 120,
+        "learning_rate": 1e-5,
+        "train": "full",
+        "entropy": 0.02,
+        "evaluate_every": 30,
+        "token_budget": 1024,
+    },
 }
 
 
@@ -83,7 +97,7 @@ class Config(BaseModel):
     rank: int = Field(default=16, ge=1)
     alpha: float = Field(default=32.0, gt=0)
     entropy: float | None = Field(default=None, ge=0)
-    token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory only")
+    token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")

@@ -38,6 +38,7 @@ def prepared(config: Config, run: RunFolder, progress: Progress) -> tuple[InProc
     else:
         named = unfreeze(model)
     assert config.learning_rate is not None
+    assert config.token_budget is not None
     objective = GROUP_RELATIVE
     if config.entropy:
         objective = varied(GROUP_RELATIVE, entropy="bonus", entropy_coefficient=config.entropy)

@@ -21,7 +21,7 @@ from recollect.memory.policy.presenters import Exemplars
 from recollect.memory.policy.retrievers import WithProbation
 from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Maintainer, Method
-from recollect.memory.policy.writers import RawCases
+from recollect.memory.policy.writers import StepCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
 PARTS = ("advantage", "local", "shared", "posterior", "attribution", "coherence", "gate", "maintenance")
@@ -37,7 +37,7 @@ SETTINGS = AdvantageSettings(
     relevance=20.0,
     surprise=1.0,
 )
-SELECTION = Thompson(widen=0.15)
+SELECTION = Thompson(widen=0.05, off=0.01, explore=0.005)
 
 
 def ours(
@@ -80,7 +80,7 @@ def ours(
         Advantage(settings),
         selection,
         Exemplars(),
-        RawCases(failures=failures),
+        StepCases(failures),
         Trust() if gated else admit_all,
         (*upkeep, Capacity()),
     )

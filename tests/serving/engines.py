@@ -28,10 +28,10 @@ def connect(url: str, **options: Any) -> HttpModel:
     return HttpModel.connect(url, CountedTokenizer(), **options)
 
 
-def trained(folder: Path, size: float = 0.05, seed: int = 1, settings_seed: int = 0) -> InProcessModel:
+def trained(folder: Path, size: float = 0.05, seed: int = 1) -> InProcessModel:
     """The tiny model with an adapter that was moved by `size`; the adapter is saved in `folder`."""
     model = tiny_model()
-    named = attach_lora(model, rank=4, alpha=8.0, seed=settings_seed)
+    named = attach_lora(model, rank=4, alpha=8.0)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for value in named.values():

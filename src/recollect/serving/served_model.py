@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +142,7 @@ class ServedModel(InProcessModel):
         if adapter is not None:
             self.network.set_adapter(adapter.key, inference_mode=True)
             yield
-        elif hasattr(self.network, "peft_config") and self.network.peft_config:
+        elif hasattr(self.network, "peft_config"):
             with self.without_adapter():
                 yield
         else:
@@ -223,26 +224,40 @@ class ServedModel(InProcessModel):
             self._sweep()
 
     def _attach(self, adapter: Adapter) -> None:
-        from peft import PeftModel
+        """Puts the adapter beside the weights, or leaves the network as it was."""
+        from peft import PeftConfig, get_peft_model
 
         try:
-            if hasattr(self.network, "peft_config"):
-                self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
-            else:
-                self.network = PeftModel.from_pretrained(
-                    self.network, adapter.path, adapter.key, autocast_adapter_dtype=False
-                )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            with warnings.catch_warnings():
+                # What PEFT warns of is either an error below or an attribute that transformers is renaming.
+                warnings.simplefilter("ignore")
+                if not hasattr(self.network, "peft_config"):
+                    settings = PeftConfig.from_pretrained(adapter.path)
+                    self.network = get_peft_model(self.network, settings, adapter.key, autocast_adapter_dtype=False)
+                found = self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
+            missing = [name for name in found.missing_keys if f".{adapter.key}." in name]
+            if missing or found.unexpected_keys:
+                raise ValueError(f"its tensors are not those of the network: {[*missing, *found.unexpected_keys][0]}")
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            self._detach(adapter)
             raise NotServed(f"The adapter in {adapter.path} does not fit {self.name}: {error}") from error
         self.network.eval()
         self.network.requires_grad_(False)
+
+    def _detach(self, adapter: Adapter) -> None:
+        attached = set(getattr(self.network, "peft_config", ()))
+        if attached == {adapter.key}:
+            self.network = self.network.unload()  # PEFT cannot switch adapters off where there are none
+            vars(self.network).pop("peft_config", None)
+        elif adapter.key in attached:
+            self.network.delete_adapter(adapter.key)
 
     def _sweep(self) -> None:
         """Delete what was unloaded and serves no request any more, while no forward pass runs. The gate is held."""
         if self._active is None:
             for each in [each for each in self._adapters.values() if each.leaving and not each.users]:
                 del self._adapters[each.name]
-                self.network.delete_adapter(each.key)
+                self._detach(each)
 
     def _undisturbed(self, what: str) -> None:
         """Wait until no forward pass runs. The gate is held."""

@@ -100,8 +100,9 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     trained(small(checkpoint), tmp_path / "reader")
     config = small(checkpoint, role="manager", warm_start=8, warm_start_passes=1, reader="reader")
     run = trained(config, tmp_path / "manager")
-    operations, banks = tables_of(run)
-    assert [row.arm for row in operations.rows] == ["untrained", "warm_start", "reinforced"]
+    plain, near_misses, banks = tables_of(run)
+    for operations in (plain, near_misses):
+        assert [row.arm for row in operations.rows] == ["untrained", "warm_start", "reinforced"]
     assert [row.arm for row in banks.rows] == ["always_add", "untrained", "warm_start", "reinforced"]
     assert all(str(checkpoint) in row["reader"] for row in run.evals() if row["split"] == "banks, test")
     judged = small(checkpoint, role="manager", warm_start=0, manager_reward="answer", reader="reader", maintained=False)

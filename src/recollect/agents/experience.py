@@ -101,7 +101,8 @@ class Experience:
         for place, (use, action) in enumerate(taken):
             use.following = taken[place + 1][0] if place + 1 < len(taken) else None
             use.taken, use.outcome = action, outcome
-            use.reward = per_step[place] if per_step is not None else outcome if credited is None else credited
+            use.told = per_step[place] if per_step is not None else outcome
+            use.reward = use.told if credited is None else credited
         for use, _ in taken:
             self.learn(use)
         finished = Finished(tuple(use for use, _ in taken), outcome, self.time, self.time)

@@ -15,7 +15,8 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
-    Cache = dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
 
+
+Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
 CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle")
 LONGEST_EPISODE = 24
 MOST_ACTIONS = 16
@@ -146,6 +148,7 @@ class _Loop:
             )
         before = len(experience.pool)
         outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=0)
+        steps = self._signals(taken, outcome)
         if self.control == "attempts" and outcome < 0.5:
             outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=1)
             run.calls[number] = 2.0
@@ -163,10 +166,18 @@ class _Loop:
         if self.control == "shuffled":
             credited = self.outcomes[int(self.generator.integers(len(self.outcomes)))] if self.outcomes else told
         self.outcomes.append(told)
-        experience.finish(taken, told, credited=credited)
+        experience.finish(taken, told, credited=credited, per_step=steps)
         if self.control == "irrelevant":
             for row in range(before, len(experience.pool)):
                 self.rules[row] = task.rule
+
+    def _signals(self, taken: list[tuple[Use, str]], outcome: float) -> list[float] | None:
+        """Rewards of the single steps of a longer episode, from the next state: 1 where the situation moved on, 0 where
+        it stayed as it was, the outcome for the last. Every valuer of every arm gets them."""
+        if len(taken) < 2:
+            return None
+        texts = [use.query.text for use, _ in taken]
+        return [float(now != then) for now, then in pairwise(texts)] + [outcome]
 
     def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number

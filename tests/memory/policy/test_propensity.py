@@ -78,8 +78,19 @@ def test_two_candidates_have_a_closed_form() -> None:
 
 @pytest.mark.parametrize("kind", ["thompson", "gumbel", "greedy"])
 def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
-    mixture = Mixture(kind, np.array([0.3, 0.1, -0.2]), np.array([0.2, 0.5, 0.1]), 2, -np.inf, off=0.1, explore=0.2)
-    slates = [slate for size in range(3) for slate in permutations(range(3), size)]
+    conflicts = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=bool) if kind != "gumbel" else None
+    mixture = Mixture(
+        kind,
+        np.array([0.3, 0.1, -0.2]),
+        np.array([0.2, 0.5, 0.1]),
+        2,
+        off=0.1,
+        explore=0.2,
+        probe=0.05,
+        waiting=(3, 4),
+        conflicts=conflicts,
+    )
+    slates = [slate for size in range(3) for slate in permutations(range(5), size)]
     assert sum(mixture.probability(slate) for slate in slates) == pytest.approx(1.0, abs=1e-7)
     generator = np.random.default_rng(3)
     seen = Counter(mixture.draw(generator)[0] for _ in range(20_000))

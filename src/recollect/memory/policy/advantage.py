@@ -21,7 +21,7 @@ import numpy as np
 
 from recollect.memory.policy.pool import Pool, advice
 from recollect.memory.policy.slots import Candidates, Query, Use, Values
-from recollect.memory.policy.values import Column, followed
+from recollect.memory.policy.values import Column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
 
-_SCALARS = 6
+_SCALARS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,11 @@ class AdvantageSettings:
 
     heterogeneity: tau^2; noise: variance of one outcome; bandwidth: of the kernel exp((cos - 1) / bandwidth);
     own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight;
-    unshown: weight of evidence on candidates that advised the action but were not shown.
+    unshown: weight of evidence on candidates that advised the action but were not shown; refuted: relative weight of
+    evidence against candidates that advised another action than the one that succeeded; warning: share of the evidence on
+    an action that a warning of it gets, with opposite sign; relevance: how strongly learned word weights bend the kernel;
+    recent, surprise, surprise_spread: how fast the latest local outcomes fade, and the prior weight (mean, variance) of
+    their difference from the long run, which the shared model then learns: large under drift, small under noise.
     """
 
     likeness: float = 0.6
@@ -51,6 +55,12 @@ class AdvantageSettings:
     own: float = 0.3
     keep: float = 0.99
     unshown: float = 0.3
+    refuted: float = 1.0
+    warning: float = 0.4
+    relevance: float = 0.0
+    recent: float = 0.5
+    surprise: float = 0.5
+    surprise_spread: float = 0.1
     prior_success: float = 0.3
     prior_weight: float = 2.0
     forget: float = 0.999
@@ -71,6 +81,7 @@ class Advantage:
         self._start: Floats | None = None
         self._count = 0
         self._vectors: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self._words: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._content = np.zeros(0, dtype=np.int64)
         self._outcome = np.zeros(0)
         self._advantage = np.zeros(0)
@@ -78,7 +89,7 @@ class Advantage:
         self._time = np.zeros(0)
         self._off: list[int] = []
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
-        self._features: dict[int, tuple[Query, Candidates, Floats]] = {}
+        self._latest: tuple[Query, npt.NDArray[np.intp], Floats] | None = None
 
     def success_without(self, query: Query) -> float:
         """p0(x): kernel-smoothed success of choices that showed nothing, shrunk to their mean."""
@@ -97,7 +108,10 @@ class Advantage:
         s, rows = self.settings, candidates.rows
         if not len(rows):
             return Values(np.zeros(0), np.zeros(0))
-        features = self._pairs(query, candidates, pool)
+        contents = contents_in(pool, rows, query)
+        near = self._near(query) if s.local and self._count else np.zeros(0)
+        features = self._pairs(query, candidates, pool, contents, near)
+        self._latest = (query, rows, features)
         assert self._mean is not None
         assert self._variance is not None
         mean = features @ self._mean
@@ -106,17 +120,15 @@ class Advantage:
         aged = s.keep ** (query.time - self._own_time.upto(n)[rows])
         weight = s.own * self._own_weight.upto(n)[rows] * aged
         total = s.own * self._own_sum.upto(n)[rows] * aged
-        if s.local and self._count:
+        if len(near):
             m = self._count
-            near = np.exp((self._vectors[:m] @ query.vector - 1.0) / s.bandwidth)
-            near *= self._weight[:m] * s.keep ** (query.time - self._time[:m])
-            contents = contents_in(pool, rows, query)
             size = int(max(contents.max(), self._content[:m].max())) + 1
             per_content = np.bincount(self._content[:m], near, minlength=size)
             per_sum = np.bincount(self._content[:m], near * self._advantage[:m], minlength=size)
-            known = contents >= 0
-            weight[known] += per_content[contents[known]]
-            total[known] += per_sum[contents[known]]
+            # A warning is worth something where the action it warns of has failed, and harms where that action is right.
+            sign = np.where(pool.warns[rows], -s.warning, 1.0)
+            weight += np.abs(sign) * per_content[contents]
+            total += sign * per_sum[contents]
         precision = 1.0 / variance + weight / s.noise
         return Values((mean / variance + total / s.noise) / precision, np.sqrt(1.0 / precision))
 
@@ -126,23 +138,74 @@ class Advantage:
         gained = use.reward - base
         use.bonus["expected"] = base
         shown = set(use.slate)
-        features = self._pairs(query, use.candidates, pool) if len(use.candidates.rows) else None
-        for place, row in enumerate(use.candidates.rows):
-            was_shown = place in shown
-            if was_shown:
-                agrees = not s.attribute or followed(pool, int(row), use)
-                weight = 1.0 / len(shown) if agrees else 0.0
+        features = None
+        if len(use.candidates.rows):
+            query_of, rows_of, latest = self._latest or (None, None, None)
+            if query_of is query and rows_of is use.candidates.rows:
+                features = latest
             else:
-                own = pool.items[row].metadata["do"]
-                weight = s.unshown if s.attribute and own and followed(pool, int(row), use) else 0.0
-            if weight <= 0.0:
-                continue
-            if s.shared:
-                assert features is not None
-                self._fit(features[place], gained, s.noise / weight)
-            if was_shown:
+                near = self._near(query) if s.local and self._count else np.zeros(0)
+                features = self._pairs(query, use.candidates, pool, contents_in(pool, use.candidates.rows, query), near)
+        taken, succeeded = pool.content_of(use.taken), use.reward >= 0.5
+        contents = contents_in(pool, use.candidates.rows, query)
+        for place, row in enumerate(use.candidates.rows):
+            was_shown, target = place in shown, gained
+            warns = bool(pool.warns[row])
+            agrees = (contents[place] == taken) != warns
+            if was_shown and (agrees or not s.attribute):
+                weight = 1.0 / len(shown)
                 self._note(int(row), gained, query.time, pool)
+            elif not s.attribute or warns:
+                continue
+            elif agrees:
+                weight = s.unshown
+            elif succeeded:
+                # Something else was right here: had this advice been followed, it would most likely have failed.
+                weight, target = s.unshown * s.refuted, -base
+            else:
+                continue
+            if s.shared and weight > 0.0:
+                assert features is not None
+                self._fit(features[place], target, s.noise / weight)
         self._record(query, pool.content_of(use.taken), use.reward, gained, not use.slate)
+
+    def _near(self, query: Query) -> Floats:
+        """Kernel weight of each piece of evidence at `query`, discounted with age."""
+        s, m = self.settings, self._count
+        near = np.exp((self._likeness(query, m) - 1.0) / s.bandwidth)
+        weighted: Floats = near * (self._weight[:m] * s.keep ** (query.time - self._time[:m]))
+        return weighted
+
+    def _surprise(self, contents: npt.NDArray[np.int64], near: Floats) -> Floats:
+        """Per candidate: the latest local outcomes of its action, less their long-run mean. What came last counts most:
+        evidence fades by e for each `recent` of later local evidence on the same action."""
+        gaps = np.zeros(len(contents))
+        evidence, gained = self._content[: self._count], self._advantage[: self._count]
+        for content in set(contents.tolist()):
+            mine = np.flatnonzero(evidence == content)
+            if not len(mine):
+                continue
+            weights, outcomes = near[mine], gained[mine]
+            later = weights[::-1].cumsum()[::-1] - weights
+            fast = weights * np.exp(-later / self.settings.recent)
+            total = float(weights.sum())
+            gap = float(fast @ outcomes) / (float(fast.sum()) + 0.1) - float(weights @ outcomes) / (total + 0.1)
+            gaps[contents == content] = gap
+        return gaps
+
+    def _likeness(self, query: Query, m: int) -> Floats:
+        """Cosine of word sets under weights that the shared model has learned: words that decide transfer count more."""
+        s = self.settings
+        if not s.relevance or self._mean is None:
+            likeness: Floats = (self._vectors[:m] @ query.vector).astype(np.float64)
+            return likeness
+        width = len(query.words)
+        both, theirs, mine = self._mean[_SCALARS:].reshape(3, width)
+        relevance = np.clip(1.0 + s.relevance * (both - theirs - mine), 0.1, 20.0).astype(np.float32)
+        weighted = query.words * relevance
+        known = self._words[:m]
+        found: Floats = (known @ weighted) / np.sqrt((known @ relevance) * max(float(weighted.sum()), 1e-6) + 1e-6)
+        return found
 
     def _note(self, row: int, gained: float, time: int, pool: Pool) -> None:
         n = len(pool)
@@ -157,18 +220,21 @@ class Advantage:
         if m == len(self._content):
             size = max(64, 2 * m)
             self._vectors = _larger(self._vectors, (size, len(query.vector)))
+            self._words = _larger(self._words, (size, len(query.words)))
             self._content = _larger(self._content, (size,))
             self._outcome, self._advantage = _larger(self._outcome, (size,)), _larger(self._advantage, (size,))
             self._weight, self._time = _larger(self._weight, (size,)), _larger(self._time, (size,))
-        self._vectors[m], self._content[m] = query.vector, content
+        self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
         self._outcome[m], self._advantage[m] = outcome, gained
         self._weight[m], self._time[m] = 1.0, query.time
         self._count += 1
         if off:
             self._off.append(m)
 
-    def _pairs(self, query: Query, candidates: Candidates, pool: Pool) -> Floats:
-        """phi(x, m), shape (n, 6 + 3 * words): scalars, then words in both, in the item alone, in the query alone."""
+    def _pairs(
+        self, query: Query, candidates: Candidates, pool: Pool, contents: npt.NDArray[np.int64], near: Floats
+    ) -> Floats:
+        """phi(x, m), shape (n, 7 + 3 * words): scalars, then words in both, in the item alone, in the query alone."""
         rows, width = candidates.rows, len(query.words)
         theirs = pool.words[rows]
         both = theirs * query.words
@@ -180,15 +246,20 @@ class Advantage:
         features[:, 0] = 1.0
         features[:, 1] = candidates.similarities
         features[:, 2] = pool.trust[rows] < 1.0
-        features[:, 3] = ~pool.good[rows]
+        features[:, 3] = pool.warns[rows]
         features[:, 4] = np.log1p(np.maximum(0, query.time - pool.born[rows])) / 6.0
         features[:, 5] = pool.episode[rows] == query.episode
+        features[:, 6] = 0.0
+        if len(near) and self.settings.recent:
+            features[:, 6] = self._surprise(contents, near) * np.where(pool.warns[rows], -self.settings.warning, 1.0)
         if self._mean is None:
             s = self.settings
             self._start = np.full(features.shape[1], s.words)
             self._start[:_SCALARS] = s.spread
             self._mean = np.zeros(features.shape[1])
             self._mean[:2] = s.bias, s.likeness
+            self._mean[6] = s.surprise
+            self._start[6] = s.surprise_spread
             self._variance = self._start.copy()
         return features
 

@@ -87,6 +87,7 @@ class Pool:
         self.good = np.zeros(size, dtype=bool)
         self.trust = np.zeros(size, dtype=np.float64)
         self.content = np.full(size, -1, dtype=np.int64)
+        self.warns = np.zeros(size, dtype=bool)
         self.source = np.zeros(size, dtype=np.int64)
         self._contents: dict[str, int] = {}
         self.sources: dict[str, int] = {}
@@ -101,7 +102,7 @@ class Pool:
         return len(self.history)
 
     def content_of(self, action: str) -> int:
-        """A number per advised action: items of equal content advise the same."""
+        """A number per action: items of equal content advise the same action, or warn of the same."""
         return self._contents.setdefault(action, len(self._contents))
 
     def source_of(self, name: str) -> int:
@@ -147,7 +148,8 @@ class Pool:
         self.episode[row] = episode
         self.good[row] = draft.good
         self.trust[row] = draft.trust
-        self.content[row] = self.content_of(draft.do[0]) if draft.do else -1
+        self.content[row] = self.content_of((*draft.do, *draft.avoid)[0])
+        self.warns[row] = not draft.do
         self.source[row] = self.source_of(draft.source)
         self.history.append(Change("add", row, None, time))
         return row
@@ -227,7 +229,7 @@ class Pool:
         self.items[row] = replace(item, status=self.items[row].status)
 
     def _grow(self) -> None:
-        for name in ("vectors", "words", "status", "born", "episode", "good", "trust", "content", "source"):
+        for name in ("vectors", "words", "status", "born", "episode", "good", "trust", "content", "warns", "source"):
             column = getattr(self, name)
             larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
             larger[: len(column)] = column

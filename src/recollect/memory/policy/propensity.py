@@ -130,7 +130,7 @@ class Mixture:
     At rate `off` nothing is shown; at rate `probe` one of the `waiting` candidates, drawn evenly, is shown alone; at
     rate `explore` of the rest an even permutation of the others is cut at `k`; else `kind` decides: "thompson" (first:
     means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores). Positions: the candidates that
-    may be shown come first, the waiting ones after them.
+    may be shown come first; those in `waiting` come after them.
     """
 
     kind: str
@@ -141,7 +141,7 @@ class Mixture:
     off: float = 0.0
     explore: float = 0.0
     probe: float = 0.0
-    waiting: int = 0
+    waiting: tuple[int, ...] = ()
     conflicts: Bools | None = None
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
@@ -151,7 +151,7 @@ class Mixture:
         if chance < self.off:
             return (), "off"
         if chance < self.off + probe:
-            return (len(self.first) + int(generator.integers(self.waiting)),), "probe"
+            return (self.waiting[int(generator.integers(len(self.waiting)))],), "probe"
         if self.explore and chance < self.off + probe + (1.0 - self.off - probe) * self.explore:
             size = min(self.k, len(self.first))
             return tuple(int(i) for i in generator.permutation(len(self.first))[:size]), "explore"
@@ -174,8 +174,8 @@ class Mixture:
         """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
         n = len(self.first)
         probe = self.probe if self.waiting else 0.0
-        if len(slate) == 1 and slate[0] >= n:
-            return probe / self.waiting if slate[0] < n + self.waiting else 0.0
+        if any(index >= n for index in slate):
+            return probe / len(self.waiting) if len(slate) == 1 and slate[0] in self.waiting else 0.0
         size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:

@@ -125,23 +125,23 @@ class Thompson:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
-        waiting = pool.status[rows] == CANDIDATE
-        count = int(waiting.sum())
-        n = len(rows) - count
+        n = len(rows) - int((pool.status[rows] == CANDIDATE).sum())
         means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
         conflicts = None
-        if n > 1 and (self.coherent or self.veto):
-            contents = contents_in(pool, rows[:n], query)
-            contradict = (contents[:, None] != contents[None, :]) & (contents[:, None] >= 0) & (contents[None, :] >= 0)
+        waiting = np.ones(len(rows) - n, dtype=bool)
+        if len(rows) > 1 and (self.coherent or self.veto):
+            contradict = contradictions(contents_in(pool, rows, query), pool.warns[rows])
             if self.veto:
-                outside = pool.trust[rows[:n]] < 1.0
+                outside = pool.trust[rows] < 1.0
                 if outside.any() and not outside.all():
-                    own = ~outside & (means > self.floor)
-                    near = candidates.similarities[:n]
-                    beaten = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.15)
-                    means[outside & beaten.any(axis=1)] = -1e3
+                    own = ~outside & (values.means > self.floor)
+                    near = candidates.similarities
+                    beaten = (contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)).any(axis=1) & outside
+                    means[beaten[:n]] = -1e3
+                    waiting = ~beaten[n:]
             if self.coherent:
-                conflicts = contradict
+                conflicts = contradict[:n, :n]
+        nothing_known = not (means > self.floor).any()
         kind = "greedy" if self.greedy else "thompson"
         return Mixture(
             kind,
@@ -151,10 +151,19 @@ class Thompson:
             self.floor,
             off=self.off if n else 0.0,
             explore=self.explore if n else 0.0,
-            probe=self.probe,
-            waiting=count,
+            # Where memory has nothing to offer, trying what waits costs little.
+            probe=min(0.5, 10.0 * self.probe) if nothing_known else self.probe,
+            waiting=tuple((n + np.flatnonzero(waiting)).tolist()),
             conflicts=conflicts,
         )
+
+
+def contradictions(contents: npt.NDArray[np.int64], warns: Bools) -> Bools:
+    """(n, n): two items that advise different actions, or one that warns of what the other advises."""
+    same = contents[:, None] == contents[None, :]
+    either = warns[:, None] | warns[None, :]
+    found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), ~same)
+    return found
 
 
 def _standard(values: Floats) -> Floats:

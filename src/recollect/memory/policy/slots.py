@@ -60,7 +60,8 @@ class Values:
 class Use:
     """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
 
-    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; following: the episode's
+    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; told: its own
+    reward as it was given (the same, but for a control that permutes credit); following: the episode's
     next choice; bonus: what a valuer notes beside it, such as the success rate it expected without memory.
     """
 
@@ -73,6 +74,7 @@ class Use:
     taken: str = ""
     outcome: float = 0.0
     reward: float = 0.0
+    told: float = 0.0
     following: Use | None = None
     bonus: dict[str, float] = field(default_factory=dict)
 

@@ -54,6 +54,29 @@ class RawCases:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCases:
+    """Ours: every step of every episode by its own reward: what worked as advice, what did not as a warning."""
+
+    failures: bool = True
+
+    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+        drafts: dict[tuple[str, str], Draft] = {}
+        for use in finished.uses:
+            good = use.told >= 0.5
+            if not good and not self.failures:
+                continue
+            ended = "it worked" if good else "it failed"
+            drafts[use.query.text, use.taken] = Draft(
+                use.query.text,
+                f"{use.query.text} -> {use.taken}: {ended}",
+                do=(use.taken,) if good else (),
+                avoid=() if good else (use.taken,),
+                good=good,
+            )
+        return list(drafts.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Distilled:
     """ReMe's acquisition, template form (arXiv 2512.10696): "when to use" is the key, the insight is the content.
 

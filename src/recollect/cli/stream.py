@@ -1,0 +1,197 @@
+"""`recollect eval stream`: compare memories that learn from reward, on streams, against controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from recollect.evaluation.stream import Job, Row
+    from recollect.memory.policy.slots import Method
+
+app = typer.Typer(help="Compare memories that learn from reward, on streams of tasks.", invoke_without_command=True)
+
+STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,tool-graph"
+ATTACKS = "partners,injection,partners-late,delayed-trigger,tampered-1,tampered-5,tampered-10"
+CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
+ARMS = (
+    "none,attempts,random,irrelevant,exprecent,exprag,reme,memrl,memento-p,ours,ours+shuffled,"
+    "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-posterior,ours-without-attribution,"
+    "ours-without-coherence,ours-without-gate,ours-without-maintenance,oracle"
+)
+ATTACK_ARMS = "none,exprag,memrl,reme,amemguard,ours,ours-without-gate,ours-quarantine-all"
+
+
+@app.callback()
+def stream(
+    streams: Annotated[
+        str, typer.Option("--streams", help="Names, separated by commas; 'all', 'attacks', or 'list' to see them.")
+    ] = STREAMS,
+    arms: Annotated[
+        str, typer.Option("--arms", help="Methods and controls; NAME+shuffled learns from permuted rewards.")
+    ] = "",
+    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy.")] = "random",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Rule sets; statistics need at least 3.")] = 3,
+    split: Annotated[
+        str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
+    ] = "dev",
+    length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = 1,
+    tuned: Annotated[
+        Path | None, typer.Option("--tuned", help="Settings per method, as the tuner writes them.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
+) -> None:
+    """Run every arm on every stream, in every order, with every seed; then say what holds. Restarting continues."""
+    import json
+    from functools import partial
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from recollect.environments.rules import ORDERS, SPLITS
+    from recollect.environments.streams import FAMILIES
+    from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.evaluation.stream import Results, claims, run_matrix, table
+    from recollect.evaluation.stream_report import draw
+    from recollect.recipes.experience_methods import METHODS
+
+    console = Console()
+    if streams == "list":
+        for name in [*FAMILIES, "banking77"]:
+            console.print(name)
+        return
+    names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
+    chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
+    for name in names:
+        if name not in FAMILIES and name != "banking77":
+            raise UnknownName("stream", name, [*FAMILIES, "banking77"])
+    if "banking77" in names and data is None:
+        raise RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
+    for arm in chosen:
+        if arm.removesuffix("+shuffled") not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
+            raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "ours-quarantine-all"))
+    for order in orders.split(","):
+        if order not in ORDERS:
+            raise UnknownName("order", order, ORDERS)
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    settings: dict[str, dict[str, Any]] = {}
+    if tuned is not None:
+        settings = {name: found["settings"] for name, found in json.loads(tuned.read_text()).items()}
+    out.mkdir(parents=True, exist_ok=True)
+    plan: dict[str, Any] = {
+        "streams": names,
+        "arms": chosen,
+        "orders": orders.split(","),
+        "split": split,
+        "length": length,
+        "settings": settings,
+    }
+    note = out / "plan.json"
+    fixed = ("arms", "split", "length", "settings")
+    if note.exists():
+        before = json.loads(note.read_text())
+        changed = [key for key in fixed if before[key] != plan[key]]
+        if changed:
+            raise RecollectError(
+                f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
+            )
+    note.write_text(json.dumps(plan, indent=1) + "\n")
+    jobs: list[Job] = [(name, order, seed) for seed in range(seeds) for name in names for order in plan["orders"]]
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("streams", total=len(jobs))
+        rows = run_matrix(
+            jobs,
+            partial(run_job, arms=tuple(chosen), split=split, length=length, settings=settings, data=data),
+            out / "rows.jsonl",
+            workers=workers,
+            progress=lambda done, total: progress.update(bar, completed=done),
+        )
+    results = Results(rows)
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results)}
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
+    _print(console, summary)
+    console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
+
+
+def run_job(
+    job: Job,
+    *,
+    arms: tuple[str, ...],
+    split: str,
+    length: int,
+    settings: dict[str, dict[str, Any]],
+    data: Path | None,
+) -> list[Row]:
+    """All arms on one stream, in this process."""
+    from recollect.agents.experience import Agent, LinearAgent, TabularAgent
+    from recollect.environments.streams import generated
+    from recollect.evaluation.stream import row
+    from recollect.memory.policy.hashed_words import HashedWords
+    from recollect.rollouts.stream import run_stream
+
+    name, order, seed = job
+    if name == "banking77":
+        from recollect.environments.banking import banking
+
+        assert data is not None
+        stream = banking(data, seed=seed, order=order, length=length or 300)
+    else:
+        stream = generated(name, split=split, seed=seed, order=order, length=length or None)
+    encoder = HashedWords()
+    cache: dict[str, Any] = {}
+    agent: Agent = TabularAgent() if stream.long_term else LinearAgent()
+    found = []
+    for arm in arms:
+        base, _, shuffled = arm.partition("+")
+        control = "shuffled" if shuffled else base if base in CONTROLS else "learn"
+        system = method_for("exprag" if base in CONTROLS else base, settings, seed)
+        run = run_stream(stream, system, agent, encoder, seed=seed, control=control, cache=cache)
+        found.append(row(name, order, seed, arm, run))
+    return found
+
+
+def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Method:
+    """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
+    from recollect.memory.policy.gates import trusted_only
+    from recollect.recipes import ours
+    from recollect.recipes.experience_methods import method
+
+    if name == "ours-quarantine-all":
+        found = ours.from_flat("ours", settings.get("ours", {}), seed=seed)
+        found.name, found.gate = name, trusted_only
+        return found
+    if name.startswith("ours"):
+        return ours.from_flat(name, settings.get("ours", {}), seed=seed)
+    return method(name, seed=seed, **settings.get(name, {}))
+
+
+def _print(console: Any, summary: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    for name, arms in summary["table"].items():
+        shown = Table("arm", "AUC", "± over seeds", "held-out", "calls", "routing loss", title=name)
+        for arm, values in arms.items():
+            error = values["auc_error"]
+            shown.add_row(
+                arm,
+                f"{values['auc']:.3f}",
+                "" if error is None else f"{error:.3f}",
+                f"{values['held_out']:.3f}",
+                f"{values['calls']:.2f}",
+                f"{values['routing_loss']:.3f}",
+            )
+        console.print(shown)
+    claimed = summary["claims"]
+    for kind in ("primary", "not_worse", "gain_gone_when_shuffled"):
+        for each in claimed[kind]:
+            console.print(
+                f"{'holds' if each['holds'] else 'does not hold'}: {each['name']} {each['difference']:+.3f} "
+                f"[{each['low']:+.3f}, {each['high']:+.3f}] ({kind.replace('_', ' ')})",
+                highlight=False,
+            )

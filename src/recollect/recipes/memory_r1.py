@@ -51,11 +51,11 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 2048,
     },
     "manager": {
-        "steps": 120,
+        "steps": 80,
         "learning_rate": 1e-5,
         "train": "full",
         "entropy": 0.02,
-        "evaluate_every": 30,
+        "evaluate_every": 20,
         "token_budget": 1024,
     },
 }
@@ -101,7 +101,7 @@ class Config(BaseModel):
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")
-    warm_start_passes: int = Field(default=3, ge=1)
+    warm_start_passes: int = Field(default=2, ge=1)
     warm_start_batch: int = Field(default=16, ge=1)
     warm_start_learning_rate: float = Field(default=5e-5, gt=0)
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")

@@ -163,9 +163,8 @@ class Probation:
 
 @dataclass(frozen=True, slots=True)
 class RetireHarmful:
-    """Ours: archive a shown item of at least `least` credited uses when its value is below `below` at `sure` deviations.
-
-    Reviewed each time a choice had it among its candidates; undoing the event brings it back.
+    """Ours: archive an item that was shown although its value was below `below` by `sure` deviations (an exploring choice,
+    or a draw from the tail). Undoing the event brings it back.
     """
 
     sure: float = 1.0
@@ -174,10 +173,9 @@ class RetireHarmful:
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is None or not len(use.candidates.rows):
             return
-        fresh = valuer.estimate(use.query, use.candidates, pool)
         for place in use.slate:
             row = int(use.candidates.rows[place])
-            mean, deviation = float(fresh.means[place]), float(fresh.deviations[place])
+            mean, deviation = float(use.values.means[place]), float(use.values.deviations[place])
             if pool.status[row] == ACTIVE and mean + self.sure * deviation < self.below:
                 why = f"value {mean:.2f} with deviation {deviation:.2f}"
                 pool.set_status(row, Status.ARCHIVED, time=time, why=why)

@@ -60,9 +60,9 @@ def test_scores_come_before_learning_and_held_out_memory_is_frozen() -> None:
 def test_a_model_of_following_follows() -> None:
     noise = np.zeros(3)
     shown = Presented("", (("b", 1.0, 0.9),))
-    assert TabularAgent()(("a", "b", "c"), (1.0, 0.0, 0.0), shown, noise) == "b"
-    assert LinearAgent()(("a", "b", "c"), (1.0, 0.0, 0.0), Presented("", (("b", 1.0, 0.1),)), noise) == "a"
-    assert LinearAgent()(("a", "b", "c"), (1.0, 0.9, 0.0), Presented("", (("a", -1.0, 0.9),)), noise) == "b"
+    assert TabularAgent()("", ("a", "b", "c"), (1.0, 0.0, 0.0), shown, noise) == "b"
+    assert LinearAgent()("", ("a", "b", "c"), (1.0, 0.0, 0.0), Presented("", (("b", 1.0, 0.1),)), noise) == "a"
+    assert LinearAgent()("", ("a", "b", "c"), (1.0, 0.9, 0.0), Presented("", (("a", -1.0, 0.9),)), noise) == "b"
 
 
 def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_path: Path) -> None:

@@ -144,7 +144,9 @@ class TabularAgent:
     def __init__(self, follow: float = 2.5, against: float = 1.5) -> None:
         self.follow, self.against = follow, against
 
-    def __call__(self, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
         logits = np.asarray(leaning, dtype=np.float64) + noise
         for action, weight, _ in shown.advice:
             if action in actions:
@@ -159,7 +161,9 @@ class LinearAgent:
     def __init__(self, follow: float = 2.5, against: float = 1.5, none: float = 0.15, full: float = 0.5) -> None:
         self.follow, self.against, self.none, self.full = follow, against, none, full
 
-    def __call__(self, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
         logits = np.asarray(leaning, dtype=np.float64) + noise
         for action, weight, likeness in shown.advice:
             if action in actions:
@@ -168,4 +172,5 @@ class LinearAgent:
         return actions[int(logits.argmax())]
 
 
-Agent = Callable[[Sequence[str], Sequence[float], Presented, "Floats"], str]
+Agent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
+"""(what is seen, the actions, the simulated agent's log-odds, what memory shows, noise) -> the action taken."""

@@ -21,6 +21,7 @@ ARMS = (
     "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-posterior,ours-without-attribution,"
     "ours-without-coherence,ours-without-gate,ours-without-maintenance,oracle"
 )
+OTHERS = ("banking77", "household")
 ATTACK_ARMS = "none,exprag,memrl,reme,amemguard,ours,ours-without-gate,ours-quarantine-all"
 
 
@@ -61,14 +62,14 @@ def stream(
 
     console = Console()
     if streams == "list":
-        for name in [*FAMILIES, "banking77"]:
+        for name in [*FAMILIES, *OTHERS]:
             console.print(name)
         return
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
     chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
     for name in names:
-        if name not in FAMILIES and name != "banking77":
-            raise UnknownName("stream", name, [*FAMILIES, "banking77"])
+        if name not in FAMILIES and name not in OTHERS:
+            raise UnknownName("stream", name, [*FAMILIES, *OTHERS])
     if "banking77" in names and data is None:
         raise RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
     for arm in chosen:
@@ -136,7 +137,11 @@ def run_job(
     from recollect.rollouts.stream import run_stream
 
     name, order, seed = job
-    if name == "banking77":
+    if name == "household":
+        from recollect.environments.household import household
+
+        stream = household(split=split, seed=seed, length=length or 100)
+    elif name == "banking77":
         from recollect.environments.banking import banking
 
         assert data is not None

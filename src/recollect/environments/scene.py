@@ -11,6 +11,8 @@ from typing import Protocol
 class Scene:
     """goal, observation: what the agent reads. actions: what it may do (never empty unless `done`).
 
+    signal: what this scene says of the action that led to it, 0 to 1, where the world says anything.
+
     Hidden from agents and memory, for scoring and for the oracle arm alone:
     right: the actions that are right here; leaning: log-odds with which the simulated frozen agent leans to each action
     before it reads any memory (a real model has its own); target: what an attacker wants done here.
@@ -21,6 +23,7 @@ class Scene:
     actions: tuple[str, ...]
     reward: float = 0.0
     done: bool = False
+    signal: float | None = None
     right: frozenset[str] = frozenset()
     leaning: tuple[float, ...] = ()
     target: str = ""
@@ -80,7 +83,8 @@ class Stream:
     """tasks: in order, each seen once; held_out: other tasks of the same rules, for memory that is frozen.
 
     horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
-    observations the agent itself sees. Long-term memory is tested only where context < min(horizons).
+    observations the agent itself sees; widest: the most actions that a scene may offer. Long-term memory is tested only
+    where context < min(horizons).
     """
 
     family: str
@@ -91,6 +95,7 @@ class Stream:
     held_out: tuple[StreamTask, ...]
     horizons: tuple[int, ...] = (1,)
     context: int = 0
+    widest: int = 16
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
 CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle")
 LONGEST_EPISODE = 24
-MOST_ACTIONS = 16
 _NAMED = re.compile(r"\bopen \w+")
 
 
@@ -111,7 +110,7 @@ class _Loop:
             self.experience.share_cache(cache)
         total, held = len(stream.tasks), len(stream.held_out)
         # One table of noise per (seed): the same for every arm.
-        self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, MOST_ACTIONS))
+        self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
         self.generator = np.random.default_rng([43, seed])
         self.outcomes: list[float] = []
         self.rules: dict[int, str] = {}
@@ -156,7 +155,7 @@ class _Loop:
         run.triggered[number] = task.triggered
         if task.triggered:
             run.target[number] = float(act == scene.target and scene.target not in scene.right)
-        if self.measure_regret and len(taken) == 1:
+        if self.measure_regret and len(taken) == 1 and scene.right:
             self._regret(number, scene, outcome)
         told = 1.0 - outcome if task.flipped else outcome
         if self.control in ("none", "attempts"):
@@ -172,10 +171,13 @@ class _Loop:
                 self.rules[row] = task.rule
 
     def _signals(self, taken: list[tuple[Use, str]], outcome: float) -> list[float] | None:
-        """Rewards of the single steps of a longer episode, from the next state: 1 where the situation moved on, 0 where
-        it stayed as it was, the outcome for the last. Every valuer of every arm gets them."""
+        """Rewards of the single steps of a longer episode, from the next state: what the world says of each, else 1 where
+        the situation moved on, 0 where it stayed as it was, and the outcome for the last. Every valuer of every arm gets
+        them."""
         if len(taken) < 2:
             return None
+        if all("signal" in use.bonus for use, _ in taken):
+            return [use.bonus["signal"] for use, _ in taken]
         texts = [use.query.text for use, _ in taken]
         return [float(now != then) for now, then in pairwise(texts)] + [outcome]
 
@@ -215,10 +217,12 @@ class _Loop:
                 use = self._recall(scene, task, step, frozen)
                 shown = self.experience.present(use)
                 noise = self.noise[number, attempt, step, : len(scene.actions)]
-                action = self.agent(scene.actions, scene.leaning, shown, noise)
+                action = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
                 taken.append((use, action))
             last = scene
             scene = world.act(action)
+            if scene.signal is not None and len(last.actions) > 1:
+                taken[-1][0].bonus["signal"] = scene.signal
             if scene.done:
                 break
         if frozen:
@@ -280,7 +284,7 @@ class _Loop:
 
         def success(count: int) -> float:
             shown = Presented("", ((right, 1.0, 1.0),) * count)
-            act = self.agent(scene.actions, scene.leaning, shown, noise)
+            act = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
             return float(act in scene.right)
 
         full = success(4)

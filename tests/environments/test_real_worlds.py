@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from recollect.environments.banking import banking
+from recollect.environments.household import available, household
+from recollect.episodes.errors import RecollectError
+
+
+def folder(place: Path) -> Path:
+    for name, count in (("train", 12), ("test", 3)):
+        with gzip.open(place / f"{name}.csv.gz", "wt", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["text", "category"])
+            rows.writerows(
+                [f"{name} query {label} {number}", f"intent {label}"] for label in range(10) for number in range(count)
+            )
+    return place
+
+
+def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
+    stream = banking(folder(tmp_path), seed=1, length=80)
+    change = int(stream.notes["change"])
+    before = {task.rule: task.world().reset().right for task in stream.tasks[:change]}
+    after = {task.rule: task.world().reset().right for task in stream.tasks[change:]}
+    both = before.keys() & after.keys()
+    assert len(both) == 8
+    assert sum(before[rule] != after[rule] for rule in both) == 4
+    assert not {t.world().reset().text for t in stream.tasks} & {t.world().reset().text for t in stream.held_out}
+
+
+def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecollectError, match=r"no .*train\.csv\.gz"):
+        banking(tmp_path)
+    with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
+        file.write("a,b\n1,2\n")
+    with pytest.raises(RecollectError, match="columns text and category"):
+        banking(tmp_path)
+
+
+@pytest.mark.skipif(bool(available()), reason=f"household needs {available()}")
+def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
+    stream = household(length=3, held_out=1)
+    again = household(length=3, held_out=1)
+    first = stream.tasks[0].world().reset()
+    assert first == again.tasks[0].world().reset()
+    assert first.observation.startswith("in sight")
+    engine = stream.tasks[0].world.args[0]  # type: ignore[attr-defined]
+    number = stream.tasks[0].world.args[1]  # type: ignore[attr-defined]
+    engine.reset(seed=number, gameFold="dev", generateGoldPath=True)
+    path = [step for step in engine.getGoldActionSequence() if step not in ("look around", "inventory")]
+    world = stream.tasks[0].world()
+    scene = world.reset()
+    signals = []
+    for step in path:
+        assert step in scene.actions
+        scene = world.act(step)
+        signals.append(scene.signal)
+    assert (scene.done, scene.reward) == (True, 1.0)
+    assert signals[-1] == 1.0
+
+
+def test_what_is_missing_for_the_household_is_named() -> None:
+    missing = available()
+    if missing:
+        with pytest.raises(RecollectError, match="household needs"):
+            household()

@@ -126,7 +126,10 @@ def test_threads_share_a_memory(tmp_path: Path):
         try:
             for line in range(15):
                 item = m.add(f"thread {number} line {line}", user_id=f"u{number}")
-                assert m.search(f"thread {number} line {line}", top_k=1, user_id=f"u{number}")[0].id == item.id
+                query = f"thread {number} line {line}"
+                assert m.search(query, top_k=1, user_id=f"u{number}", mode="dense")[0].id == item.id
+                # By both it may tie for the first place with a text that has the rarer word twice.
+                assert item.id in [hit.id for hit in m.search(query, top_k=2, user_id=f"u{number}")]
         except BaseException as problem:
             problems.append(problem)
 

@@ -1,0 +1,298 @@
+"""MemoryWriting: the verbs that change a memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory import purge
+from recollect.memory.bank import Bank
+from recollect.memory.errors import (
+    InvalidFilter,
+    InvalidScope,
+    InvalidText,
+    NoEncoder,
+    NoExtractor,
+    StorageFull,
+    UnknownItem,
+)
+from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_text, folded
+from recollect.memory.moment import Moment, later, moment
+from recollect.memory.open_memory import Message, OpenMemory
+from recollect.memory.operations import Assignment, Draft, Outcome
+from recollect.memory.scope import Scope
+
+
+class MemoryWriting(OpenMemory):
+    """Everything here is one journal entry or more, and can be rolled back, but for `forget(..., purge_history=True)`."""
+
+    @overload
+    def add(self, content: str, **options: Any) -> Item: ...
+
+    @overload
+    def add(self, content: Sequence[Message], **options: Any) -> list[Item]: ...
+
+    def add(self, content: str | Sequence[Message], *, infer: bool = False, **options: Any) -> Item | list[Item]:
+        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept.
+
+        infer: let the extractor turn the content into facts first; a fact that was only just recalled is not stored again.
+        Other options: see `add_many`. An exact duplicate of an open item is not stored again: that item is returned.
+        """
+        if isinstance(content, str) and not infer:
+            return self.add_many([content], **options)[0]
+        messages: Sequence[Message] = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        if not infer:
+            texts, sources = [], []
+            for number, message in enumerate(messages):
+                texts.append(checked_text(message.get("content"), f"message {number}"))
+                sources.append(Provenance("conversation", turn=number, speaker=str(message.get("role", ""))))
+            return self.add_many(texts, provenances=sources, **options)
+        if self._extractor is None:
+            raise NoExtractor(
+                "infer=True needs something that extracts facts: open the memory with extractor=..., "
+                "or store the text as it is with infer=False"
+            )
+        facts = [fact for fact in self._extractor(messages) if folded(fact) not in self._recalled]
+        return self.add_many(facts, **{"source": "extractor", **options})
+
+    def add_many(
+        self,
+        texts: Sequence[str],
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        kind: ItemKind | str = ItemKind.FACT,
+        key: str = "",
+        event_time: Moment = "",
+        valid_from: Moment = "",
+        valid_to: Moment = "",
+        expires_at: Moment = "",
+        ttl: float | None = None,
+        trust: float = 1.0,
+        status: Status | str = Status.ACTIVE,
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        provenances: Sequence[Provenance] | None = None,
+        dedupe: bool | float = False,
+        repeat: bool = False,
+        episode: str = "",
+    ) -> list[Item]:
+        """Remember several texts in one transaction: all of them or, if one is bad, none.
+
+        key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
+        dedupe: True, or the cosine from which an item with other words counts as the same and is returned instead;
+        repeat: store exact duplicates too (the same line said twice in a conversation).
+        Raises InvalidText, InvalidTime, InvalidScope, StorageFull.
+        """
+        if isinstance(texts, str):
+            raise InvalidText("add_many takes several texts: give a list, or use add for one")
+        texts = list(texts)
+        for number, text in enumerate(texts):
+            checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
+        if key:
+            checked_text(key, "key")
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if ttl is not None:
+            expires_at = later(moment(self._clock()), ttl)
+        draft = Draft(
+            kind=kind_named(kind),
+            key=key,
+            scope=scope,
+            event_time=moment(event_time),
+            valid_from=moment(valid_from),
+            valid_to=moment(valid_to),
+            expires_at=moment(expires_at),
+            provenance=Provenance(source) if source else Provenance(),
+            trust=_trust(trust),
+            status=Status(status),
+            metadata=_plain(metadata),
+            deduplicate=not repeat,
+        )
+        sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
+        self._check_room(scope, len(texts))
+        if dedupe:
+            return [
+                self._near(text, draft, scope, 0.95 if dedupe is True else float(dedupe), episode) for text in texts
+            ]
+        acts = [
+            (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
+            for text, one in zip(texts, sources, strict=True)
+        ]
+        vectors = self.store.encode([key] if key else texts)
+        done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
+        return [_there(item, outcome) for outcome, item in done]
+
+    def apply(
+        self,
+        operation: Operation,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        event_time: Moment = "",
+        source: str = "",
+        episode: str = "",
+    ) -> Outcome:
+        """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        draft = Draft(scope=scope, event_time=moment(event_time), provenance=Provenance(source))
+        texts = [operation.text] if isinstance(operation.text, str) and operation.text.strip() else []
+        vectors = self.store.encode(texts) if texts and len(texts[0]) <= 100_000 else {}
+        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        status: Status | str | None = None,
+        trust: float | None = None,
+        expires_at: Moment | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        episode: str = "",
+    ) -> Item:
+        """Reword an item (same id, same validity), or set fields that say nothing about the world. Raises UnknownItem."""
+        self._open_item(id)
+        acts: list[tuple[Any, Draft]] = []
+        draft = Draft(scope=self.scope)
+        if text is not None:
+            acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
+        fields: dict[str, Any] = {}
+        if status is not None:
+            fields["status"] = Status(status).value
+        if trust is not None:
+            fields["trust"] = _trust(trust)
+        if expires_at is not None:
+            fields["expires_at"] = moment(expires_at)
+        if metadata is not None:
+            fields["metadata"] = _plain(metadata)
+        if fields:
+            acts.append((Assignment(id, fields), draft))
+        if not acts:
+            raise InvalidText(
+                f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
+            )
+        outcomes = self.store.perform(
+            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
+        )
+        for outcome in outcomes:
+            if not outcome.applied and outcome.reason != "unchanged":
+                raise InvalidText(f"{id} was not updated: {outcome.reason}")
+        return self.get(id)
+
+    def supersede(
+        self,
+        id: str,
+        text: str,
+        *,
+        event_time: Moment = "",
+        key: str = "",
+        expires_at: Moment = "",
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        episode: str = "",
+    ) -> Item:
+        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
+        self._open_item(id)
+        if key:
+            checked_text(key, "key")
+        draft = Draft(
+            scope=self.scope,
+            key=key,
+            event_time=moment(event_time),
+            expires_at=moment(expires_at),
+            metadata=_plain(metadata),
+            provenance=Provenance(source),
+        )
+        operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
+        vectors = self.store.encode([key or text])
+        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        if not outcome.item:
+            raise InvalidText(f"{id} was not superseded: {outcome.reason}")
+        return self.get(outcome.item)
+
+    def delete(self, id: str, *, episode: str = "") -> None:
+        """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        outcome = self.store.perform(
+            self.scope, [(Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scope))], episode=episode
+        )[0]
+        if not outcome.applied:
+            raise UnknownItem(f"no item {id!r:.80} to delete in this scope")
+
+    def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
+        """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope("delete_all needs a user_id, agent_id or session_id: it never empties a whole memory")
+        ids = [item.id for item in self.store.items(scope) if not item.deleted]
+        draft = Draft(scope=scope)
+        self.store.perform(scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
+        return len(ids)
+
+    def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
+        """Delete items; with `purge_history`, erase them everywhere, for good. Raises UnknownItem before anything changed."""
+        for id in ids:
+            self.get(id)
+        if purge_history:
+            self._decisions.flush()
+            for id in ids:
+                self._recalled.pop(folded(self.get(id).text), None)
+            return purge.purge(self.store, self.scope, ids)
+        for id in ids:
+            self.delete(id)
+        return None
+
+    def _check_room(self, scope: Scope, more: int) -> None:
+        if self._max_items is not None and self.store.sums(scope)[1] + more > self._max_items:
+            raise StorageFull(f"this scope may hold {self._max_items} items: delete some, or raise max_items")
+
+    def _near(self, text: str, draft: Draft, scope: Scope, threshold: float, episode: str) -> Item:
+        """Add one text unless an open item of its kind says nearly the same."""
+        if self.store.embedder is None:
+            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
+        bank = Bank.on(self.store.ground(scope), self.store.embedder, scope=scope, clock=self._clock)
+        like = bank.search(draft.key or text, 1, mode="dense", kinds=[draft.kind])
+        if like and (like[0].dense or 0.0) >= threshold and like[0].item.scope == scope:
+            return like[0].item
+        vectors = self.store.encode([draft.key or text])
+        act = Operation(OperationKind.ADD, text=text)
+        outcome = self.store.perform(scope, [(act, draft)], episode=episode, vectors=vectors)[0]
+        return self.get(outcome.item)
+
+
+def _there(item: Item | None, outcome: Outcome) -> Item:
+    if item is None:
+        raise InvalidText(f"nothing was stored: {outcome.reason}")
+    return item
+
+
+def kind_named(kind: ItemKind | str) -> ItemKind:
+    try:
+        return ItemKind(kind)
+    except ValueError:
+        raise InvalidFilter(
+            f"kind {kind!r:.40} does not exist: use one of {', '.join(k.value for k in ItemKind)}"
+        ) from None
+
+
+def _trust(trust: float) -> float:
+    if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
+        raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}")
+    return float(trust)
+
+
+def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
+    if not metadata:
+        return {}
+    try:
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
+    plain: dict[str, Any] = json.loads(text)
+    return plain

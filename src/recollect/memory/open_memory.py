@@ -1,0 +1,192 @@
+"""OpenMemory: a memory file with its bounds, its encoder and its log of decisions. The verbs are in the files that follow."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from recollect.episodes.decision import Decision, DecisionKind
+from recollect.episodes.encoder import Encoder, EncoderIdentity
+from recollect.memory import purge
+from recollect.memory.decision_log import DecisionLog, Logged
+from recollect.memory.embedding import Embedder
+from recollect.memory.errors import (
+    InvalidFilter,
+    NoEncoder,
+    UnknownItem,
+)
+from recollect.memory.item import Item, folded
+from recollect.memory.moment import Clock, now
+from recollect.memory.ranking import Fusion, Hit, Hits, Selected
+from recollect.memory.scope import Scope
+from recollect.memory.store import Store
+
+_LOG = logging.getLogger("recollect.memory")
+Message = Mapping[str, Any]
+Extractor = Callable[[Sequence[Message]], Iterable[str]]
+RECALLED = 4096
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+Opened = TypeVar("Opened", bound="OpenMemory")
+
+
+class OpenMemory:
+    """What `Memory` stands on; see there for the arguments."""
+
+    encoder_named: Callable[[str, EncoderIdentity | None], Encoder] | None = None
+    """Finds an encoder by name, or the one with a given identity. `recollect.Memory` has one; this room knows of no models."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = ":memory:",
+        *,
+        encoder: Encoder | str | None = "default",
+        tenant: str = "",
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        durability: str = "process",
+        read_only: bool = False,
+        fusion: Fusion | None = None,
+        index: str = "exact",
+        log: str = "background",
+        log_share: float = 1.0,
+        keep_candidates: int | None = None,
+        extractor: Extractor | None = None,
+        max_items: int | None = None,
+        clock: Clock = now,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        if log not in ("background", "off"):
+            raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
+        if not 0.0 <= log_share <= 1.0:
+            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share}")
+        self.scope = Scope(tenant, user_id, agent_id, session_id)
+        self.fusion = fusion or Fusion()
+        self._extractor = extractor
+        self._max_items = max_items
+        self._clock = clock
+        self._new_id = new_id
+        self._log_share = log_share if log == "background" else 0.0
+        self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
+        found = self._named(encoder) if isinstance(encoder, str) else encoder
+        if found is not None:
+            self.store.use(Embedder(found))
+        if self.read_only:
+            _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
+        self._decisions = DecisionLog(self.store, keep=keep_candidates)
+        self._recalled: OrderedDict[str, str] = OrderedDict()
+        self._draws = _uniform(self.store.store_id())
+
+    @property
+    def path(self) -> str:
+        return self.store.database.path
+
+    @property
+    def read_only(self) -> bool:
+        return self.store.database.read_only
+
+    def close(self) -> None:
+        """Write what is waiting and let go of the file."""
+        if not self.read_only:
+            self._decisions.close()
+        self.store.close()
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.store.sums(self.scope)[1]
+
+    def get(self, id: str) -> Item:
+        """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
+        item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
+        if item is None:
+            erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
+            raise UnknownItem(f"{id} was erased on purpose" if erased else f"no item {id!r:.80} in this scope")
+        return item
+
+    def _log(
+        self,
+        queries: Sequence[str],
+        results: list[Hits],
+        choices: list[tuple[list[Hit], Selected]],
+        scope: Scope,
+        episode: str,
+        step: int,
+    ) -> None:
+        if self.read_only or (not episode and not self._log_share):
+            return
+        entries = []
+        for query, hits, (listed, choice) in zip(queries, results, choices, strict=True):
+            if not episode and self._log_share < 1.0 and next(self._draws) >= self._log_share:
+                continue
+            hits.decision = f"d{self._new_id()}"
+            decision = Decision(
+                id=hits.decision,
+                kind=DecisionKind.SEARCH,
+                query=query[:10_000],
+                candidates=tuple((hit.id, hit.score) for hit in listed),
+                chosen=tuple(hit.id for hit in hits),
+                propensity=choice.propensity,
+                policy=choice.policy,
+                step=step,
+            )
+            entries.append(Logged(self._clock(), scope, episode, decision))
+        if episode:
+            self._decisions.write(entries)
+        else:
+            for entry in entries:
+                self._decisions.later(entry)
+
+    def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
+        if not (user_id or agent_id or session_id):
+            return self.scope
+        parts = {"user": user_id, "agent": agent_id, "session": session_id}
+        return self.scope.narrowed(**{name: value for name, value in parts.items() if value})
+
+    def _open_item(self, id: str) -> Item:
+        item = self.get(id)
+        if not item.open:
+            raise UnknownItem(
+                f"{id} is closed ({'deleted' if item.deleted else 'superseded by ' + item.superseded_by})"
+            )
+        return item
+
+    def _note_recalled(self, item: Item) -> None:
+        self._recalled[folded(item.text)] = item.id
+        while len(self._recalled) > RECALLED:
+            self._recalled.popitem(last=False)
+
+    def _named(self, name: str) -> Encoder:
+        """An encoder by name; "default" is the one that made the vectors on file, else the usual one."""
+        try:
+            find = type(self).encoder_named
+            if find is None:
+                raise NoEncoder(
+                    f"encoder {name!r} is a name and this class knows none: use `from recollect import Memory`, "
+                    "pass an encoder, or encoder=None to search by words only"
+                )
+            return find(name, self.store.encoder_identity() if name == "default" else None)
+        except BaseException:
+            self.store.close()
+            raise
+
+
+def _uniform(seed: str) -> Iterator[float]:
+    import random
+
+    draw = random.Random(seed + str(os.getpid()))
+    while True:
+        yield draw.random()

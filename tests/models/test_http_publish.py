@@ -12,7 +12,14 @@ import pytest
 from recollect.episodes import FinishReason, SamplingParams
 from recollect.episodes.model import VersionSpan
 from recollect.models.adapter import save_trained, unfreeze
-from recollect.models.http_errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
+from recollect.models.http_errors import (
+    BadAnswer,
+    DeliveryFailed,
+    EngineError,
+    EngineRefused,
+    MissingCapability,
+    NothingDelivered,
+)
 from recollect.serving.model_server import ModelServer
 from recollect.serving.served_model import ServedModel
 from tests.models.tiny import tiny_model
@@ -144,6 +151,9 @@ def test_full_weights_are_published_and_labelled(tmp_path: Path, style) -> None:
         (sample,) = engine.sample(PROMPTS[:1], SamplingParams(max_tokens=5))[0]
         assert sample.spans == (VersionSpan(3, 0, 5),)
         assert running.model.paused is None
+        running.model.set_label("someone else's")
+        with pytest.raises(BadAnswer, match="someone else's"):
+            engine.sample(PROMPTS, PARAMS)
     refused = pytest.raises(NothingDelivered, match="did not reach")
     with ModelServer(Deaf(tiny_model()), style=style) as running, connect(running.url) as engine, refused:
         engine.publish(tmp_path / "w", 3, witness)

@@ -166,7 +166,7 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
 
         class Slow(ServedModel):
             def hidden_states(self, *arguments):
-                if self._active and self._active.steps == 2:
+                if self._active and self._active.steps == 12:
                     sys.stdout.write("generating\\n"); sys.stdout.flush()
                     time.sleep(60)
                 return super().hidden_states(*arguments)
@@ -176,7 +176,8 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
             server.wait()
         """
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         engine = connect(url, timeouts=Timeouts(connect=5, answer=60), retries=Retries(1))
@@ -184,7 +185,7 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
 
         def ask() -> None:
             try:
-                engine.sample([(1,)], SamplingParams(max_tokens=5))
+                engine.sample([(1,)], SamplingParams(max_tokens=15))
             except EngineError as error:
                 box.append(error)
 
@@ -193,6 +194,9 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
         assert process.stdout.readline().strip() == "generating"
         process.kill()
         thread.join(20)
+    finally:
+        process.kill()
+        process.communicate()
     assert [type(error) for error in box] == [EngineDied]
     assert url in str(box[0])
     with pytest.raises(EngineUnreachable, match="Start the server"):

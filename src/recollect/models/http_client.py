@@ -73,7 +73,7 @@ class JsonClient:
     def post(
         self, path: str, body: Mapping[str, Any], *, idempotent: bool = False, query: Mapping[str, str] | None = None
     ) -> Any:
-        """The answer's JSON (None where the body is empty).
+        """The answer's JSON (None where the body is empty or a plain sentence).
 
         idempotent: the call changes nothing on the server, so that it is repeated after passing failures.
         Raises EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
@@ -141,8 +141,9 @@ class JsonClient:
         try:
             return response.json()
         except ValueError as error:
-            if response.headers.get("content-type", "").startswith("text/plain"):
-                return None  # some control routes answer a sentence
+            kind = response.headers.get("content-type", "text/plain")
+            if kind.startswith("text/plain") and not response.text.lstrip().startswith("<"):
+                return None  # vLLM's control routes answer a sentence
             start = self._without_key(response.text[:80])
             raise BadAnswer(
                 f"{self.url}{path} answered something that is not JSON: {start!r}.",

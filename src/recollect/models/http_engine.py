@@ -13,49 +13,25 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from recollect.episodes.errors import UnknownName
 from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.models.errors import ContextOverflow
+from recollect.models.http_capabilities import MENDS, Card, capabilities_of, card_of, need, wire_for
 from recollect.models.http_client import JsonClient, Retries, Timeouts
 from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
-from recollect.models.http_publish import Publisher
+from recollect.models.http_publish import Publisher, mean_gap
 from recollect.models.http_wire import (
     Call,
-    Completions,
     Drawn,
-    Native,
-    Together,
-    TokensInOut,
     Wire,
     as_sample,
     checked_sample,
 )
 
 PauseMode = Literal["abort", "wait", "keep"]
-
-# capability -> the routes that make it, any one set of them; and what switches it on
-_ROUTES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "adapters": (("/v1/load_lora_adapter", "/v1/unload_lora_adapter"), ("/load_lora_adapter", "/unload_lora_adapter")),
-    "weights": (
-        ("/start_weight_update", "/update_weights", "/finish_weight_update", "/update_weight_version", "/weight_info"),
-        ("/update_weights_from_disk", "/get_model_info"),
-    ),
-    "pause": (("/pause", "/resume"), ("/pause_generation", "/continue_generation")),
-    "abort": (("/abort_requests",), ("/abort_request",)),
-    "version_spans": (("/inference/v1/generate",),),
-}
-_MENDS = {
-    "adapters": "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. SGLang: with --enable-lora.",
-    "weights": 'vLLM: start it with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "disk"}\'.',
-    "pause": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
-    "abort": "vLLM: use a version that has /abort_requests.",
-    "version_spans": "vLLM: start it with --enable-scale-out (or --tokens-only), so that it has /inference/v1/generate.",
-    "any_temperature": "vLLM: start it with --logprobs-mode processed_logprobs. Or sample at temperature 1.",
-}
 
 
 class Scorer(Protocol):
@@ -64,15 +40,6 @@ class Scorer(Protocol):
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What `/v1/models` says of the served base model. owner: "vllm", "sglang", "recollect" or another."""
-
-    name: str
-    owner: str
-    context_limit: int
 
 
 class HttpModel:
@@ -106,7 +73,7 @@ class HttpModel:
         require: Iterable[str] = (),
         run: str = "",
         max_staleness: int = 0,
-        probe_tolerance: float = 0.05,
+        probe_tolerance: float = 0.1,
         api_key: str | None = None,
         concurrency: int = 64,
         timeouts: Timeouts | None = None,
@@ -117,17 +84,18 @@ class HttpModel:
         tokenizer: the model's, or its folder. model: the served name, needed where a server serves several. require: of
         "adapters", "weights", "pause", "abort", "version_spans", what the caller will use. run: first part of adapter names
         (`run@version`); by default one that no earlier run can have used. max_staleness: how many versions behind the newest
-        may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ at most.
+        may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ,
+        in the mean over the probe's tokens.
 
         Raises EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
         """
         settings = Timeouts() if timeouts is None else timeouts
         client = JsonClient(url, api_key, settings, Retries() if retries is None else retries, concurrency)
-        card = _card(client, model)
-        found = _capabilities_found(client)
+        card = card_of(client, model)
+        found = capabilities_of(client)
         for each in require:
-            _need(each, found, client.url)
-        wire = _wire(client, card, found)
+            need(each, found, client.url)
+        wire = wire_for(client, card, found)
         if isinstance(tokenizer, (str, Path)):
             from transformers import AutoTokenizer
 
@@ -266,9 +234,10 @@ class HttpModel:
     def _answer(self, call: Call, idempotent: bool) -> Any:
         request = uuid.uuid4().hex
         marks = {"rid" if self._card.owner == "sglang" else "request_id": request}
-        serving = self._publisher.in_service
-        if self._card.owner == "vllm" and serving.version and not serving.by_name:
-            marks["cache_salt"] = f"version-{serving.version}"  # blocks that older weights filled must not be read
+        if self._card.owner == "vllm" and self._publisher.updates:
+            marks["cache_salt"] = (
+                f"update-{self._publisher.updates}"  # blocks that older weights filled must not be read
+            )
         with self._lock:
             self._in_flight.add(request)
         try:
@@ -286,7 +255,7 @@ class HttpModel:
     # -- weights ----------------------------------------------------------------------------------------------------
 
     def calibrate(self, witness: Scorer) -> float:
-        """The largest gap in nats between both sides on the probe while they hold the same weights: the noise floor.
+        """The mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
 
         Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
         Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
@@ -302,7 +271,7 @@ class HttpModel:
         After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
         """
         folder = Path(folder).absolute()
-        _need("adapters" if (folder / "adapter_config.json").exists() else "weights", self._found, self.url)
+        need("adapters" if (folder / "adapter_config.json").exists() else "weights", self._found, self.url)
         return self._publisher.publish(folder, version, self._probe(witness), self._probe_name, self._paused_for_update)
 
     def _probe(self, witness: Scorer) -> tuple[float, ...]:
@@ -336,7 +305,7 @@ class HttpModel:
 
     def pause(self, mode: PauseMode = "abort") -> None:
         """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`."""
-        _need("pause", self._found, self.url)
+        need("pause", self._found, self.url)
         if mode not in ("abort", "wait", "keep"):
             raise UnknownName("pause mode", mode, ("abort", "wait", "keep"))
         if self._card.owner != "sglang":
@@ -347,12 +316,12 @@ class HttpModel:
             self._client.post("/pause_generation", {"mode": "in_place" if mode == "keep" else mode})
 
     def resume(self) -> None:
-        _need("pause", self._found, self.url)
+        need("pause", self._found, self.url)
         self._client.post("/continue_generation" if self._card.owner == "sglang" else "/resume", {})
 
     def abort(self, ids: Iterable[str] | None = None) -> None:
         """End running requests: those named (see `in_flight`), or all. Their samples come back as ABORTED."""
-        _need("abort", self._found, self.url)
+        need("abort", self._found, self.url)
         named = None if ids is None else list(ids)
         if self._card.owner != "sglang":
             self._client.post("/abort_requests", {} if named is None else {"request_ids": named})
@@ -399,15 +368,17 @@ class HttpModel:
             )
 
     def _check_tokens(self) -> None:
-        """Ids and log-probabilities come back, and both ways to a log-probability agree on one drawn token."""
-        prompt = self.encode("To check: ")
-        (drawn,) = self._sample([prompt], SamplingParams(max_tokens=1))[0]
+        """Ids and log-probabilities come back, and both ways to a log-probability agree on a few drawn tokens."""
+        prompt, _ = self._probe_tokens()
+        (drawn,) = self._sample([prompt], SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1)))[0]
         if drawn.finish is FinishReason.ABORTED:
             raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
         ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])
-        if abs(scored[0] - drawn.logprobs[0]) > 4 * self._publisher.tolerance:  # one token, two kernels
+        gap = mean_gap(scored, drawn.logprobs)
+        if gap > 4 * self._publisher.tolerance:  # few tokens, two kernels
             raise BadAnswer(
-                f"{self.url} gives {drawn.logprobs[0]:.4f} for a token when it draws it and {scored[0]:.4f} when it scores it.",
+                f"{self.url} gives other log-probabilities to tokens when it draws them than when it scores them: "
+                f"{gap:.3g} nats apart in the mean.",
                 "Something reshapes its distribution: start it without sampling defaults, penalties and quantised caches.",
             )
 
@@ -417,58 +388,9 @@ class HttpModel:
             prompt, _ = self._probe_tokens()
             (drawn,) = self._sample([prompt], SamplingParams(max_tokens=16, temperature=0.5))[0]
             ((raw,),) = self._score(self._publisher.in_service.name, [prompt], [[drawn.ids]])
-            gap = max(abs(a - b) for a, b in zip(drawn.logprobs, raw, strict=True))
-            self._temperature_shown = gap > self._publisher.tolerance
+            self._temperature_shown = mean_gap(drawn.logprobs, raw) > 2 * self._publisher.tolerance
         if not self._temperature_shown:
             raise MissingCapability(
                 f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
-                _MENDS["any_temperature"],
+                MENDS["any_temperature"],
             )
-
-
-def _need(capability: str, found: frozenset[str], url: str) -> None:
-    if capability not in _ROUTES:
-        raise UnknownName("engine capability", capability, _ROUTES)
-    if capability not in found:
-        raise MissingCapability(f"The engine at {url} cannot do {capability!r}.", _MENDS[capability])
-
-
-def _card(client: JsonClient, model: str) -> Card:
-    listed = (client.get("/v1/models") or {}).get("data") or []
-    bases = [each for each in listed if not each.get("parent")]
-    named = [each for each in bases if each.get("id") == model] if model else bases
-    if model and not named:
-        raise UnknownName("model", model, [str(each.get("id")) for each in bases], client.url)
-    if len(named) != 1:
-        names = ", ".join(str(each.get("id")) for each in bases) or "none"
-        raise EngineError(f"{client.url} serves several models, or none: {names}.", "Name one of them as model.")
-    limit = named[0].get("max_model_len")
-    if not isinstance(limit, int):
-        raise BadAnswer(f"{client.url}/v1/models does not say max_model_len of {named[0].get('id')}.")
-    return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
-
-
-def _capabilities_found(client: JsonClient) -> frozenset[str]:
-    if client.status("/no-such-route-of-any-engine") != 404:
-        raise MissingCapability(
-            f"{client.url} does not say 404 for a route that no engine has: what it can do cannot be found out.",
-            "Connect to the engine itself, not to a proxy or page in front of it.",
-        )
-    paths = sorted({path for sets in _ROUTES.values() for each in sets for path in each})
-    there = {path for path in paths if client.status(path) != 404}
-    return frozenset(name for name, sets in _ROUTES.items() if any(there.issuperset(each) for each in sets))
-
-
-def _wire(client: JsonClient, card: Card, found: frozenset[str]) -> Wire:
-    if card.owner == "recollect":
-        return Together()
-    if card.owner == "sglang":
-        return Native(base=card.name)
-    if "version_spans" in found:
-        return TokensInOut()
-    if client.status("/v1/completions") != 404:
-        return Completions()
-    raise MissingCapability(
-        f"{client.url} (owned by {card.owner!r}) has neither /inference/v1/generate nor /v1/completions.",
-        "Connect to vLLM, SGLang or a server of this package.",
-    )

@@ -169,9 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise NotServed("The key is missing or wrong.", status=401)
 
     def _send(self, status: int, answer: Any) -> None:
-        payload = b"" if answer is None else json.dumps(answer).encode()
+        sentence = isinstance(answer, str)
+        payload = b"" if answer is None else (answer if sentence else json.dumps(answer)).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if sentence else "application/json")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)

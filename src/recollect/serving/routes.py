@@ -12,18 +12,28 @@ from recollect.serving.served_model import NotServed, ServedModel
 
 Style = Literal["recollect", "vllm", "sglang"]
 Route = Callable[[ServedModel, Body, Mapping[str, str]], Any]
-"""(model, the request's JSON, the query's parameters) -> the answer's JSON, None for an empty one."""
+"""(model, the request's JSON, the query's parameters) -> the answer: JSON, a plain sentence, or None for an empty one."""
 
 
 def load_adapter(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
     only(body, {"lora_name", "lora_path"})
-    model.load_adapter(text(body, "lora_name"), text(body, "lora_path"))
-    return {"success": True, "loaded_adapters": model.adapters()}
+    model.load_adapter(name := text(body, "lora_name"), text(body, "lora_path"))
+    return f"Success: LoRA adapter '{name}' added successfully."
 
 
 def unload_adapter(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
     only(body, {"lora_name"})
-    model.unload_adapter(text(body, "lora_name"))
+    model.unload_adapter(name := text(body, "lora_name"))
+    return f"Success: LoRA adapter '{name}' removed successfully."
+
+
+def load_adapter_listed(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
+    load_adapter(model, body, query)
+    return {"success": True, "loaded_adapters": model.adapters()}
+
+
+def unload_adapter_listed(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
+    unload_adapter(model, body, query)
     return {"success": True, "loaded_adapters": model.adapters()}
 
 
@@ -154,8 +164,8 @@ _SGLANG_READING: dict[tuple[str, str], Route] = {
     ("GET", "/get_model_info"): model_info,
 }
 _SGLANG_CONTROL: dict[tuple[str, str], Route] = {
-    ("POST", "/load_lora_adapter"): load_adapter,
-    ("POST", "/unload_lora_adapter"): unload_adapter,
+    ("POST", "/load_lora_adapter"): load_adapter_listed,
+    ("POST", "/unload_lora_adapter"): unload_adapter_listed,
     ("POST", "/update_weights_from_disk"): update_from_disk,
     ("POST", "/pause_generation"): pause_generation,
     ("POST", "/continue_generation"): resume,

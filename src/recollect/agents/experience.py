@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recollect.episodes.encoder import Encoder
-from recollect.memory.item import Status
 from recollect.memory.policy.hashed_words import word_set
 from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
@@ -31,7 +30,7 @@ WORDS = 512
 
 
 class Experience:
-    """`reward_of` lets a caller tamper with or delay what is learned from; ids make items the store's own."""
+    """cached: how many texts keep their vectors. seed: of the policy's own draws."""
 
     def __init__(self, method: Method, encoder: Encoder, *, seed: int = 0, cached: int = 50_000) -> None:
         self.method = method
@@ -128,10 +127,6 @@ class Experience:
                 use.reward = reward
                 self.method.valuer.learn(use, self.pool)
         return sorted(rows)
-
-
-def quarantined(experience: Experience) -> int:
-    return sum(item.status is Status.QUARANTINED for item in experience.pool.items)
 
 
 class TabularAgent:

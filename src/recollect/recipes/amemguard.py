@@ -87,6 +87,4 @@ def amemguard(*, seed: int = 0, k: int = 5, least: int = 2) -> Method:
         RawCases(failures=False),
         admit_all,
         (Capacity(),),
-        # One path per record and one judge, batchable; the rule form of this file makes no model call.
-        calls_per_task=1.0,
     )

@@ -104,7 +104,6 @@ class Probation:
     prior: float = 0.15
     noise: float = 0.2
     keep: float = 0.93
-    item_weight: float = 0.5
     near: float = 0.5
     alarm: float = -0.35
     _sums: dict[int, list[float]] = field(default_factory=dict)

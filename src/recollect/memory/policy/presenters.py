@@ -39,9 +39,8 @@ class Exemplars:
 
 @dataclass(frozen=True, slots=True)
 class EncouragedDiscouraged:
-    """REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged, those not above `bar` are discouraged.
-
-    The paper's code discourages values of exactly 0; a bar at the record's mean also works with negative rewards.
+    """REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or below
+    min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative ones.
     """
 
     def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:

@@ -7,7 +7,7 @@ after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -156,7 +156,7 @@ class Maintainer(Protocol):
 
 @dataclass(slots=True)
 class Method:
-    """A composition. name and version name the policy in the log; slots that are never called stay at their default."""
+    """A composition. name and version name the policy in the log."""
 
     name: str
     keyer: Keyer
@@ -168,5 +168,3 @@ class Method:
     gate: Gate
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
-    calls_per_task: float = 1.0
-    notes: Callable[[], dict[str, float]] | None = None

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recollect.cli.stream import app as stream_app
 from recollect.cli.train import Runs
 
 if TYPE_CHECKING:
     from recollect.recipes.memory_r1 import Config
 
 app = typer.Typer(help="Measure models and runs on held-out questions.", no_args_is_help=True)
+app.add_typer(stream_app, name="stream")
 
 
 @app.callback()

@@ -21,13 +21,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from recollect.episodes import Episode
 from recollect.evaluation.manager import Estimate, estimate
 from recollect.learning.progress import progress_for
 from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 
 HERE = Path(__file__).parent
-SUPERVISED_STEPS = 66
+SUPERVISED_STEPS = 39
 """Set so that supervised training computes as many token passes as reinforcement: see `token_passes`."""
 ARMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "reinforced": ((0, 1, 2), {}),
@@ -57,14 +58,19 @@ def scores(run: RunFolder, arm: str) -> dict[str, float]:
 
 
 def token_passes(run: RunFolder) -> float:
-    """Token forwards of all training: one to sample or read a token, three to train on it (forward and backward)."""
-    total = 0.0
+    """Token forwards of all training: one to sample or read a token, three to train on it (forward and backward).
+
+    A prompt is computed once for its group. A group whose rewards are all equal is sampled but not trained on.
+    """
     supervised = run.config.get("method") == "supervised"
+    groups: dict[tuple[int, str], list[Episode]] = {}
     for stored in run.episodes(arm="train"):
-        segment = stored.episode.segments[0]
-        # A prompt is computed once for its group; it stands in the episode of the group's first member.
-        prompt = len(segment.context) if stored.episode.id.endswith("#0") or supervised else 0
-        total += (3 if supervised else 4) * (prompt + len(segment.ids))
+        groups.setdefault((stored.step, stored.episode.task), []).append(stored.episode)
+    total = 0.0
+    for episodes in groups.values():
+        tokens = len(episodes[0].segments[0].context) + sum(len(each.segments[0].ids) for each in episodes)
+        trained = supervised or len({each.reward for each in episodes}) > 1
+        total += (0 if supervised else tokens) + (3 * tokens if trained else 0)
     return total
 
 

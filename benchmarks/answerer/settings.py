@@ -21,7 +21,13 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "10 candidates, extractive": ("memories=10",),
     "20 candidates, extractive": ("memories=20",),
     "3 candidates, all question types": ("extractive=false",),
-    "5 retrieved from the haystack with 50 more sessions": ("recall=retrieved", "distractors=50", "memories=5"),
+    "5 retrieved, 50 more sessions, extractive": ("recall=retrieved", "distractors=50", "memories=5"),
+    "5 retrieved, 50 more sessions, all question types": (
+        "recall=retrieved",
+        "distractors=50",
+        "memories=5",
+        "extractive=false",
+    ),
 }
 
 

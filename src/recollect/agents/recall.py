@@ -61,7 +61,9 @@ def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
 def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60, dates: bool = False) -> Recall:
     """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time.
 
-    Tasks over one conversation (the same sessions) share one bank."""
+    Of a user's talk with an assistant the user's turns are remembered, whatever the question is about: what kind of
+    question will come is not known when something is stored. Between people, everybody's turns are. Tasks over one
+    conversation (the same sessions) share one bank."""
     banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:
@@ -69,7 +71,8 @@ def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 6
         if place not in banks:
             banks.clear()  # tasks of a conversation come one after the other: one bank at a time is enough
             banks[place] = Bank.empty(encoder)
-            for entry in entries(task, words):
+            present = {turn.speaker for session in task.sessions for turn in session.turns}
+            for entry in entries(task, words, ("user",) if "user" in present else sorted(present)):
                 source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
                 banks[place].add(spoken(entry, dates), provenance=source, event_time=entry.date)
         bank = banks[place]

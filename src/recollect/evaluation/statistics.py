@@ -72,7 +72,7 @@ def paired_difference(
 
 def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05, seed: int = 0) -> list[Comparison]:
     """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level."""
-    from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped, unused-ignore]
+    from statsmodels.stats.multitest import multipletests
 
     if not named:
         return []
@@ -105,7 +105,7 @@ class Discordance:
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> Discordance:
     """Outcomes (0 or 1) of two arms on the same held-out tasks, in the same order."""
-    from statsmodels.stats.contingency_tables import mcnemar as test  # type: ignore[import-untyped, unused-ignore]
+    from statsmodels.stats.contingency_tables import mcnemar as test
 
     a, b = np.asarray(first) >= 0.5, np.asarray(second) >= 0.5
     if len(a) != len(b) or not len(a):

@@ -28,11 +28,11 @@ from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 
 HERE = Path(__file__).parent
-SUPERVISED_STEPS = 39
+SUPERVISED_STEPS = 41
 """Set so that supervised training computes as many token passes as reinforcement: see `token_passes`."""
 ARMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "reinforced": ((0, 1, 2), {}),
-    "supervised": ((0,), {"method": "supervised", "steps": SUPERVISED_STEPS}),
+    "supervised": ((0, 1, 2), {"method": "supervised", "steps": SUPERVISED_STEPS}),
     "cloze": ((0,), {"labels": "cloze"}),
     "mixed": ((0,), {"labels": "mixed"}),
 }

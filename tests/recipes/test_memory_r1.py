@@ -21,22 +21,112 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
+MANAGER = {"role": "manager"}
+UNREAD = {"role": "manager", "maintained": False}
+LOCOMO = {"source": "locomo", "data": "somewhere"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "key", "value", "reason"),
+    [
+        ({}, "data", "somewhere", "source = longmemeval"),
+        (LOCOMO, "labels", "cloze", "source = locomo"),
+        (LOCOMO, "extractive", False, "source = locomo"),
+        (LOCOMO, "distractors", 3, "source = locomo"),
+        ({}, "encoder", "hashing", "recall = given"),
+        ({"train": "full"}, "rank", 8, "train = full"),
+        ({"train": "full"}, "alpha", 8.0, "train = full"),
+        ({"method": "supervised"}, "group_size", 4, "method = supervised"),
+        ({"method": "supervised"}, "reward", "exact_match", "method = supervised"),
+        ({"method": "supervised"}, "entropy", 0.1, "method = supervised"),
+        *(
+            ({}, key, value, "role = answerer")
+            for key, value in {
+                "reader": "run",
+                "manager_reward": "answer",
+                "level": "near-miss",
+                "maintained": False,
+                "warm_start": 3,
+                "warm_start_passes": 3,
+                "warm_start_batch": 3,
+                "warm_start_learning_rate": 0.1,
+            }.items()
+        ),
+        *(
+            (MANAGER, key, value, "role = manager")
+            for key, value in {
+                "source": "locomo",
+                "data": "somewhere",
+                "labels": "cloze",
+                "recall": "retrieved",
+                "memories": 5,
+                "dates": True,
+                "words": 30,
+                "reward": "exact_match",
+            }.items()
+        ),
+        (MANAGER, "rank", 8, "train = full"),
+        (MANAGER, "extractive", False, "manager_reward = operation"),
+        ({**MANAGER, "warm_start": 0}, "warm_start_batch", 3, "warm_start = 0"),
+        (UNREAD, "reader", "run", "maintained = false"),
+        (UNREAD, "encoder", "hashing", "maintained = false"),
+        (UNREAD, "max_tokens", 8, "maintained = false"),
+        (UNREAD, "style", "distil", "maintained = false"),
+        (UNREAD, "distractors", 3, "maintained = false"),
+    ],
+)
+def test_a_setting_that_cannot_take_effect_is_refused(
+    choice: dict[str, object], key: str, value: object, reason: str
+) -> None:
+    memory_r1.Config(**choice)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError) as refused:
+        memory_r1.Config(**choice, **{key: value})  # type: ignore[arg-type]
+    said = str(refused.value)
+    assert f"{key} = {value!r} has no effect with" in said
+    assert reason in said
+    assert "leave it at" in said
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"data": "somewhere"},
-        {"source": "locomo", "labels": "cloze"},
-        {"reader": "run"},
-        {"manager_reward": "answer"},
+        {"recall": "retrieved", "encoder": "hashing"},
+        {"role": "manager", "reader": "run", "encoder": "hashing", "max_tokens": 8, "style": "distil"},
+        {**UNREAD, "manager_reward": "answer", "reader": "run", "encoder": "hashing", "extractive": False},
+        {**LOCOMO, "recall": "retrieved", "dates": True, "memories": 10, "questions": 24},
+        {"role": "manager", "train": "lora", "rank": 8},
+        {"method": "supervised", "steps": 66},
+        {"labels": "mixed", "seed": 2},
+    ],
+)
+def test_a_stored_configuration_is_read_back(settings: dict[str, object]) -> None:
+    config = memory_r1.Config(**settings)  # type: ignore[arg-type]
+    assert memory_r1.Config(**config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
         {"method": "supervised", "style": "distil"},
         {"method": "supervised", "role": "manager"},
         {"stepz": 3},
         {"steps": 0},
+        {"seed": 2**31},
+        {"learning_rate": float("inf")},
+        {"learning_rate": float("nan")},
+        {"role": "manager", "warm_start_learning_rate": float("inf")},
     ],
 )
-def test_a_setting_that_cannot_take_effect_is_refused(settings: dict[str, object]) -> None:
+def test_a_value_outside_its_range_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         memory_r1.Config(**settings)  # type: ignore[arg-type]
+
+
+def test_one_question_has_no_other_whose_memory_could_be_shown() -> None:
+    with pytest.raises(ValidationError, match=r"questions = 1 .* set at least 2"):
+        memory_r1.Config(questions=1)
+    assert memory_r1.Config(questions=2).questions == 2
+    assert memory_r1.Config(role="manager", questions=1).questions == 1
 
 
 def test_defaults_depend_on_the_role_and_are_shown_resolved() -> None:
@@ -56,20 +146,23 @@ def test_batches_cover_every_item_once_per_pass_in_a_seeded_order() -> None:
 
 
 def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
+    """Both roles' settings at their smallest; those that the role has no use for are left out."""
     common: dict[str, object] = {
         "model": str(checkpoint),
-        "encoder": "hashing",
         "precision": "fp32",
         "threads": 1,
         "questions": 3,
-        "memories": 1,
-        "words": 10,
-        "max_tokens": 3,
         "tasks_per_step": 2,
         "group_size": 2,
         "steps": 2,
         "evaluate_every": 2,
     }
+    if settings.get("role") != "manager":
+        common |= {"memories": 1, "words": 10, "max_tokens": 3}
+    elif settings.get("maintained", True) or settings.get("manager_reward") == "answer":
+        common |= {"encoder": "hashing", "max_tokens": 3}
+    if settings.get("method") == "supervised":
+        del common["group_size"]
     return memory_r1.Config(**{**common, **settings})  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -71,7 +71,7 @@ class Config(BaseModel):
     encoder: str = "minilm"
     precision: Literal["bf16", "fp32"] = "bf16"
     threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**31)
 
     source: Literal["longmemeval", "locomo"] = "longmemeval"
     data: str | None = None
@@ -92,18 +92,18 @@ class Config(BaseModel):
     max_tokens: int = Field(default=16, ge=1)
     reward: Literal["token_f1", "exact_match"] = "token_f1"
     style: Literal["direct", "distil"] = "direct"
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     train: Literal["lora", "full"] | None = None
     rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0)
-    entropy: float | None = Field(default=None, ge=0)
+    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    entropy: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")
     warm_start_passes: int = Field(default=2, ge=1)
     warm_start_batch: int = Field(default=16, ge=1)
-    warm_start_learning_rate: float = Field(default=5e-5, gt=0)
+    warm_start_learning_rate: float = Field(default=5e-5, gt=0, allow_inf_nan=False)
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
     manager_reward: Literal["operation", "answer"] = "operation"
     reader: str | None = Field(
@@ -121,19 +121,76 @@ class Config(BaseModel):
         for name, value in ROLE_DEFAULTS[self.role].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if self.data is not None and self.source != "locomo":
-            raise ValueError("data has no effect with source = longmemeval, which ships with recollect")
-        if self.source == "locomo" and self.labels != "labelled":
-            raise ValueError("labels = cloze or mixed is made from LongMemEval's training conversations only")
-        if self.method == "supervised" and self.style == "distil":
-            raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
         if self.role == "manager" and self.method == "supervised":
             raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
-        if self.role == "answerer" and self.reader is not None:
-            raise ValueError("reader has an effect for the manager only")
-        if self.role == "answerer" and self.manager_reward != "operation":
-            raise ValueError("manager_reward has an effect for the manager only")
+        if self.method == "supervised" and self.style == "distil":
+            raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
+        # What stands at its default counts as not set: a stored configuration holds every key.
+        idle = [
+            f"{key} = {getattr(self, key)!r} has no effect {reason}: leave it at {default!r}, or {mend}"
+            for keys, reason, mend in without_effect(self)
+            for key in keys
+            if getattr(self, key) != (default := default_of(key, self.role))
+        ]
+        if idle:
+            raise ValueError("; ".join(dict.fromkeys(idle)))
+        if self.role == "answerer" and self.questions == 1:
+            raise ValueError(
+                "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
+            )
         return self
+
+    @property
+    def reads(self) -> bool:
+        """Whether a manager's run has a frozen reader answer from banks: for its reward, or for its measure."""
+        return self.role == "manager" and (self.maintained or self.manager_reward == "answer")
+
+
+ANSWERER_ONLY = (
+    *("source", "data", "labels", "method", "recall", "memories", "dates", "words"),
+    "reward",  # the manager's answers are scored with token F1, and its operations with right or wrong
+)
+MANAGER_ONLY = (
+    *("level", "warm_start", "warm_start_passes", "warm_start_batch", "warm_start_learning_rate"),
+    *("maintained", "manager_reward", "reader"),
+)
+
+Idle = tuple[tuple[str, ...], str, str]
+"""(keys that can change nothing, with which choice, what to choose for them to take effect)."""
+
+
+def without_effect(config: Config) -> Iterator[Idle]:
+    """The keys that can change nothing, given the choices made for the others."""
+    if config.train == "full":
+        yield ("rank", "alpha"), "with train = full", "set train = lora"
+    if config.role == "answerer":
+        yield MANAGER_ONLY, "with role = answerer", "set role = manager"
+        if config.source == "locomo":
+            keys = ("extractive", "distractors", "labels")
+            yield keys, "with source = locomo, which is read as it is", "set source = longmemeval"
+        else:
+            yield ("data",), "with source = longmemeval, which ships with recollect", "set source = locomo"
+        if config.recall == "given":
+            yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
+        if config.method == "supervised":
+            yield ("group_size", "reward", "entropy"), "with method = supervised", "set method = reinforce"
+        return
+    yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
+    if not config.warm_start:
+        keys = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
+        yield keys, "with warm_start = 0", "set warm_start"
+    if not config.reads:
+        keys = ("reader", "encoder", "max_tokens", "style", "distractors")
+        reason = "with manager_reward = operation and maintained = false, where nobody reads a bank"
+        yield keys, reason, "set maintained = true"
+    if config.manager_reward != "answer":
+        keys = ("extractive",)
+        yield keys, "with manager_reward = operation: banks are measured on extractive questions", "set it to answer"
+
+
+def default_of(key: str, role: str) -> Any:
+    """The value that `key` takes where it is not given."""
+    return ROLE_DEFAULTS[role].get(key, Config.model_fields[key].default)
 
 
 def train(config: Config, run: RunFolder, progress: Progress) -> None:

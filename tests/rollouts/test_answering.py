@@ -68,7 +68,10 @@ def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
     )
     (group,) = answer(model, [long], recall.given(5, seed=0), PARAMS, style=Style.DIRECT)
     for episode in group.episodes:
-        assert len(episode.shown) < 5
+        assert 0 < len(episode.shown) < 5
+        everything = recall.given(5, seed=0)(long).shown
+        best = sorted(everything, key=lambda item: item.score)[-len(episode.shown) :]
+        assert episode.shown == tuple(item for item in everything if item in best)
         assert episode.errors == (f"{5 - len(episode.shown)} memories did not fit the model's window",)
 
 

@@ -86,19 +86,42 @@ def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
 def fit(
     model: Model, shown: Sequence[Shown], question: str, max_tokens: int, style: Style = Style.DIRECT
 ) -> tuple[Tokens, tuple[Shown, ...]]:
-    """The prompt's tokens and the memories that fit in the model's window: the last ones shown are dropped first.
+    """The prompt's tokens and the memories that fit in the model's window, in the order shown.
 
-    Raises RecollectError where the question alone is too long.
+    The memories of the lowest score are left out first, of equal ones the first shown (the oldest). How many fit is
+    found by bisection: a handful of prompts is encoded, however many memories there are.
+    Raises RecollectError where `max_tokens` or the question alone is too long.
     """
-    kept = tuple(shown)
-    while True:
-        prompt = model.encode(render(kept, question, style))
-        if len(prompt) + max_tokens <= model.context_limit:
-            return prompt, kept
-        if not kept:
-            raise RecollectError(
-                f"The question has {len(prompt)} tokens with its examples, past the {model.context_limit - max_tokens} "
-                f"that {model.name} can read before answering.",
-                "Shorten it, or take a model with a longer window.",
-            )
-        kept = kept[:-1]
+    limit = model.context_limit - max_tokens
+    if limit < 1:
+        raise RecollectError(
+            f"max_tokens = {max_tokens} is more than the window of {model.context_limit} tokens that {model.name} "
+            "reads leaves beside a prompt.",
+            f"Set max_tokens well below {model.context_limit}.",
+        )
+
+    worst_first = sorted(range(len(shown)), key=lambda i: (shown[i].score, i))
+
+    def best(count: int) -> tuple[Tokens, tuple[Shown, ...]]:
+        kept = tuple(shown[i] for i in sorted(worst_first[len(shown) - count :]))
+        return model.encode(render(kept, question, style)), kept
+
+    found = best(len(shown))
+    if len(found[0]) <= limit:
+        return found
+    found = best(0)
+    if len(found[0]) > limit:
+        raise RecollectError(
+            f"The question has {len(found[0])} tokens with its examples, past the {limit} that {model.name} can read "
+            f"before answering in up to {max_tokens}.",
+            "Shorten it, lower max_tokens, or take a model with a longer window.",
+        )
+    fits, too_many = 0, len(shown)
+    while too_many - fits > 1:
+        count = (fits + too_many) // 2
+        candidate = best(count)
+        if len(candidate[0]) <= limit:
+            fits, found = count, candidate
+        else:
+            too_many = count
+    return found

@@ -18,8 +18,9 @@ from recollect.episodes import (
     Segment,
     StopReason,
 )
+from recollect.episodes.errors import RecollectError
 from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.masters import Masters
+from recollect.learning.masters import Diverged, Masters
 from recollect.learning.objective import preset
 from recollect.learning.objective.options import ObjectiveError
 from recollect.learning.objective.presets import PRESETS, varied, without_kl
@@ -152,6 +153,39 @@ def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
     with pytest.raises(FloatingPointError, match="Lower the learning rate"):
         masters.step()
     assert torch.equal(value, torch.ones(3))
+
+
+@pytest.mark.parametrize("scale", [1e36, 1e45])  # the second passes what a float32 step size can be
+def test_a_step_to_weights_that_are_not_finite_is_not_taken_and_can_be_followed_by_others(scale: float) -> None:
+    start = torch.tensor([1.0, 0.0, 2.0])
+    value, fresh = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    masters, unharmed = Masters({"w": value}, learning_rate=1.0, weight_decay=1e3), Masters({"w": fresh}, 1.0)
+    value.grad = torch.tensor([1.0, 0.0, 1.0])
+    with pytest.raises(Diverged, match=r"first in w.*not taken.*Lower the learning rate"):
+        masters.step(scale)
+    assert torch.equal(value, start)
+    assert torch.equal(masters.state()["masters"]["w"], value)
+    masters.optimiser.param_groups[0]["weight_decay"] = 0.0
+    for each, moved in ((masters, value), (unharmed, fresh)):
+        moved.grad = torch.tensor([1.0, 0.0, 1.0])
+        each.step(scale=1e-3)
+    assert torch.equal(value, fresh)
+    assert not torch.equal(value, start)
+
+
+def test_a_master_that_overflows_the_live_dtype_is_noticed() -> None:
+    value = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    masters = Masters({"w": value}, learning_rate=1e6)
+    value.grad = torch.ones(2, dtype=torch.float16)
+    with pytest.raises(Diverged, match="not taken"):
+        masters.step()
+    assert torch.equal(value, torch.ones(2, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("learning_rate", [math.inf, math.nan, -1.0])
+def test_a_learning_rate_that_is_no_number_is_refused_at_the_start(learning_rate: float) -> None:
+    with pytest.raises(RecollectError, match=r"learning_rate = .* not a finite number"):
+        Masters({"w": torch.nn.Parameter(torch.ones(1))}, learning_rate=learning_rate)
 
 
 def test_masters_keep_updates_that_bfloat16_would_lose() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -190,15 +193,43 @@ def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings
 
 
 def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoint: Path, tmp_path: Path) -> None:
-    trained(small(checkpoint), tmp_path / "reader")
+    other = shutil.copytree(checkpoint, tmp_path / "other")
+    trained(small(other), tmp_path / "reader")
     config = small(checkpoint, role="manager", warm_start=8, warm_start_passes=1, reader="reader")
     run = trained(config, tmp_path / "manager")
     plain, near_misses, banks = tables_of(run)
     for operations in (plain, near_misses):
         assert [row.arm for row in operations.rows] == ["untrained", "warm_start", "reinforced"]
     assert [row.arm for row in banks.rows] == ["always_add", "untrained", "warm_start", "reinforced"]
-    assert all(str(checkpoint) in row["reader"] for row in run.evals() if row["split"] == "banks, test")
+    # The model that the reader's run trained, and the weights that it ended with: not those it began with.
+    (reader,) = {row["reader"] for row in run.evals() if row["split"] == "banks, test"}
+    assert re.fullmatch(re.escape(f"{other}@0+reader/") + "[0-9a-f]{12} .+", reader)
     judged = small(checkpoint, role="manager", warm_start=0, manager_reward="answer", reader="reader", maintained=False)
-    other = trained(judged, tmp_path / "judged")
-    terms = {term.name for stored in other.episodes(arm="train") for term in stored.episode.rewards}
-    assert terms == {"answer", "format"}
+    judged_run = trained(judged, tmp_path / "judged")
+    terms = {term for stored in judged_run.episodes(arm="train") for term in stored.episode.rewards}
+    assert {term.name for term in terms} == {"answer", "format"}
+    assert {term.scorer for term in terms if term.name == "answer"} == {reader}
+
+
+def test_an_answerer_outlives_its_checkpoints_and_not_its_table(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demo that is killed between its halves, and whose last checkpoint is then deleted, loses no table."""
+    config = small(checkpoint, evaluate_every=1, checkpoint_every=1)
+    both = memory_r1.Demo(answerer=config, manager=small(checkpoint, role="manager", warm_start=0, maintained=False))
+    monkeypatch.setattr(memory_r1, "demo_config", lambda quick: both)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with RunFolder.create(tmp_path / "demo", {}) as run, monkeypatch.context() as patched:
+        patched.setattr("recollect.recipes.memory_r1_manager.train_manager", killed)
+        with pytest.raises(KeyboardInterrupt):
+            memory_r1.demo(True, run, SilentProgress())
+        assert kept_weights(run, "answerer").exists()
+    last = run.checkpoints()[-1]
+    assert last.step == 2
+    shutil.rmtree(last.path)
+    with RunFolder.create(tmp_path / "demo", {}) as run:
+        memory_r1.demo(True, run, SilentProgress())
+    assert [table.title for table in tables_of(run)][:2] == ["Answering from memory", "Right memory operations"]

@@ -74,9 +74,10 @@ def train(
     """
     done = restore(run, learner, schedule.first)
     progress.start(schedule.steps, title)
-    if done == 0:
+    if done is None:
         progress.phase("measuring before training")
         curriculum.evaluate(0)
+        done = 0
     for step in range(done, schedule.steps):
         begun = time.perf_counter()
         progress.phase("answering")
@@ -131,14 +132,17 @@ def save(run: RunFolder, learner: Learns, first: int, step: int) -> None:
         torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
 
 
-def restore(run: RunFolder, learner: Learns, first: int) -> int:
-    """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done."""
+def restore(run: RunFolder, learner: Learns, first: int) -> int | None:
+    """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done.
+
+    None where there is none, which is not 0: a training whose first step diverged left a checkpoint of 0 steps, and
+    what comes before the first step is behind it."""
     last = run.latest_checkpoint()
     if last is None:
-        return 0
+        return None
     state = torch.load(last.path / "learner.pt", weights_only=True)
     if state["first"] != first or state["role"] != learner.role:
-        return 0
+        return None
     learner.load(state["learner"])
     torch.set_rng_state(state["torch_rng"])
     return int(state["step"])

@@ -15,7 +15,9 @@ from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.trainer import Learns, Schedule
 from recollect.learning.trainer import train as train_steps
+from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
+from recollect.models.known import ModelKind
 from recollect.recipes.memory_r1 import Config
 from recollect.recipes.memory_r1_parts import batch, keep_weights, prepared
 from recollect.rollouts.answering import answer, demonstrations
@@ -28,9 +30,13 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     """Train, measure the test questions before and after with the control arms, and return the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
-    sets = task_sets(config)  # before the model: missing data should be said at once
+    # Before the model is loaded: what is missing should be said at once.
+    progress.phase(f"looking for {config.model}")
+    path_of(config.model, kind=ModelKind.LANGUAGE)
+    recall = recall_for(config)
+    sets = task_sets(config)
     model, learner = prepared(config, run, progress)
-    curriculum = Answering(config, run, model, sets, first)
+    curriculum = Answering(config, run, model, sets, recall, first)
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     learns: Learns = Imitator(learner) if config.method == "supervised" else learner
     train_steps(run, learns, curriculum, schedule, progress, "the answerer learns to answer from memory")
@@ -42,10 +48,16 @@ class Answering:
     """The curriculum: which questions are answered when, and how it is measured."""
 
     def __init__(
-        self, config: Config, run: RunFolder, model: InProcessModel, sets: dict[str, list[Task]], first: int
+        self,
+        config: Config,
+        run: RunFolder,
+        model: InProcessModel,
+        sets: dict[str, list[Task]],
+        recall: Recall,
+        first: int,
     ) -> None:
         self.config, self.run, self.model, self.sets, self.first = config, run, model, sets, first
-        self.recall = recall_for(config)
+        self.recall = recall
         self.style = Style(config.style)
 
     def rollout(self, step: int) -> list[Group]:

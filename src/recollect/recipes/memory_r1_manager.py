@@ -8,12 +8,16 @@ from banks that it built out of real conversations.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recollect.agents.answerer import Style
 from recollect.agents.manager import warm_start_examples
 from recollect.episodes import Group, Task
+from recollect.episodes.errors import RecollectError
 from recollect.evaluation.manager import (
     always,
     answer_rows,
@@ -28,7 +32,9 @@ from recollect.learning.run_folder import RunFolder
 from recollect.learning.trainer import Schedule, restore
 from recollect.learning.trainer import train as train_steps
 from recollect.memory.bank import Bank
+from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
+from recollect.models.known import ModelKind
 from recollect.recipes.memory_r1 import Config
 from recollect.recipes.memory_r1_parts import batch, keep_weights, kept_weights, loaded_model, prepared, with_weights
 from recollect.rollouts.manager_reward import (
@@ -56,8 +62,11 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
     """Warm start, reinforcement, both measures; returns the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
+    progress.phase(f"looking for {config.model}")
+    path_of(config.model, kind=ModelKind.LANGUAGE)
+    reading = reading_of(config, run) if config.reads else None
     model, learner = prepared(config, run, progress)
-    measures = Measures(config, run, model, first, progress)
+    measures = Measures(config, run, model, first, progress, reading)
     if not restored(run, learner, first):
         measures.operations(0, "untrained", "test")
         measures.maintained(0, "always_add", always("ADD"))
@@ -74,7 +83,48 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
 
 def restored(run: RunFolder, learner: Learner, first: int) -> bool:
     """Whether a checkpoint of this training exists: the warm start is then behind it."""
-    return restore(run, learner, first) > 0
+    return restore(run, learner, first) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a bank is read with: the reader's model, its trained weights and what they are called, and an empty bank."""
+
+    model: str
+    weights: Path | None
+    identity: str
+    root: Bank
+
+
+def reading_of(config: Config, run: RunFolder) -> Reading:
+    """Everything that reading a bank needs, found before the first slow thing; only the model's weights are not loaded.
+
+    Raises RecollectError, saying how to mend it, where the reader's run, its weights, its model or the encoder is not
+    there, or where the reader learned to answer in another style than this run reads in."""
+    from recollect.models.encoders import encoder
+    from recollect.models.wheel import sha256_of
+
+    if not config.reader:
+        return Reading(config.model, None, "", Bank.empty(encoder(config.encoder)))
+    named = Path(config.reader)
+    found = RunFolder.open(named if (named / "config.json").is_file() else run.path.parent / named)
+    settings = found.config.get("answerer", found.config)  # a demo holds one configuration per role
+    weights = kept_weights(found, "answerer")
+    if not weights.is_dir():
+        raise RecollectError(
+            f"The reader {config.reader} cannot be read with: {weights} does not exist.",
+            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
+        )
+    if (style := settings.get("style", Style.DIRECT.value)) != config.style:
+        raise RecollectError(
+            f"The reader {config.reader} learned to answer in the style {style}, and is asked in the style {config.style}.",
+            f"Give this run --set style={style}.",
+        )
+    model = str(settings.get("model", config.model))
+    path_of(model, kind=ModelKind.LANGUAGE)
+    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
+    identity = f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}"
+    return Reading(model, weights, identity, Bank.empty(encoder(config.encoder)))
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
@@ -89,7 +139,17 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
     progress.start(steps, "the manager is shown right operations first")
     for step in range(steps):
         chosen = batch(pairs, config.warm_start_batch, step, config.seed)
-        progress.step(step + 1, learner.imitate(chosen, config.warm_start_learning_rate))
+        try:
+            learned = learner.imitate(chosen, config.warm_start_learning_rate)
+        except FloatingPointError as error:
+            # Not a FloatingPointError: to the caller those say that the weights of the step before are saved.
+            reason = error.message if isinstance(error, RecollectError) else str(error)
+            raise RecollectError(
+                f"The warm start diverged at its step {step + 1} of {steps} ({reason.rstrip('.')}). "
+                "Nothing that it learned is saved.",
+                f"Lower warm_start_learning_rate (it is {config.warm_start_learning_rate}), with another --name.",
+            ) from error
+        progress.step(step + 1, learned)
     learner.forget_moments()
 
 
@@ -134,31 +194,40 @@ class Managing:
 class Measures:
     """Both measures of a manager, written to the run."""
 
-    def __init__(self, config: Config, run: RunFolder, model: InProcessModel, first: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        model: InProcessModel,
+        first: int,
+        progress: Progress,
+        reading: Reading | None,
+    ) -> None:
         self.config, self.run, self.model, self.first, self.progress = config, run, model, first, progress
+        self._reading = reading
         self._reader: ModelReader | None = None
-        self._root: Bank | None = None
 
     @property
     def reader(self) -> ModelReader:
-        """The frozen answerer, with the weights of a finished answerer run where one is named."""
+        """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
         if self._reader is None:
-            frozen = loaded_model(self.config, self.progress)
-            if self.config.reader:
-                named = Path(self.config.reader)
-                folder = named if named.exists() else self.run.path.parent / named
-                frozen = with_weights(frozen, kept_weights(RunFolder.open(folder), "answerer"))
-            self._reader = ModelReader(frozen, max_tokens=self.config.max_tokens)
+            assert self._reading is not None
+            frozen = loaded_model(self.config.model_copy(update={"model": self._reading.model}), self.progress)
+            if self._reading.weights is not None:
+                frozen = with_weights(frozen, self._reading.weights)
+            self._reader = ModelReader(
+                frozen,
+                max_tokens=self.config.max_tokens,
+                style=Style(self.config.style),
+                weights=self._reading.identity,
+            )
         return self._reader
 
     @property
     def root(self) -> Bank:
         """The empty bank that every task's bank is forked from: they share its encoder and its vectors."""
-        if self._root is None:
-            from recollect.models.encoders import encoder
-
-            self._root = Bank.empty(encoder(self.config.encoder))
-        return self._root
+        assert self._reading is not None
+        return self._reading.root
 
     def operations(self, step: int, arm: str, split: str) -> None:
         """Right operations on generated cases about people of `split`."""
@@ -181,10 +250,7 @@ class Measures:
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
         for row in rows:
-            # A share of lines is counted, not estimated: it has no interval.
-            low, high = (row["mean"] if row[bound] is None else row[bound] for bound in ("low", "high"))
-            bounded = {**row, "low": low, "high": high}
-            self.run.append_eval(self.first + step, **bounded, role="manager", split=split, **more)
+            self.run.append_eval(self.first + step, **row, role="manager", split=split, **more)
 
 
 def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
@@ -192,9 +258,15 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     found = [row for row in run.evals() if row.get("role") == "manager"]
     order = ["always_add", "untrained", "warm_start", "reinforced"]
     tables = []
+    practised = config.level if config.warm_start or config.manager_reward == "operation" else None
+    kinds = {
+        level: f"{cases} generated cases about people it never saw"
+        + (", of the kind it was trained on" if level == practised else ", a kind it was not trained on")
+        for level, cases in (("plain", "plain"), ("near-miss", "harder"))
+    }
     for split, title, note in (
-        ("plain operations, test", "Right memory operations", "plain generated cases about people it never saw"),
-        ("near-miss operations, test", "Right memory operations, near misses", "harder cases, not trained on"),
+        ("plain operations, test", "Right memory operations", kinds["plain"]),
+        ("near-miss operations, test", "Right memory operations, near misses", kinds["near-miss"]),
         ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
     ):
         rows = sorted(

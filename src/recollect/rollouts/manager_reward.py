@@ -52,17 +52,28 @@ class Reader(Protocol):
 
 
 class ModelReader:
-    """A model behind the answerer's prompt, greedy, each distinct prompt answered once per version of the model."""
+    """A model behind the answerer's prompt, greedy, each distinct prompt answered once per version of the model.
 
-    def __init__(self, model: Model, *, max_tokens: int = 16, style: answerer.Style = answerer.Style.DIRECT) -> None:
+    weights: what its trained weights are called, where they are not those it was published with: the identity tells a
+    reader that learned from one that did not."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        max_tokens: int = 16,
+        style: answerer.Style = answerer.Style.DIRECT,
+        weights: str = "",
+    ) -> None:
         self._model = model
         self._max_tokens = max_tokens
         self._style = style
+        self._weights = f"+{weights}" if weights else ""
         self._cache: dict[tuple[str, bytes], str] = {}
 
     @property
     def identity(self) -> str:
-        return f"{self._model.name}@{self._model.version} {answerer.PROMPT_ID[self._style]}"
+        return f"{self._model.name}@{self._model.version}{self._weights} {answerer.PROMPT_ID[self._style]}"
 
     def answers(self, queries: Sequence[Query]) -> list[str]:
         identity = self.identity

@@ -1,0 +1,138 @@
+"""What the manager's half finds before it begins, what it reads with, and what it says of what it trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.agents.answerer import Style
+from recollect.episodes.errors import RecollectError, UnknownName
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.models.errors import UnknownModel
+from recollect.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
+from recollect.recipes.memory_r1_manager import manager_tables, reading_of
+from recollect.recipes.memory_r1_parts import kept_weights
+from recollect.rollouts.manager_reward import ModelReader
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+def run_of(path: Path, config: dict[str, Any], weights: bytes = b"") -> RunFolder:
+    """A run folder as an answerer's training leaves it, as far as a reader's place is concerned."""
+    with RunFolder.create(path, config) as run:
+        if weights:
+            kept_weights(run, "answerer").mkdir(parents=True)
+            (kept_weights(run, "answerer") / "weights.safetensors").write_bytes(weights)
+    return run
+
+
+def manager(**settings: object) -> memory_r1.Config:
+    return memory_r1.Config(role="manager", encoder="hashing", **settings)  # type: ignore[arg-type]
+
+
+def test_a_reader_is_read_with_the_model_and_the_weights_of_its_run(checkpoint: Path, tmp_path: Path) -> None:
+    own = run_of(tmp_path / "own", {})
+    run_of(tmp_path / "one", {"model": str(checkpoint), "style": "direct"}, b"learned")
+    run_of(tmp_path / "two", {"model": str(checkpoint), "style": "direct"}, b"learned otherwise")
+    run_of(tmp_path / "demo", {"demo": True, "answerer": {"model": str(checkpoint), "style": "direct"}}, b"learned")
+    one, two, demo = (reading_of(manager(reader=name), own) for name in ("one", "two", "demo"))
+    assert one.model == two.model == demo.model == str(checkpoint)
+    assert one.weights == tmp_path / "one" / "weights" / "answerer"
+    assert one.identity.startswith("one/")
+    assert one.identity.removeprefix("one/") == demo.identity.removeprefix("demo/")
+    assert one.identity.removeprefix("one/") != two.identity.removeprefix("two/")
+    untrained = reading_of(manager(model=str(checkpoint)), own)
+    assert (untrained.model, untrained.weights, untrained.identity) == (str(checkpoint), None, "")
+
+
+def test_a_reader_that_cannot_be_read_with_is_said_with_its_mend(checkpoint: Path, tmp_path: Path) -> None:
+    own = run_of(tmp_path / "own", {})
+    run_of(tmp_path / "unfinished", {"model": str(checkpoint)})
+    run_of(tmp_path / "distilled", {"model": str(checkpoint), "style": "distil"}, b"learned")
+    run_of(tmp_path / "moved", {"model": str(tmp_path / "gone")}, b"learned")
+    with pytest.raises(UnknownName, match=r"no run 'unfinishd'.*Did you mean 'unfinished'"):
+        reading_of(manager(reader="unfinishd"), own)
+    with pytest.raises(RecollectError, match="finished training an answerer"):
+        reading_of(manager(reader="unfinished"), own)
+    with pytest.raises(RecollectError, match="--set style=distil"):
+        reading_of(manager(reader="distilled"), own)
+    with pytest.raises(UnknownModel, match="gone"):
+        reading_of(manager(reader="moved"), own)
+    assert reading_of(manager(reader="distilled", style="distil"), own).weights
+
+
+def test_the_reader_answers_in_the_style_and_is_named_after_its_weights(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path / "run", {})
+    config = manager(model=str(checkpoint), precision="fp32", style="distil")
+    measures = memory_r1_manager.Measures(
+        config,
+        run,
+        None,
+        0,
+        SilentProgress(),
+        reading_of(config, run),  # type: ignore[arg-type]
+    )
+    model = memory_r1_manager.loaded_model(config, SilentProgress())
+    monkeypatch.setattr(memory_r1_manager, "loaded_model", lambda config, progress: model)
+    assert measures.reader.identity == ModelReader(model, style=Style.DISTIL).identity
+    assert measures.reader.identity != ModelReader(model).identity
+    assert measures.reader.identity != ModelReader(model, style=Style.DISTIL, weights="run/abc").identity
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "smollm"},
+        {"model": "all-minilm-l6-v2"},
+        {"recall": "retrieved", "encoder": "minilmm"},
+        {"role": "manager", "model": "smollm"},
+        {"role": "manager", "encoder": "minilmm"},
+        {"role": "manager", "reader": "nowhere"},
+        {"role": "manager", "maintained": False, "manager_reward": "answer", "reader": "nowhere"},
+    ],
+)
+def test_what_is_not_there_is_said_before_a_model_is_loaded(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    def too_late(*_: object) -> None:
+        raise AssertionError("a model was loaded first")
+
+    monkeypatch.setattr(memory_r1_manager, "prepared", too_late)
+    monkeypatch.setattr(memory_r1_answerer, "prepared", too_late)
+    config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
+    run = run_of(tmp_path / "run", {})
+    with pytest.raises((UnknownModel, UnknownName)):
+        memory_r1.train(config, run, SilentProgress())
+    assert not run.evals()
+
+
+@pytest.mark.parametrize(
+    ("settings", "practised"),
+    [
+        ({}, "plain"),
+        ({"level": "near-miss"}, "near-miss"),
+        ({"level": "near-miss", "manager_reward": "answer"}, "near-miss"),
+        ({"warm_start": 0, "manager_reward": "answer"}, None),
+    ],
+)
+def test_a_table_says_whether_its_cases_are_of_a_kind_trained_on(
+    tmp_path: Path, settings: dict[str, object], practised: str | None
+) -> None:
+    run = run_of(tmp_path / "run", {})
+    levels = ("plain", "near-miss")
+    for level in levels:
+        row = {"metric": "operation_accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "n": 3}
+        run.append_eval(0, arm="untrained", role="manager", split=f"{level} operations, test", **row)  # type: ignore[arg-type]
+    notes = [table["note"] for table in manager_tables(run, manager(**settings))]
+    assert [level for level, note in zip(levels, notes, strict=True) if "not trained on" not in note] == (
+        [practised] if practised else []
+    )

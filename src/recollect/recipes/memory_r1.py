@@ -1,4 +1,4 @@
-"""Memory-R1: one role answers from memory, the other maintains it; both learn from what was answered in the end.
+"""Memory-R1: one role answers from memory, the other maintains it; both learn by reinforcement, each in its own run.
 
 After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
 (arXiv 2508.19828). What differs, because the model has 135M parameters and the machine two cores:
@@ -8,8 +8,11 @@ After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Me
   all zero at first and teach nothing;
 * one update per batch, exactly on policy, no clipping to do and no reference model (the paper reports neither its
   clip range nor its KL coefficient);
-* each role is trained alone with the other frozen, as in the paper, but the answerer first: the manager's reward is
-  what a *trained* reader can answer, which is what the bank is for.
+* the manager's reward is by default whether its operation is the right one on generated cases, where that is known;
+  `manager_reward = "answer"` is the paper's: what a frozen reader can answer from the bank afterwards;
+* each role is trained alone with the other frozen, as in the paper. The reader of a manager's banks is the untrained
+  model, or the trained answerer of the run that `reader` names;
+* the answerer learns with a low-rank adapter, the manager with all weights but the embeddings; `train` says otherwise.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ class Config(BaseModel):
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
     manager_reward: Literal["operation", "answer"] = "operation"
     reader: str | None = Field(
-        default=None, description="manager: run folder of the trained answerer that reads the bank"
+        default=None, description="manager: run whose trained answerer reads the banks; None is the untrained model"
     )
 
     evaluate_every: int | None = Field(default=None, ge=1)
@@ -166,8 +169,8 @@ def without_effect(config: Config) -> Iterator[Idle]:
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
-            keys = ("extractive", "distractors", "labels")
-            yield keys, "with source = locomo, which is read as it is", "set source = longmemeval"
+            fixed = ("extractive", "distractors", "labels")
+            yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
         else:
             yield ("data",), "with source = longmemeval, which ships with recollect", "set source = locomo"
         if config.recall == "given":
@@ -177,15 +180,15 @@ def without_effect(config: Config) -> Iterator[Idle]:
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
     if not config.warm_start:
-        keys = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
-        yield keys, "with warm_start = 0", "set warm_start"
+        first = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
+        yield first, "with warm_start = 0", "set warm_start"
     if not config.reads:
-        keys = ("reader", "encoder", "max_tokens", "style", "distractors")
+        reading = ("reader", "encoder", "max_tokens", "style", "distractors")
         reason = "with manager_reward = operation and maintained = false, where nobody reads a bank"
-        yield keys, reason, "set maintained = true"
+        yield reading, reason, "set maintained = true"
     if config.manager_reward != "answer":
-        keys = ("extractive",)
-        yield keys, "with manager_reward = operation: banks are measured on extractive questions", "set it to answer"
+        reason = "with manager_reward = operation, as banks are measured on extractive questions"
+        yield ("extractive",), reason, "set manager_reward = answer"
 
 
 def default_of(key: str, role: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import shutil
 from collections import Counter
 from pathlib import Path
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -80,13 +78,9 @@ def kept_weights(run: RunFolder, role: str) -> Path:
 
 
 def keep_weights(run: RunFolder, learner: Learner) -> None:
-    """Save what was trained, complete or not at all."""
-    target = kept_weights(run, learner.role)
-    temporary = target.with_name(f".{learner.role}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    save_trained(learner.model, learner.masters.named, temporary)
-    shutil.rmtree(target, ignore_errors=True)
-    os.rename(temporary, target)
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
+    with run.writing_weights(learner.role) as folder:
+        save_trained(learner.model, learner.masters.named, folder)
 
 
 def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:

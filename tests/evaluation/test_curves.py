@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from recollect.episodes.errors import RecollectError
 from recollect.evaluation.curves import PALETTE, PALETTE_DARK, colour_indices, panels, write_picture
+from recollect.evaluation.report import write_report
 from recollect.evaluation.tables import as_markdown, table_of_rows, tables_of
 from recollect.learning.run_folder import RunFolder
 
@@ -151,3 +153,31 @@ def test_the_first_metric_of_a_split_is_the_wide_one() -> None:
         ("held_out.test.em", False),
     ]
     assert panels([], [{**measured(0, "trained", 0.3), "low": None, "high": None}]) == []
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        (5, "tables is not a list"),
+        ([5], r"tables\[0\] is not a title"),
+        ([{"title": "t", "rows": [{"arm": "trained", "mean": 0.5}]}], r"tables\[0\].rows\[0\] has no 'metric'"),
+        ([{"title": "t", "rows": [{"arm": "a", "metric": "f1", "mean": "high"}]}], "as 'mean'"),
+    ],
+)
+def test_a_result_of_another_shape_is_named(tmp_path: Path, tables: object, says: str) -> None:
+    with RunFolder.create(tmp_path / "r", {}) as run:
+        run.write_result({"tables": tables})
+        with pytest.raises(RecollectError, match=rf"result\.json: .*{says}"):
+            tables_of(run)
+
+
+def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {}) as run:
+        run.append_eval(1, arm="trained", metric="f1", mean=0.5, low=0.4, high=0.6, n=8)
+        run.append_eval(1, arm="trained", metric="invalid", mean=0.25, low=None, high=None, n=8)
+        (table,) = tables_of(run)
+        assert table.metrics == ("Token F1", "Invalid")
+        assert "| **0.250** |" in as_markdown(table)
+        assert [panel.key for panel in panels([], run.evals())] == ["held_out.f1"]
+        page = write_report(run).read_text(encoding="utf-8")
+    assert '<td class="number">0.250</td><td class="interval"></td>' in page

@@ -16,7 +16,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from recollect import __version__
+from recollect.cli.doctor import EXTRAS, _bfloat16
 from recollect.cli.main import main
+from recollect.cli.settings import load_toml
 from recollect.cli.train import program
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
@@ -99,6 +101,12 @@ def test_version(command: Command) -> None:
         (("train", "counting", "--set", "sed=1"), "Did you mean 'seed'"),
         (("train", "counting", "--role", "manager"), "--role has no effect"),
         (("train", "counting", "--config", "nowhere.toml"), "no configuration file nowhere.toml"),
+        (("train", "counting", "--name", ".."), "'..' cannot be the name of a run"),
+        (("train", "counting", "--name", ".", "--fresh"), "'.' cannot be the name of a run"),
+        (("train", "counting", "--name", "a/b"), "'a/b' cannot be the name of a run"),
+        (("demo", "--name", "/tmp"), "'/tmp' cannot be the name of a run"),
+        (("eval", "answerer", "--json", "."), "is a folder"),
+        (("bench", "memory", "--json", "."), "is a folder"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("objectives", "explain", "grppo"), "Did you mean"),
         (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
@@ -131,6 +139,42 @@ def test_training_leaves_a_run_folder_and_prints_its_tables(command: Command, tm
     assert "steps: 2 -> 3" in err
     assert "--fresh" in err
     assert command("train", "counting", "--steps", "3", "--seed", "7", "--name", "first", "--fresh")[0] == 0
+
+
+@pytest.mark.usefixtures("recipe")
+def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "weights").mkdir(parents=True)
+    (tmp_path / "mine" / "weights" / "model.bin").write_text("precious")
+    code, _, err = command("train", "counting", "--runs", ".", "--name", "mine", "--fresh")
+    assert code == 2
+    assert "mine holds weights, but no record of a run" in err
+    assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
+
+
+def test_where_the_numbers_go_is_tried_before_they_are_measured(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = command("eval", "answerer", "--json", "file/numbers.json", "--run", "nothing")
+    assert (code, "file stands where a folder should be" in err) == (2, True)
+    code, _, err = command("eval", "answerer", "--json", "new/numbers.json", "--run", "nothing")
+    assert (code, "There is no run 'nothing'" in err) == (2, True)
+    assert (tmp_path / "new").is_dir()
+
+
+def test_streams_are_evaluated_under_eval(command: Command) -> None:
+    code, out, _ = command("eval", "stream", "--streams", "list")
+    assert code == 0
+    assert "near-miss" in out.split()
+
+
+def test_doctor_knows_every_extra_that_can_be_installed() -> None:
+    project = load_toml(Path(__file__).parents[2] / "pyproject.toml")["project"]
+    assert {name for name, _, _ in EXTRAS} == set(project["optional-dependencies"])
+
+
+def test_doctor_says_what_to_set_where_bfloat16_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.cli.doctor._timed", lambda work: 1.0)
+    (found,) = _bfloat16()
+    assert "--set precision=fp32" in found.mend
 
 
 @pytest.mark.usefixtures("recipe")

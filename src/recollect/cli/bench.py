@@ -34,8 +34,11 @@ def memory(
     from rich.console import Console
     from rich.table import Table
 
+    from recollect.learning.disk import check_writable, disk
     from recollect.memory.measure import figures
 
+    if json is not None:
+        check_writable(json)
     console = Console()
     table = Table(title=f"memory engine, {size:,} items of 384 dimensions")
     for name in ("", "p50", "p95", "limit", "unit", "target", "how"):
@@ -49,7 +52,8 @@ def memory(
             table.add_row(figure.name, *numbers, figure.unit, figure.target, figure.note)
     console.print(table)
     if json is not None:
-        json.write_text(encoding.dumps({"size": size, "index": index, "seed": seed, "figures": found}, indent=1))
+        with disk(json):
+            json.write_text(encoding.dumps({"size": size, "index": index, "seed": seed, "figures": found}, indent=1))
 
 
 def _short(number: float | None) -> str:

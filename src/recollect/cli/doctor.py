@@ -35,6 +35,7 @@ class Finding:
 
 # Extra, what it is for, a module that proves it is there.
 EXTRAS = (
+    ("index", "approximate indexes for large memories", "faiss"),
     ("trl", "comparisons with TRL", "trl"),
     ("dev", "tests, linters and type checks", "pytest"),
 )
@@ -114,7 +115,7 @@ def _bfloat16() -> list[Finding]:
                 f"native: {ratio:.1f} times as fast as float32 ({rate:.0f} GFLOP/s on one thread)",
             )
         ]
-    mend = "training runs in float32 here: it works, and takes longer"
+    mend = "bfloat16 gains nothing here: recollect train ... --set precision=fp32"
     return [Finding("bfloat16", Verdict.MISSING, f"not native: {ratio:.2f} times the speed of float32", mend)]
 
 

@@ -45,6 +45,7 @@ def answerer(
     from recollect.evaluation.answering import answers, rows
     from recollect.evaluation.manager import paired_gain
     from recollect.evaluation.tables import table_of_rows
+    from recollect.learning.disk import check_writable
     from recollect.learning.progress import progress_for
     from recollect.learning.run_folder import disk, find_run, versions
     from recollect.models.threads import calibrated_threads
@@ -52,6 +53,8 @@ def answerer(
     from recollect.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
     from recollect.recipes.memory_r1_parts import kept_weights, loaded_model, with_weights
 
+    if output is not None:
+        check_writable(output)
     if split not in ("train", "dev", "test"):
         raise UnknownName("split", split, ("train", "dev", "test"))
     run = find_run(name, runs) if name else None
@@ -108,7 +111,6 @@ def answerer(
     print_table(table_of_rows("Answering from memory", found, note), Console())
     if output is not None:
         with disk(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
             output.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

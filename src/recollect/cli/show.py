@@ -76,8 +76,11 @@ def report(
     from recollect.episodes.errors import RecollectError
     from recollect.evaluation.curves import panels, write_picture
     from recollect.evaluation.report import write_report
-    from recollect.learning.run_folder import disk, find_run
+    from recollect.learning.disk import check_writable, disk
+    from recollect.learning.run_folder import find_run
 
+    if picture is not None:
+        check_writable(picture)
     run = find_run(name, runs)
     typer.echo(write_report(run))
     if picture is not None:
@@ -85,7 +88,8 @@ def report(
         if not held_out:
             raise RecollectError(f"{run.path} holds no held-out measurement to draw.", "Leave --picture out.")
         with disk(picture):
-            typer.echo(write_picture(held_out, picture, ""))
+            write_picture(held_out, picture, "")
+        typer.echo(picture)
 
 
 def print_tables(run: RunFolder, console: Console) -> None:

@@ -32,7 +32,7 @@ def demo(
 
     recipe = find_recipe("memory_r1")
     config = {"recipe": "memory_r1", "demo": True, "quick": quick, **recipe.demo_config(quick).model_dump(mode="json")}
-    path = runs / (name or ("demo-quick" if quick else "demo"))
+    path = runs / _run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
     _carry_out(path, config, fresh, again, lambda run, progress: recipe.demo(quick, run, progress))
 
@@ -69,7 +69,7 @@ def train(
         typer.echo(as_toml(resolved), nl=False)
         return
     record = {"recipe": recipe.replace("-", "_"), **resolved.model_dump(mode="json")}
-    path = runs / (name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
+    path = runs / _run_name(name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
     _carry_out(path, record, fresh, _last_command(), lambda run, progress: found.train(resolved, run, progress))
 
 
@@ -152,6 +152,18 @@ def _terminated_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _run_name(name: str) -> str:
+    """The name, if it is that of one folder directly under --runs."""
+    from recollect.episodes.errors import RecollectError
+
+    if name in (".", "..") or any(each in name for each in "/\\\0"):
+        raise RecollectError(
+            f"{name!r} cannot be the name of a run: it is one folder's name, not a path.",
+            "--runs says where the run folders are.",
+        )
+    return name
 
 
 def _named(name: str, runs: Path) -> str:

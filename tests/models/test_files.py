@@ -396,7 +396,9 @@ def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pyt
     assert files.cache_folder() == Path.home() / ".cache" / "recollect"
 
 
-@pytest.mark.parametrize("wrong", ["smollm2-135m", "SmolLM2-135M-Instruct", "smolm2-135m-instruct"])
+@pytest.mark.parametrize(
+    "wrong", ["smollm2-135m", "SmolLM2-135M-Instruct", "smolm2-135m-instruct", "smolm2", "smol-lm2"]
+)
 def test_a_misspelt_name_is_answered_with_the_nearest_and_all_that_there_is(wrong: str) -> None:
     for ask in (files.path_of, files.fetch, files.check):
         with pytest.raises(UnknownModel, match="Did you mean 'smollm2-135m-instruct'") as unknown:
@@ -411,6 +413,10 @@ def test_a_name_like_nothing_known_gets_no_suggestion() -> None:
     with pytest.raises(UnknownModel, match="No model is called ''"):
         files.path_of("")
     assert nearest("HuggingFaceTB/SmolLM2-135M-Instruct") == "smollm2-135m-instruct"
+    assert nearest("minilmm") == nearest("all-minilm") == "all-minilm-l6-v2"
+    with pytest.raises(UnknownModel, match="Did you mean 'all-minilm-l6-v2'"):
+        files.path_of("small-minilm", kind=ModelKind.ENCODER)
+    assert nearest("gpt2") is nearest("Qwen2.5-0.5B-Instruct") is None
 
 
 def test_the_catalogue_is_pinned_and_open() -> None:

@@ -101,7 +101,7 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
         raise UnknownModel(f"There is no folder {folder}.", availability())
     raise UnknownModel(
         f"No model is called {model!r}.",
-        f"{_meant(model)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
+        f"{_meant(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
     )
 
 
@@ -142,8 +142,8 @@ def require_chat_template(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
     return template
 
 
-def _meant(name: str) -> str:
-    near = nearest(name)
+def _meant(name: str, kind: ModelKind | None = None) -> str:
+    near = nearest(name, [model.name for model in KNOWN.values() if kind in (None, model.kind)])
     return f"Did you mean {near!r}? " if near else ""
 
 

@@ -112,8 +112,20 @@ KNOWN = MappingProxyType(
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
     """The known name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    close = difflib.get_close_matches(bare, list(among), n=1, cutoff=0.5)
-    return close[0] if close else None
+    close = {each: _likeness(bare, each) for each in among}
+    best = max(close, key=close.__getitem__, default=None)
+    return best if best is not None and close[best] >= 0.65 else None
+
+
+def _likeness(bare: str, known: str) -> float:
+    """From 0 to 1: the likeness of two names, or of a short one and as many parts of the other ("smolm2", "minilm")."""
+    parts = known.split("-")
+    count = bare.count("-") + 1
+    some = ("-".join(parts[i : i + count]) for i in range(len(parts) - count + 1))
+    whole = (
+        difflib.SequenceMatcher(None, bare, known).ratio() + 0.1
+    )  # ten letters of a long name say more than of a short
+    return max(whole, *(difflib.SequenceMatcher(None, bare, each).ratio() for each in some), 0.0)
 
 
 def availability() -> str:

@@ -6,7 +6,8 @@ upper triangle, which a dense `[Q, K]` mask would compute and throw away. Groupe
 
 On processors the arithmetic is written out, a block of queries at a time, instead of handed to PyTorch's fused kernel:
 the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities. Of
-SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards. Scores, softmax and sums over blocks are float32, or float64 where the model is.
+SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards. Scores, softmax
+and sums over blocks are float32, or float64 where the model is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
+from recollect.models.errors import UnsupportedModel
+
 NAME = "recollect_tree"
+_CHANGES_SCORES = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "alibi")
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
@@ -31,18 +35,43 @@ def tree_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    **unused: Any,
+    **features: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
     The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
+    features: what else the network asks for. Raises UnsupportedModel where that would change the result.
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
+    _require_plain(features, query, key, attention_mask)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attend = blockwise if query.device.type == "cpu" else fused
     return attend(query, key, value, attention_mask, scale), None
+
+
+def _require_plain(features: dict[str, Any], query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> None:
+    family = "Take a model of the Llama, Qwen, Mistral or SmolLM kind, or an engine of its own over HTTP."
+    for name in _CHANGES_SCORES:
+        if features.get(name) is not None:
+            raise UnsupportedModel(f"The network's attention asks for {name}, which is not computed here.", family)
+    if features.get("is_causal") is False:
+        raise UnsupportedModel("The network's attention looks ahead (is_causal=False): it is an encoder.", family)
+    window = features.get("sliding_window")
+    if window is None or key.shape[2] <= window:
+        return
+    # Columns are not depth: of a tree, no query sees more than its prompt and its own branch.
+    causal = query.shape[2] - (0 if mask is None else mask.shape[2])
+    longest = key.shape[2] if mask is None else int(mask.sum(-1).max())
+    if causal:
+        longest = max(longest, key.shape[2] - query.shape[2] + causal)
+    if longest > window:
+        raise UnsupportedModel(
+            f"The network's attention slides a window of {window} tokens and was given {longest}; only texts that fit "
+            "the window are computed here.",
+            f"Show fewer or shorter memories, to stay within {window} tokens. {family}",
+        )
 
 
 def fused(

@@ -29,5 +29,9 @@ class CacheUnusable(ModelFilesError):
     """The cache folder cannot be written: full, read-only, or held by another process for too long."""
 
 
+class UnsupportedModel(RecollectError):
+    """A network that this engine would compute wrongly; the message names the feature, the mend what works."""
+
+
 class ContextOverflow(RecollectError, ValueError):
     """A prompt that the model cannot read as a whole."""

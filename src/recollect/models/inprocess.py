@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from recollect.models import attention
 from recollect.models.cache import buffer_cache
+from recollect.models.checkpoint import load_checkpoint
 from recollect.models.errors import ContextOverflow
+from recollect.models.support import require_agreement
 from recollect.models.token_scores import token_scores
 from recollect.models.tree import Tree, branch_mask, micro_batches, per_branch, round_up, tree
 
@@ -37,19 +38,18 @@ class InProcessModel:
 
     @classmethod
     def load(cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16") -> InProcessModel:
-        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files)."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
+        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files).
 
-        logging.disable_progress_bar()  # it takes a second, and would break into the run's own display
-
+        Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel
+        where the network computes something that this engine does not (see `recollect.models.support`).
+        """
         folder = Path(folder)
-        network = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=DTYPES[precision], attn_implementation=attention.register()
-        )
+        network, tokenizer = load_checkpoint(folder, DTYPES[precision])
         network.eval()
         network.requires_grad_(False)
-        return cls(network, AutoTokenizer.from_pretrained(folder), name or folder.name)
+        model = cls(network, tokenizer, name or folder.name)
+        require_agreement(model, folder)
+        return model
 
     @property
     def name(self) -> str:

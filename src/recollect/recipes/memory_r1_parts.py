@@ -22,9 +22,12 @@ T = TypeVar("T")
 def loaded_model(config: Config, progress: Progress) -> InProcessModel:
     """The configured model, fetched on first use."""
     from recollect.models.files import path_of
+    from recollect.models.known import ModelKind
 
     progress.phase(f"loading {config.model}")
-    return InProcessModel.load(path_of(config.model), name=config.model, precision=config.precision)
+    return InProcessModel.load(
+        path_of(config.model, kind=ModelKind.LANGUAGE), name=config.model, precision=config.precision
+    )
 
 
 def prepared(config: Config, run: RunFolder, progress: Progress) -> tuple[InProcessModel, Learner]:

@@ -230,6 +230,8 @@ class Demo(BaseModel):
 
 def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
     """The answerer, then the manager; a second call goes on where the first was stopped."""
+    import gc
+
     from recollect.recipes.memory_r1_answerer import answer_tables, train_answerer
     from recollect.recipes.memory_r1_manager import train_manager
     from recollect.recipes.memory_r1_parts import kept_weights
@@ -240,6 +242,7 @@ def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
         tables = answer_tables(run, both.answerer)
     else:
         tables = train_answerer(both.answerer, run, progress)
+        gc.collect()  # the answerer's network refers to itself: without this it would stay beside the manager's
     tables += train_manager(both.manager, run, progress, first=both.answerer.steps)
     finish(run, tables)
 

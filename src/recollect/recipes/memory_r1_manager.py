@@ -58,6 +58,10 @@ HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
 
+SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_size", "invalid")
+"""Columns of the tables; accuracy by operation stays among the run's measurements."""
+
+
 def train_manager(config: Config, run: RunFolder, progress: Progress, first: int = 0) -> list[dict[str, Any]]:
     """Warm start, reinforcement, both measures; returns the run's tables."""
     assert config.steps is not None
@@ -270,7 +274,7 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
     ):
         rows = sorted(
-            (row for row in found if row.get("split") == split and row["arm"] in order),
+            (r for r in found if r.get("split") == split and r["arm"] in order and r["metric"] in SHOWN),
             key=lambda row: order.index(row["arm"]),
         )
         if rows:

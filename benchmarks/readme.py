@@ -11,15 +11,22 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.report import write_report
+from recollect.evaluation.curves import panels, write_picture
 from recollect.evaluation.tables import ResultTable, tables_of
 from recollect.learning.run_folder import RunFolder
 
+PICTURE = (
+    "held_out.answerer.test.f1",
+    "answerer.reward",
+    "answerer.length",
+    "held_out.manager.plain operations, dev.operation_accuracy",
+    "manager.reward",
+    "manager.operations",
+)
 ROOT = Path(__file__).parents[1]
 Record = dict[str, Any]
 
@@ -123,10 +130,10 @@ def main() -> None:
     readme = ROOT / "README.md"
     if (options.run / "result.json").exists():
         run = RunFolder.open(options.run)
-        write_report(run)
+        wanted = [p for p in panels(run.metrics(), run.evals()) if p.key in PICTURE]
         picture = ROOT / "docs" / "images" / "demo.png"
         picture.parent.mkdir(exist_ok=True)
-        shutil.copyfile(options.run / "curves.png", picture)
+        write_picture(wanted, picture, "What the demo's run learned")
         text = filled(readme.read_text(), "demo-picture", "![Curves of the demo's run](docs/images/demo.png)")
         text = filled(text, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
         readme.write_text(text)

@@ -95,6 +95,9 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
         rows = [r for r in evals if (r.get("role"), r.get("split"), r["metric"]) == (role, split, metric)]
         if all(row.get("low") is None for row in rows):
             continue  # a count or a share that belongs in the table
+        series = _arm_series(_curves(rows))
+        if len(series) > 1 and all(len(each.steps) == 1 for each in series) and len({s.steps for s in series}) > 1:
+            continue  # arms measured once each, at different steps: a table, not a curve
         wide = leading[role, split] == metric
         questions = max(int(row["n"]) for row in rows)
         found.append(
@@ -102,7 +105,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
                 key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
                 title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide else ''}",
                 unit=f"{'mean, 95 % interval, ' if wide else ''}n = {questions:,}",
-                series=_arm_series(_curves(rows)),
+                series=series,
                 role=str(role or ""),
                 held_out=True,
                 wide=wide,

@@ -17,11 +17,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SETTINGS: dict[str, tuple[str, ...]] = {
     "3 candidates, extractive": (),
+    "5 retrieved, 50 more sessions, extractive": ("recall=retrieved", "distractors=50", "memories=5"),
     "5 candidates, extractive": ("memories=5",),
     "10 candidates, extractive": ("memories=10",),
-    "20 candidates, extractive": ("memories=20",),
     "3 candidates, all question types": ("extractive=false",),
-    "5 retrieved, 50 more sessions, extractive": ("recall=retrieved", "distractors=50", "memories=5"),
+    "20 candidates, extractive": ("memories=20",),
     "5 retrieved, 50 more sessions, all question types": (
         "recall=retrieved",
         "distractors=50",
@@ -46,7 +46,8 @@ def main() -> None:
             command = ["-m", "recollect", "eval", "answerer", "--run", options.run, "--runs", str(options.runs)]
             subprocess.run([sys.executable, *command, *sets, "--json", file.name], check=True)
             found[name] = json.loads(Path(file.name).read_text())
-    options.output.write_text(json.dumps({"settings": found}, indent=2) + "\n")
+        # After each: a benchmark that is stopped keeps what it measured.
+        options.output.write_text(json.dumps({"settings": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

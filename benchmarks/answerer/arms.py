@@ -32,7 +32,7 @@ SUPERVISED_STEPS = 41
 """Set so that supervised training computes as many token passes as reinforcement: see `token_passes`."""
 ARMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "reinforced": ((0, 1, 2), {}),
-    "supervised": ((0, 1, 2), {"method": "supervised", "steps": SUPERVISED_STEPS}),
+    "supervised": ((0,), {"method": "supervised", "steps": SUPERVISED_STEPS}),
     "cloze": ((0,), {"labels": "cloze"}),
     "mixed": ((0,), {"labels": "mixed"}),
 }

@@ -79,6 +79,8 @@ class Masters:
         with torch.no_grad():
             for name, value in self.named.items():
                 value.copy_(self._masters[name])
+                # Kept, these float32 copies would stand beside the next pass's activations.
+                self._masters[name].grad = None
         return norm
 
     def _undone(self, scale: float, name: str) -> Diverged:

@@ -5,9 +5,8 @@ and follow the mask `[B, 1, S, K]` that `recollect.models.tree` builds. Splittin
 upper triangle, which a dense `[Q, K]` mask would compute and throw away. Grouped-query heads are never copied out.
 
 On processors the arithmetic is written out, a block of queries at a time, instead of handed to PyTorch's fused kernel:
-the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities. Of
-SmolLM2-135M in bfloat16 that is two to three times as fast as the fused kernel, forwards and backwards. Scores, softmax
-and sums over blocks are float32, or float64 where the model is.
+the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities.
+Scores, softmax and sums over blocks are float32, or float64 where the model is.
 """
 
 from __future__ import annotations

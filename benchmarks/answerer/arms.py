@@ -2,7 +2,7 @@
 
     python -m benchmarks.answerer.arms [--runs runs] [--threads N] [--only reinforced,supervised]
 
-Arms: `reinforced` (three seeds: the claim), `supervised` (the answer key imitated for at least as many token passes as
+Arms, three seeds each: `reinforced` (the claim), `supervised` (the answer key imitated with as many token passes as
 reinforcement used), `cloze` and `mixed` (tasks made from the training conversations without labels, alone and half and
 half). Runs that are already finished are read, not repeated; unfinished ones continue. The numbers go to `arms.json`.
 
@@ -28,14 +28,15 @@ from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 
 HERE = Path(__file__).parent
-SUPERVISED_STEPS = 66
-"""As many token passes as reinforcement would make if it trained on every group. It skips those whose rewards are all
-equal, so the supervised arm in fact computes more: `token_passes` in the JSON says how much."""
+SUPERVISED_STEPS = 42
+"""As many token passes as reinforcement makes in its 45 steps, which trains only on groups whose rewards differ but must
+sample all: `token_passes` in the JSON holds both."""
+SEEDS = (0, 1, 2)
 ARMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    "reinforced": ((0, 1, 2), {}),
-    "supervised": ((0,), {"method": "supervised", "steps": SUPERVISED_STEPS}),
-    "cloze": ((0,), {"labels": "cloze"}),
-    "mixed": ((0,), {"labels": "mixed"}),
+    "reinforced": (SEEDS, {}),
+    "supervised": (SEEDS, {"method": "supervised", "steps": SUPERVISED_STEPS}),
+    "cloze": (SEEDS, {"labels": "cloze"}),
+    "mixed": (SEEDS, {"labels": "mixed"}),
 }
 CONTROLS = ("no_memory", "wrong_memory", "oracle")
 

@@ -43,6 +43,11 @@ FAMILIES: list[tuple[str, dict[str, Any], str]] = [  # the config's class, its s
     ("Cohere", {"logit_scale": 1.0}, ""),
     ("Mistral", {"sliding_window": 64}, ""),
     ("Mistral", {"sliding_window": 16}, "window of 16"),
+    ("Phi3", {}, ""),
+    ("GPT2", {"n_head": 4, "n_embd": 32, "n_layer": 2, "n_positions": 256}, ""),
+    ("GPTNeoX", {}, ""),
+    ("Mamba", {"state_size": 4}, "layers other than attention"),
+    ("Bloom", {"n_head": 4, "n_layer": 2}, "cannot be computed as a tree"),
     ("GptOss", {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 64}, "s_aux|sinks"),
 ]
 

@@ -103,7 +103,7 @@ def require_agreement(model: Scores, folder: Path | str) -> None:
         plain = network(input_ids=rows, use_cache=False).logits[:, len(prompt) - 1 : -1].double()
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError) as error:
         raise UnsupportedModel(
-            f"{folder} ({network.config.model_type}) cannot be computed as a tree of branches: {error}", WORKS
+            f"{folder} ({network.config.model_type}) cannot be computed as a tree of branches ({error}).", WORKS
         ) from error
     finally:
         network.set_attn_implementation(used)

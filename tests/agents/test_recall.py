@@ -6,6 +6,7 @@ import pytest
 
 from recollect.agents import recall
 from recollect.episodes import Session, Task, Turn
+from recollect.episodes.errors import RecollectError
 from recollect.models.encoders import encoder
 
 
@@ -47,7 +48,7 @@ def test_nothing_and_the_evidence_alone() -> None:
 def test_another_shows_a_stranger_and_never_shared_evidence() -> None:
     own = recall.given(3, seed=0)
     assert texts(recall.another(own, TASKS)(TASKS[0])) == texts(own(TASKS[1]))
-    with pytest.raises(ValueError, match="all share its evidence"):
+    with pytest.raises(RecollectError, match="all . share its evidence"):
         recall.another(own, [TASKS[0], TASKS[0]])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from recollect.episodes.decision import Decision, DecisionKind
 from recollect.episodes.encoder import Encoder
 from recollect.episodes.episode import Shown
+from recollect.episodes.errors import RecollectError
 from recollect.episodes.task import Task
 from recollect.memory.bank import Bank
 from recollect.memory.item import Provenance
@@ -47,13 +48,18 @@ def evidence_only(words: int = 60, dates: bool = False) -> Recall:
 
 
 def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
-    """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common."""
+    """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common.
+
+    Raises RecollectError where there is none."""
     other: dict[str, Task] = {}
     for index, task in enumerate(tasks):
         rest = [*tasks[index + 1 :], *tasks[:index]]
         stranger = next((each for each in rest if not set(task.evidence) & set(each.evidence)), None)
         if stranger is None:
-            raise ValueError(f"no other task's memory can be shown to {task.key}: all share its evidence")
+            raise RecollectError(
+                f"No other question's memory can be shown to {task.key}: all {len(tasks)} share its evidence.",
+                "Measure on more questions.",
+            )
         other[task.key] = stranger
     return lambda task: recall(other[task.key])
 

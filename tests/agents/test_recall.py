@@ -48,7 +48,7 @@ def test_nothing_and_the_evidence_alone() -> None:
 def test_another_shows_a_stranger_and_never_shared_evidence() -> None:
     own = recall.given(3, seed=0)
     assert texts(recall.another(own, TASKS)(TASKS[0])) == texts(own(TASKS[1]))
-    with pytest.raises(RecollectError, match="all . share its evidence"):
+    with pytest.raises(RecollectError, match=r"all . share its evidence"):
         recall.another(own, [TASKS[0], TASKS[0]])
 
 

@@ -44,6 +44,9 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
+    """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
+    parent: of a re-roll, the id of the episode from whose middle it starts."""
+
     id: str
     task: str
     role: str
@@ -60,6 +63,8 @@ class Episode:
     operations: tuple[MemoryEvent, ...] = ()
     errors: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+    parent: str = ""
 
     @property
     def reward(self) -> float:

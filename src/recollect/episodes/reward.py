@@ -16,13 +16,15 @@ class RewardScope(str, Enum):
 @dataclass(frozen=True, slots=True)
 class RewardTerm:
     """`value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
-    `scorer` names the reader or judge, with its version, that produced it ("" for a plain function)."""
+    `scorer` names the reader or judge, with its version, that produced it ("" for a plain function).
+    `segment`: index among the episode's segments of the one that earned it (scope "segment" only)."""
 
     name: str
     value: float
     weight: float = 1.0
     scope: RewardScope = RewardScope.EPISODE
     scorer: str = ""
+    segment: int | None = None
 
 
 def combined(terms: tuple[RewardTerm, ...]) -> float:

@@ -10,7 +10,9 @@ from recollect.episodes.model import FinishReason, Tokens, VersionSpan
 @dataclass(frozen=True, slots=True)
 class Segment:
     """context: the ids the model saw; ids: what it drew (never decoded and re-encoded); logprobs: under the policy
-    that drew them, at `temperature`; text: for people to read; memory_before, memory_after: content hashes of the bank."""
+    that drew them, at `temperature`; text: for people to read; memory_before, memory_after: content hashes of the bank;
+    state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
+    not comparable)."""
 
     role: str
     prompt_id: str
@@ -23,3 +25,4 @@ class Segment:
     text: str
     memory_before: str = ""
     memory_after: str = ""
+    state: str = ""

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
-from recollect.episodes.episode import Group, StopReason
-from recollect.episodes.operation import ParseStatus
+from recollect.episodes.episode import Group
+from recollect.learning.episode_metrics import episode_metrics
 from recollect.learning.masters import Masters
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
@@ -84,12 +84,13 @@ def train(
         groups = curriculum.rollout(step)
         sampled = time.perf_counter()
         progress.phase("learning")
+        measured = episode_metrics(groups, learner.model.version)
         try:
             learned = learner.update(groups)
         except FloatingPointError:
             save(run, learner, schedule.first, step)
             raise
-        row = {**episode_metrics(groups), **learned, "seconds/sample": sampled - begun, "role": learner.role}
+        row = {**measured, **learned, "seconds/sample": sampled - begun, "role": learner.role}
         run.write_episodes(schedule.first + step + 1, [episode for group in groups for episode in group.episodes])
         run.append_metrics(schedule.first + step + 1, row)
         last = step + 1 == schedule.steps
@@ -99,29 +100,6 @@ def train(
         if last or (step + 1) % schedule.checkpoint_every == 0:
             save(run, learner, schedule.first, step + 1)
         progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
-
-
-def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """What the episodes of a step say about themselves: rewards per term, lengths, endings, operations."""
-    episodes = [episode for group in groups for episode in group.episodes]
-    count = len(episodes)
-    metrics: dict[str, float] = {"episodes": float(count), "reward": sum(e.reward for e in episodes) / count}
-    prompts = {s.context for episode in episodes for s in episode.segments}
-    drawn = sum(len(s.ids) for episode in episodes for s in episode.segments)
-    metrics["tokens"] = float(sum(map(len, prompts)) + drawn)
-    for name in dict.fromkeys(term.name for episode in episodes for term in episode.rewards):
-        metrics[f"reward/{name}"] = sum(t.value for e in episodes for t in e.rewards if t.name == name) / count
-    metrics["response_length"] = drawn / count
-    for stop in (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR):
-        metrics[f"stop/{stop.value}"] = sum(e.stop is stop for e in episodes) / count
-    if any(episode.errors for episode in episodes):
-        metrics["episodes_with_errors"] = sum(bool(episode.errors) for episode in episodes) / count
-    events = [event for episode in episodes for event in episode.operations]
-    if events:
-        metrics["invalid_operations"] = sum(e.status is ParseStatus.INVALID for e in events) / len(events)
-        for kind in dict.fromkeys(event.operation.kind for event in events):
-            metrics[f"operation/{kind.value}"] = sum(e.operation.kind is kind for e in events) / len(events)
-    return metrics
 
 
 def save(run: RunFolder, learner: Learns, first: int, step: int) -> None:

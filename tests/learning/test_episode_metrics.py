@@ -1,0 +1,120 @@
+"""The numbers of a step, against episodes small enough to count by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.episodes import (
+    Episode,
+    FinishReason,
+    Group,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardTerm,
+    Segment,
+    StopReason,
+    VersionSpan,
+)
+from recollect.episodes.episode import MemoryEvent, Shown
+from recollect.learning.episode_metrics import _at, episode_metrics, rates, source_of
+
+SHOWN = (Shown("m1", 0.5, "a memory"),)
+
+
+def episode(
+    reward: float,
+    tokens: int = 2,
+    *,
+    task: str = "a/1",
+    version: int = 0,
+    stop: StopReason = StopReason.COMPLETED,
+    shown: tuple[Shown, ...] = (),
+    operations: tuple[MemoryEvent, ...] = (),
+) -> Episode:
+    spans = (VersionSpan(version, 0, tokens),)
+    segment = Segment("r", "p", (1, 2, 3), (7,) * tokens, (0.0,) * tokens, 1.0, FinishReason.STOP, spans, "")
+    return Episode(
+        id="same",  # nothing may depend on ids being different
+        task=task,
+        role="r",
+        question="",
+        segments=(segment,),
+        answer="",
+        expected=(),
+        rewards=(RewardTerm("f1", reward), RewardTerm("format", 1.0, 0.0)),
+        stop=stop,
+        memory_snapshot="",
+        policy_version=version,
+        shown=shown,
+        operations=operations,
+    )
+
+
+def of(*episodes: Episode) -> Group:
+    return Group(episodes[0].task, "", episodes)
+
+
+def test_rewards_lengths_and_endings() -> None:
+    found = episode_metrics(
+        [of(episode(1.0, 2), episode(0.0, 6, stop=StopReason.MAX_TOKENS), episode(0.5, 4, stop=StopReason.TIMEOUT))]
+    )
+    assert found["reward"] == pytest.approx(0.5)
+    assert found["reward/format"] == 1.0
+    assert found["tokens"] == 3 + 12  # one prompt, shared
+    assert (found["drawn_tokens"], found["response_length"], found["response_length/p95"]) == (12, 4, 6)
+    assert (found["response_length/right"], found["response_length/wrong"]) == (3, 6)
+    assert found["stop/max_tokens"] == pytest.approx(1 / 3)
+    assert found["stop/timeout"] == pytest.approx(1 / 3)
+    assert found["stop/parse_error"] == 0
+    assert "stop/aborted" not in found
+
+
+def test_sources_are_taken_apart() -> None:
+    found = episode_metrics(
+        [of(episode(1.0), episode(1.0)), of(episode(0.0, 4, task="b/1"), episode(1.0, 8, task="b/1"))]
+    )
+    assert found["source/a/zero_variance_groups"] == 1
+    assert found["source/b/zero_variance_groups"] == 0
+    assert (found["source/a/reward"], found["source/b/reward"]) == (1, 0.5)
+    assert found["source/b/response_length"] == 6
+    assert source_of("plain") == ""
+
+
+def test_lag_is_that_of_the_oldest_token() -> None:
+    fresh, stale = episode(1.0, version=5), episode(0.0, version=3)
+    found = episode_metrics([of(fresh, stale)], version=5)
+    assert found["lag_p95"] == 2
+    assert (found["lag/0/reward"], found["lag/2/reward"], found["lag/2/episodes"]) == (1, 0, 1)
+    assert not [name for name in episode_metrics([of(fresh)], version=5) if name.startswith("lag/")]
+
+
+def test_memory_reads_writes_and_what_they_went_with() -> None:
+    add = Operation(OperationKind.ADD, (), "x")
+    good, bad = MemoryEvent(add, ParseStatus.OK, "applied"), MemoryEvent(add, ParseStatus.INVALID, "")
+    found = episode_metrics([of(episode(1.0, shown=SHOWN, operations=(good, bad)), episode(0.0, operations=(bad,)))])
+    assert (found["memory/reads"], found["memory/shown"], found["memory/writes"]) == (0.5, 0.5, 0.5)
+    assert (found["memory/reward_with"], found["memory/reward_without"]) == (1, 0)
+    assert found["invalid_operations"] == pytest.approx(2 / 3)
+    assert found["operation/ADD"] == 1
+
+
+def test_nothing_to_measure_is_an_error() -> None:
+    with pytest.raises(ValueError, match="without an episode"):
+        episode_metrics([])
+
+
+def test_rates_are_derived_from_a_row() -> None:
+    row = {"tokens": 100.0, "drawn_tokens": 40.0, "seconds/sample": 2.0, "seconds/learn": 4.0}
+    assert rates(row) == {"tokens_per_second/sample": 20.0, "tokens_per_second/learn": 25.0}
+    assert rates({"tokens": 1.0, "seconds/sample": 1.0}) == {}
+
+
+@given(st.lists(st.integers(0, 50), min_size=1), st.floats(0.01, 1.0))
+def test_a_quantile_is_a_value_that_enough_values_do_not_exceed(values: list[int], share: float) -> None:
+    found = _at(share, values)
+    assert found in values
+    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+    assert sum(value < found for value in values) < share * len(values) + 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes import (
@@ -48,6 +48,7 @@ segments = st.builds(
     text=texts,
     memory_before=texts,
     memory_after=texts,
+    state=texts,
 )
 episodes = st.builds(
     Episode,
@@ -58,7 +59,9 @@ episodes = st.builds(
     segments=tuples(segments),
     answer=texts,
     expected=tuples(texts),
-    rewards=tuples(st.builds(RewardTerm, texts, reals, reals, st.sampled_from(RewardScope), texts)),
+    rewards=tuples(
+        st.builds(RewardTerm, texts, reals, reals, st.sampled_from(RewardScope), texts, st.none() | st.integers())
+    ),
     stop=st.sampled_from(StopReason),
     memory_snapshot=texts,
     policy_version=st.integers(),
@@ -79,9 +82,12 @@ episodes = st.builds(
     operations=tuples(st.builds(MemoryEvent, operations, st.sampled_from(ParseStatus), texts)),
     errors=tuples(texts),
     seconds=st.dictionaries(texts, reals, max_size=2),
+    source=texts,
+    parent=texts,
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 @given(episodes)
 def test_a_round_through_text_changes_nothing(episode: Episode) -> None:
     assert episode_from_json(json.loads(json.dumps(episode_to_json(episode)))) == episode

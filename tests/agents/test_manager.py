@@ -19,7 +19,8 @@ from recollect.agents.manager import (
     warm_start_examples,
 )
 from recollect.episodes.operation import Operation, OperationKind, ParseStatus
-from recollect.tasks.operations import ATTRIBUTES, NAMES, names_of, read_operation
+from recollect.tasks.operations import read_operation
+from recollect.tasks.people import ATTRIBUTES, NAMES, names_of
 
 
 def test_prompt_is_the_examples_and_then_the_case() -> None:

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from recollect.episodes.task import Session, Turn
+from recollect.tasks.sentences import sentences
 
 USER = "user"
 FACT_WORDS = 40
 """A longer sentence is cut here, with an ellipsis."""
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9])|\n+")
-_ABBREVIATION = re.compile(r"(?:\b(?:Dr|Mr|Mrs|Ms|St|vs|e\.g|i\.e|approx)|(?<![A-Za-z])[A-HJ-Z](?:\.[A-Z])*)\.$")
 _FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|my|mine|me|myself|we|we're|we've|our|us)\b", re.IGNORECASE)
 _ASKING = (
     r"(?:do|does|did|can|could|would|will|is|are|have|has|should) (?:you|there|it|that|i|we|they|any)\b",
@@ -92,23 +91,9 @@ def facts_of(sessions: Iterable[Session]) -> list[Fact]:
     ]
 
 
-def sentences(text: str) -> list[str]:
-    """`text` cut after `.`, `!`, `?` before a capital or a number, and at line breaks; abbreviations stay whole."""
-    found: list[str] = []
-    for piece in _SENTENCE_END.split(text):
-        piece = " ".join(piece.split())
-        if not piece:
-            continue
-        if found and _ABBREVIATION.search(found[-1]):
-            found[-1] = f"{found[-1]} {piece}"
-        else:
-            found.append(piece)
-    return found
-
-
 def _statement(sentence: str) -> str:
     """The fact in a sentence, or "" where it states none."""
-    text = sentence.replace("’", "'")
+    text = " ".join(sentence.replace("’", "'").split())
     if text.endswith("?"):
         tails = list(_QUESTION_TAIL.finditer(text))
         if not tails:

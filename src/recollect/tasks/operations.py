@@ -1,24 +1,30 @@
-"""Choosing a memory operation: synthetic facts about people, with the right operation known by construction.
+"""Choosing a memory operation: cases with the one right operation known by construction.
 
 A case is a short list of memories, a new fact, and the one operation that keeps the memory true:
 
 * ADD       nothing in the list covers the fact;
-* UPDATE i  entry i is about the same person and attribute, and the value changed;
+* UPDATE i  entry i is about the same thing, and its value changed;
 * DELETE i  the fact says that entry i no longer holds, and gives nothing in its place;
 * NOOP      the fact is stored already (in the same or in other words), or ends something that was never stored.
 
 The four operations are those of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
-Reinforcement Learning" (arXiv 2508.19828). They are drawn equally often, at one of two levels:
+Reinforcement Learning" (arXiv 2508.19828). There are two levels:
 
-* near-miss: every list holds the same person with another attribute, and another person with the same attribute.
-  Wording does not give the operation away: a change may be told in the words of a plain statement, a first mention in
-  the words of a change, and what is stored already may be told in other words.
-* plain: the other entries share neither person nor attribute with the fact, a change is told as a change, and what is
-  stored already is told in the same words. What is left is to tell a first mention from a repetition and to name the
-  right entry.
+* plain: what a memory meets. Lists are of every length from none, and every other case is made of sentences that users
+  said (`recollect.tasks.utterances`), where the operations come in the proportion in which they are met: what is said is
+  mostly new (ADD), sometimes said before (NOOP), sometimes said before with another number (UPDATE). The other half is
+  written about people (`recollect.tasks.people`), the four operations equally often: the entries share neither person nor
+  attribute with the fact, a change is told as a change, what is stored already is told in the same words. Some entries
+  of each kind of case are of the other kind.
+* near-miss: all are written about people, the four operations equally often, and every list holds the same person with
+  another attribute, and another person with the same attribute. Wording does not give the operation away: a change may
+  be told in the words of a plain statement, a first mention in the words of a change, and what is stored already may be
+  told in other words.
 
-Held out: no name of one split occurs in another, and some values occur in one held-out split only. Both are decided
-by the sha256 of the word (`recollect.tasks.splits.side`), so that they never depend on a seed.
+Held out: no name and no sentence of one split occurs in another, and some values occur in one held-out split only.
+
+Version 1 wrote about people only, in lists of two to four entries: a manager that learned from it asked for entries that
+were not there when its memory was empty or short, and took whatever was unlike its practice for something known.
 """
 
 from __future__ import annotations
@@ -31,115 +37,19 @@ from enum import Enum
 
 from recollect.episodes.operation import OperationKind, ParseStatus
 from recollect.episodes.task import Session, Task, Turn
+from recollect.tasks.metrics import token_f1
 from recollect.tasks.options import require_known
-from recollect.tasks.splits import SPLITS, side
+from recollect.tasks.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from recollect.tasks.utterances import renumbered, utterances
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 MEMORY_SESSION = "memory"
 DEFAULT_ENTRIES = 4
 LEVELS = ("near-miss", "plain")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-NAMES = _words(
-    "Adam Aisha Alba Alma Amir Andrea Anton Astrid Beatriz Bella Bruno Carla Carlos Cecilia Clara Daniel "
-    "Daria David Diego Dora Edith Elena Elias Emil Emma Erik Esther Eva Felix Fatima Fiona Frank Frida "
-    "Georg Gina Grace Greta Hana Hannah Hassan Helen Henry Hugo Ibrahim Ida Ines Irene Isaac Ivan Jack "
-    "Jan Jana Javier Joel Jonas Julia Kai Karin Kenji Klara Lars Laura Leila Leo Linda Lucia Luis Lukas "
-    "Magda Marco Maria Martin Mary Max Maya Mei Mila Mina Mohamed Nadia Nina Noah Nora Olga Oliver Omar "
-    "Oscar Otto Paula Pedro Peter Petra Priya Rachel Rafael Ravi Rita Robert Rosa Ruth Samir Sara Sofia "
-    "Stefan Susan Tara Theo Thomas Tobias Uma Vera Victor Walter Wanda Yara Yusuf Zara Zoe"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One thing a person has at most one of. `{n}` is the person, `{v}` the value.
-
-    states: wordings of "it holds"; changes: "it holds from now on"; ends: "it no longer holds"."""
-
-    key: str
-    states: tuple[str, ...]
-    changes: tuple[str, ...]
-    ends: tuple[str, ...]
-    values: tuple[str, ...]
-
-
-ATTRIBUTES = (
-    Attribute(
-        "city",
-        ("{n} lives in {v}.", "{n}'s home is in {v}.", "{n} has a flat in {v}."),
-        ("{n} moved to {v}.", "{n} now lives in {v}."),
-        ("{n} no longer lives in {v}.", "{n} left {v}."),
-        _words(
-            "Oslo Rome Paris Boston Lima Tokyo Berlin Madrid Vienna Cairo Dublin Athens Seattle Prague "
-            "Lisbon Toronto Chicago Warsaw"
-        ),
-    ),
-    Attribute(
-        "job",
-        ("{n} works as a {v}.", "{n} is a {v}.", "{n} earns a living as a {v}."),
-        ("{n} became a {v}.", "{n} now works as a {v}."),
-        ("{n} no longer works as a {v}.", "{n} gave up the job as a {v}."),
-        _words(
-            "nurse teacher pilot baker lawyer painter plumber farmer dentist waiter tailor banker gardener "
-            "driver writer chef"
-        ),
-    ),
-    Attribute(
-        "pet",
-        ("{n} has a pet {v}.", "{n} keeps a {v}.", "{n}'s pet is a {v}."),
-        ("{n} now has a pet {v} instead.", "{n}'s pet is now a {v}."),
-        ("{n} no longer has a {v}.", "{n} gave the {v} away."),
-        _words("dog cat parrot rabbit hamster turtle snake goldfish pony lizard canary ferret"),
-    ),
-    Attribute(
-        "drink",
-        ("{n}'s favourite drink is {v}.", "{n} likes {v} best.", "{n} always orders {v}."),
-        ("{n} switched to drinking {v}.", "{n}'s favourite drink is now {v}."),
-        ("{n} no longer drinks {v}.", "{n} gave up {v}."),
-        _words("tea coffee cocoa cider lemonade milk cola espresso water juice wine beer"),
-    ),
-    Attribute(
-        "language",
-        ("{n} is learning {v}.", "{n} studies {v}.", "{n} takes {v} lessons."),
-        ("{n} switched to learning {v}.", "{n} is now learning {v}."),
-        ("{n} stopped learning {v}.", "{n} no longer takes {v} lessons."),
-        _words("Spanish French German Greek Arabic Danish Polish Hindi Korean Turkish Dutch Swedish Czech Welsh"),
-    ),
-    Attribute(
-        "instrument",
-        ("{n} plays the {v}.", "{n}'s instrument is the {v}.", "{n} practises the {v}."),
-        ("{n} switched to the {v}.", "{n} now plays the {v}."),
-        ("{n} no longer plays the {v}.", "{n} stopped playing the {v}."),
-        _words("piano violin cello flute drums guitar harp trumpet banjo clarinet organ oboe"),
-    ),
-    Attribute(
-        "car",
-        ("{n} drives a {v}.", "{n}'s car is a {v}.", "{n} owns a {v}."),
-        ("{n} now drives a {v}.", "{n} changed the car for a {v}."),
-        ("{n} no longer drives a {v}.", "{n} sold the {v}."),
-        _words("Volvo Toyota Fiat Ford Honda Skoda Tesla Jeep Mazda Renault Seat Kia"),
-    ),
-    Attribute(
-        "sport",
-        ("{n} trains in {v}.", "{n}'s sport is {v}.", "{n} does {v} every week."),
-        ("{n} took up {v} instead.", "{n}'s sport is now {v}."),
-        ("{n} no longer does {v}.", "{n} stopped training in {v}."),
-        _words("boxing rowing judo tennis rugby fencing cycling hockey golf karate swimming climbing skating archery"),
-    ),
-    Attribute(
-        "class day",
-        ("{n}'s cooking class is on {v}.", "{n} goes to a cooking class on {v}.", "{n} has a cooking class every {v}."),
-        ("{n}'s cooking class moved to {v}.", "{n}'s cooking class is now on {v}."),
-        ("{n} no longer goes to the {v} cooking class.", "{n} dropped the cooking class on {v}."),
-        _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday"),
-    ),
-)
-BY_KEY = {attribute.key: attribute for attribute in ATTRIBUTES}
+SAID_SHARE = 0.5
+"""Of the plain cases, how many are made of what users said."""
+FOREIGN_SHARE = 0.25
+"""Of the other entries of a plain case, how many are of the other kind."""
 
 
 class Form(str, Enum):
@@ -152,7 +62,8 @@ class Form(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A fact in structure and in words: person, attribute key, value, and what `text` says of it."""
+    """A fact in structure and in words: person, attribute key, value, and what `text` says of it. The first three are
+    empty where a user said it."""
 
     person: str
     attribute: str
@@ -182,31 +93,22 @@ def written(kind: OperationKind, target: int | None = None) -> str:
     return kind.value if target is None else f"{kind.value} {target}"
 
 
-def names_of(split: str) -> tuple[str, ...]:
-    """The people of one split. No two splits share one."""
-    return tuple(name for name in NAMES if side(name) == _checked(split))
-
-
-def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
-    """The values an attribute takes in a split: training values everywhere, the others in their own split only."""
-    allowed = {"train", _checked(split)}
-    return tuple(value for value in attribute.values if side(f"{attribute.key}/{value}") in allowed)
-
-
 def operation_case(
     split: str, index: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
 ) -> OperationCase:
-    """Case `index` of the endless sequence that (split, seed, entries, level) names; 2 to `entries` memories are shown."""
+    """Case `index` of the endless sequence that (split, seed, entries, level) names. Shown are 2 to `entries` memories
+    at the level near-miss, and any number up to `entries` at the level plain."""
     plain = require_known("level", level, LEVELS) == "plain"
     if entries < 2:
         raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
-    name = f"operations/{GENERATOR_VERSION}/{_checked(split)}/{seed}/{entries}/{index}"
+    name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
     draw = random.Random(f"{name}/plain" if plain else name)
+    if plain and draw.random() < SAID_SHARE:
+        return _said(split, entries, draw)
     kind = draw.choice((OperationKind.ADD, OperationKind.UPDATE, OperationKind.DELETE, OperationKind.NOOP))
     person = draw.choice(names_of(split))
     attribute = draw.choice(ATTRIBUTES)
     value, other_value = draw.sample(values_of(attribute, split), 2)
-    count = draw.randint(2, entries)
 
     target: Statement | None = None
     if kind is OperationKind.ADD:
@@ -233,8 +135,73 @@ def operation_case(
                 target = _statement(person, attribute, value, Form.STATE, split, draw)
 
     memories = [] if target is None else [target]
-    others = _strangers if plain else _near_misses
-    memories += others(person, attribute, value, count - len(memories), split, draw)
+    if plain:
+        count = draw.randint(len(memories), entries)
+        foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(memories)))
+        said = [_as_said(text) for text in _unlike(fact.text, foreign, split, draw)]
+        memories += [*said, *_strangers(person, attribute, count - len(memories) - foreign, split, draw)]
+    else:
+        count = draw.randint(2, entries)
+        memories += _near_misses(person, attribute, value, count - len(memories), split, draw)
+    return _case(memories, fact, kind, target, trait, draw)
+
+
+def _said(split: str, entries: int, draw: random.Random) -> OperationCase:
+    """A case made of what users said: what is new, what was said before, what was said before with another number."""
+    said = draw.choice(utterances(split))
+    place = draw.randrange(1, len(said))
+    kind = draw.choices((OperationKind.ADD, OperationKind.UPDATE, OperationKind.NOOP), (0.7, 0.15, 0.15))[0]
+    if kind is OperationKind.UPDATE:
+        text, new = _countable(split, draw)
+        fact, trait = _as_said(new), "said with another number"
+        target: Statement | None = _as_said(text)
+    else:
+        fact = _as_said(said[place])
+        target = fact if kind is OperationKind.NOOP else None
+        trait = "said again" if target else "said for the first time"
+    memories = [] if target is None else [target]
+    count = draw.randint(len(memories), entries) - len(memories)
+    # A search finds what the same conversation said before: those are the entries that a new fact is told from.
+    before = [text for text in said[:place] if token_f1(text, (fact.text,)) < 0.5]
+    near = draw.sample(before, min(len(before), draw.randint(0, count)))
+    foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(near)))
+    memories += [_as_said(text) for text in near]
+    memories += _strangers("", None, foreign, split, draw)
+    memories += [_as_said(text) for text in _unlike(fact.text, count - len(near) - foreign, split, draw, near)]
+    return _case(memories, fact, kind, target, trait, draw)
+
+
+def _countable(split: str, draw: random.Random) -> tuple[str, str]:
+    """A sentence that a user said and that counts something, and the same with another number."""
+    while True:
+        text = draw.choice(draw.choice(utterances(split)))
+        if new := renumbered(text):
+            return text, new
+
+
+def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Sequence[str] = ()) -> list[str]:
+    """`count` different sentences of any conversation that do not say what `fact` says."""
+    found: list[str] = []
+    while len(found) < count:
+        text = draw.choice(draw.choice(utterances(split)))
+        if text not in found and text not in taken and token_f1(text, (fact,)) < 0.5:
+            found.append(text)
+    return found
+
+
+def _as_said(text: str) -> Statement:
+    return Statement("", "", "", Form.STATE, text)
+
+
+def _case(
+    memories: list[Statement],
+    fact: Statement,
+    kind: OperationKind,
+    target: Statement | None,
+    trait: str,
+    draw: random.Random,
+) -> OperationCase:
+    """The case with its memories in drawn order; `target` is one of them, and is named where the operation names one."""
     draw.shuffle(memories)
     shown_target = None
     if target is not None and kind is not OperationKind.NOOP:
@@ -341,17 +308,13 @@ def operation(answer: str, answers: Sequence[str]) -> float:
     return float(status is not ParseStatus.INVALID and written(kind, target) in answers)
 
 
-def _checked(split: str) -> str:
-    return require_known("split", split, SPLITS)
-
-
 def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
     wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
     return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
 
 
 def _strangers(
-    person: str, attribute: Attribute, value: str, count: int, split: str, draw: random.Random
+    person: str, attribute: Attribute | None, count: int, split: str, draw: random.Random
 ) -> list[Statement]:
     """Memories about `count` different people, none of them the fact's, and other attributes than the fact's."""
     names = draw.sample([name for name in names_of(split) if name != person], count)

@@ -268,11 +268,16 @@ def operation_rows(arm: str, found: OperationAccuracy) -> list[dict[str, object]
 
 
 def answer_rows(arm: str, found: MaintainedAnswers) -> list[dict[str, object]]:
-    """Rows of the table of the real measure: answer F1, whether the evidence survived, and the size of the bank."""
+    """Rows of the table of the real measure: answer F1, whether the evidence survived, and the size of the bank. The
+    first three carry the value of each question, so that arms of different runs can be compared question by question."""
+    sizes = tuple(float(size) for size in found.bank_sizes)
+    columns = (("f1", found.f1), ("evidence_kept", found.evidence_kept), ("bank_size", sizes))
+    rows: list[dict[str, object]] = [
+        {**_row(arm, metric, estimate(values)), "values": dict(zip(found.tasks, values, strict=True))}
+        for metric, values in columns
+    ]
     return [
-        _row(arm, "f1", found.answer_f1),
-        _row(arm, "evidence_kept", estimate(found.evidence_kept)),
-        _row(arm, "bank_size", estimate([float(size) for size in found.bank_sizes])),
+        *rows,
         {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": found.facts},
     ]
 

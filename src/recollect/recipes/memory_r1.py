@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from recollect.learning.objective.options import Objective
+from recollect.learning.objective.presets import preset, varied
 
 if TYPE_CHECKING:
     from recollect.learning.progress import Progress
@@ -30,17 +30,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "Memory-R1 (arXiv 2508.19828): an answerer and a memory manager, trained by group-relative reinforcement."
 
-GROUP_RELATIVE = Objective(
-    name="memory_r1",
-    center="group",
-    scale="group",
-    ratio="token",
-    anchor="current",
-    surrogate="plain",
-    correction="truncate",
-    correction_low=0.0,
-    correction_high=2.0,
-    aggregation="token-mean",
+GROUP_RELATIVE = varied(
+    preset("tis"), name="memory_r1", anchor="current", surrogate="plain", clip_low=None, clip_high=None
 )
 """On policy the ratio is 1; what the sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
 

@@ -19,6 +19,7 @@ from recollect.agents.manager import warm_start_examples
 from recollect.episodes import Group, Task
 from recollect.episodes.errors import RecollectError
 from recollect.evaluation.manager import (
+    Choose,
     always,
     answer_rows,
     chosen_by,
@@ -52,7 +53,7 @@ from recollect.tasks.operations import LEVELS, operation_tasks
 if TYPE_CHECKING:
     from recollect.tasks.manager_tuples import ManagerTuple
 
-OPERATION_TASKS = 4096
+OPERATION_TASKS = 1024
 """Generated cases to train on; a run that sees them all begins again with the first."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
@@ -185,6 +186,7 @@ class Managing:
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
+        self.measures.maintained(step, "manager", chosen_by(self.model), "dev")
         if step == self.config.steps:
             self.measures.operations(step, "reinforced", "test")
             self.measures.maintained(step, "reinforced", chosen_by(self.model))
@@ -241,16 +243,17 @@ class Measures:
             found = operation_accuracy(chosen_by(self.model), tasks)
             self._write(step, operation_rows(arm, found), f"{level} operations, {split}")
 
-    def maintained(self, step: int, arm: str, choose: Any) -> None:
-        """Answers of the frozen reader from banks that this manager built; only where the run asks for it."""
+    def maintained(self, step: int, arm: str, choose: Choose, split: str = "test") -> None:
+        """Answers of the frozen reader from banks that this manager built out of conversations of `split`; only where
+        the run asks for it. Choose settings on train or dev: test is for what is reported."""
         if not self.config.maintained:
             return
         from recollect.tasks.longmemeval import longmemeval
 
         self.progress.phase(f"building banks: {arm}")
-        tasks = longmemeval("test", distractors=self.config.distractors, extractive=True, abstention=False)
+        tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)
         found = maintained_answers(choose, tasks[: self.config.questions], self.reader, self.root)
-        self._write(step, answer_rows(arm, found), "banks, test", reader=found.reader, operations=found.operations)
+        self._write(step, answer_rows(arm, found), f"banks, {split}", reader=found.reader, operations=found.operations)
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
         for row in rows:

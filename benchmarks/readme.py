@@ -55,6 +55,8 @@ def result_table(table: ResultTable) -> str:
 
 
 def estimate(row: Record, digits: int = 2) -> str:
+    if row["low"] is None:  # a share that was counted
+        return f"{row['mean']:.{digits}f}"
     return f"{row['mean']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
 
 

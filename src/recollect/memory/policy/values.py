@@ -114,9 +114,10 @@ class CaseNetwork:
         }
         self._moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self._w.items()}
         self._updates = 0
-        self._queries: list[Vectors] = []
-        self._cases: list[Vectors] = []
-        self._rewards: list[float] = []
+        self._queries: Vectors = np.zeros((64, width), dtype=np.float32)
+        self._cases: Vectors = np.zeros((64, width), dtype=np.float32)
+        self._rewards: Vectors = np.zeros(64, dtype=np.float32)
+        self._seen = 0
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         if not len(candidates.rows):
@@ -129,18 +130,20 @@ class CaseNetwork:
 
     def learn(self, use: Use, pool: Pool) -> None:
         for row in use.rows:
-            self._queries.append(self._folded(use.query.vector[None])[0])
-            self._cases.append(self._folded(pool.vectors[row][None])[0])
-            self._rewards.append(use.reward)
+            if self._seen == len(self._rewards):
+                self._queries, self._cases = _doubled(self._queries), _doubled(self._cases)
+                self._rewards = _doubled(self._rewards)
+            self._queries[self._seen] = self._folded(use.query.vector[None])[0]
+            self._cases[self._seen] = self._folded(pool.vectors[row][None])[0]
+            self._rewards[self._seen] = use.reward
+            self._seen += 1
         if use.slate:
             for _ in range(self._steps):
                 self._step()
 
     def _step(self) -> None:
-        picked = self._generator.integers(0, len(self._rewards), size=min(self._batch, len(self._rewards)))
-        q = np.stack([self._queries[i] for i in picked])
-        c = np.stack([self._cases[i] for i in picked])
-        r = np.array([self._rewards[i] for i in picked], dtype=np.float32)
+        picked = self._generator.integers(0, self._seen, size=min(self._batch, self._seen))
+        q, c, r = self._queries[picked], self._cases[picked], self._rewards[picked]
         w = self._w
         pre = q @ w["query"] + c @ w["case"] + w["bias"]
         active = np.maximum(pre, 0.0)
@@ -166,10 +169,16 @@ class CaseNetwork:
         width = self._settings[0]
         size = vectors.shape[1]
         if size <= width:
-            return vectors
+            return np.pad(vectors, ((0, 0), (0, width - size)))
         whole = size - size % width
         folded: Vectors = vectors[:, :whole].reshape(len(vectors), -1, width).sum(axis=1)
         return folded
+
+
+def _doubled(column: Vectors) -> Vectors:
+    larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
+    larger[: len(column)] = column
+    return larger
 
 
 def followed(pool: Pool, row: int, use: Use) -> bool:

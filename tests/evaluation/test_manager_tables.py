@@ -140,11 +140,13 @@ def test_what_was_executed_is_counted() -> None:
     assert (found.invalid, found.operations) == (1.0, {"NOOP": 6})
     added = maintained_answers(always("ADD"), _tasks(), READER, Bank.empty(None), mode="lexical")
     assert (added.invalid, added.operations) == (0.0, {"ADD": 6})
-    assert [row["metric"] for row in answer_rows("always ADD", added)] == [
-        "f1",
-        "evidence_kept",
-        "bank_size",
-        "invalid",
+    rows = answer_rows("always ADD", added)
+    assert [row["metric"] for row in rows] == ["f1", "evidence_kept", "bank_size", "invalid"]
+    assert [row.get("values") for row in rows] == [
+        {"bikes": 0.0, "cat": 1.0},
+        {"bikes": 1.0, "cat": 1.0},
+        {"bikes": 5.0, "cat": 1.0},
+        None,
     ]
 
 

@@ -9,13 +9,15 @@ import pytest
 
 from recollect.agents.answerer import Style
 from recollect.episodes.errors import RecollectError, UnknownName
+from recollect.evaluation.manager import always
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.models.errors import UnknownModel
 from recollect.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
 from recollect.recipes.memory_r1_manager import manager_tables, reading_of
 from recollect.recipes.memory_r1_parts import kept_weights
-from recollect.rollouts.manager_reward import ModelReader
+from recollect.rollouts.manager_reward import FunctionReader, ModelReader
+from recollect.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -86,6 +88,32 @@ def test_the_reader_answers_in_the_style_and_is_named_after_its_weights(
     assert measures.reader.identity == ModelReader(model, style=Style.DISTIL).identity
     assert measures.reader.identity != ModelReader(model).identity
     assert measures.reader.identity != ModelReader(model, style=Style.DISTIL, weights="run/abc").identity
+
+
+def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", {})
+    config = manager(model=str(checkpoint), questions=3)
+    measures = memory_r1_manager.Measures(
+        config,
+        run,
+        None,  # type: ignore[arg-type]
+        0,
+        SilentProgress(),
+        reading_of(config, run),
+    )
+    measures._reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
+    with run:
+        measures.maintained(0, "always_add", always("ADD"), "dev")
+        measures.maintained(0, "always_add", always("ADD"))
+    keys = {
+        split: {task.key for task in longmemeval(split, extractive=True, abstention=False)} for split in ("dev", "test")
+    }
+    for split in ("dev", "test"):
+        (row,) = [row for row in run.evals() if row["split"] == f"banks, {split}" and row["metric"] == "f1"]
+        assert len(row["values"]) == row["n"] == 3
+        assert set(row["values"]) <= keys[split]
+        assert row["reader"] == "first@1"
+    assert [table["title"] for table in manager_tables(run, config)] == ["Answers from the bank it kept"]
 
 
 @pytest.mark.parametrize(

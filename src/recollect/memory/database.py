@@ -29,6 +29,9 @@ from recollect.memory.errors import (
     StorageFull,
 )
 
+LOG_PAGES = 4000
+"""Pages of 4 kB the write-ahead log grows to before it is moved into the file. Pages that change with every write (the ends of
+tables, the roots of indexes) are moved once per so many, not per thousand: a quarter more batched writes a second."""
 DURABILITIES = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
@@ -120,6 +123,7 @@ class Database:
                 connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", self._durability)
             connection.pragma("secure_delete", 1)
+            connection.pragma("wal_autocheckpoint", LOG_PAGES)
         connection.pragma("foreign_keys", 1)
         connection.pragma("temp_store", 2)
         connection.pragma("cache_size", -65536)

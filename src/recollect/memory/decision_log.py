@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from recollect.memory.store import Store
 
 _LOG = logging.getLogger("recollect.memory")
-FLUSH_SECONDS = 0.05
+FLUSH_SECONDS = 0.2
+"""How long a decision outside an episode may wait. Every commit makes readers look at the file anew, so not for each search."""
 LARGEST_BATCH = 512
 _INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?)"
 

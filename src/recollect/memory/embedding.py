@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.memory.errors import InvalidVector
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
     import numpy.typing as npt
 
@@ -39,7 +42,9 @@ class Embedder:
         """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
         import numpy as np
 
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        if len(texts) == 1:
+            return self._one(texts[0])
+        keys = [_content(text) for text in texts]
         found: dict[bytes, Vectors] = {}
         with self._lock:
             for key in keys:
@@ -60,10 +65,59 @@ class Embedder:
             return np.zeros((0, self.identity.dimension), dtype=np.float32)
         return np.stack([found[key] for key in keys])
 
+    def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
+        """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
+        are in the cache."""
+        with self._lock:
+            known = all(_content(text) in self._cache for text in texts)
+        if known:
+            return lambda: self(texts)
+        return _beside().submit(self, texts).result
+
+    def _one(self, text: str) -> Vectors:
+        """The same for one text, as agents write and ask, without the bookkeeping of a batch."""
+        key = _content(text)
+        with self._lock:
+            known = self._cache.get(key)
+            if known is not None:
+                self._cache.move_to_end(key)
+        if known is not None:
+            row: Vectors = known[None, :].copy()
+            return row
+        fresh = unit_rows(self.encoder.encode([text]), 1, self.identity)
+        if self._size:
+            with self._lock:
+                self._cache[key] = fresh[0]
+                if len(self._cache) > self._size:
+                    self._cache.popitem(last=False)
+        out: Vectors = fresh.copy()
+        return out
+
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""
         with self._lock:
-            self._cache.pop(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), None)
+            self._cache.pop(_content(text), None)
+
+
+def _content(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+_POOL: list[ThreadPoolExecutor] = []
+
+
+def _beside() -> ThreadPoolExecutor:
+    """Threads that outlive one search: some libraries start a team of their own for every thread that calls them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(4, "recollect-encode"))
+    return _POOL[0]
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of a pool do not come along into a forked process.
+    os.register_at_fork(after_in_child=_POOL.clear)
 
 
 def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
@@ -81,6 +135,6 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         raise InvalidVector(
             f"encoder {identity.model!r} gave NaN or infinity for text number {row}: nothing was stored"
         )
-    norms = np.linalg.norm(array, axis=1, keepdims=True)
+    norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
     return unit

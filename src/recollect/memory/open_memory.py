@@ -29,6 +29,7 @@ _LOG = logging.getLogger("recollect.memory")
 Message = Mapping[str, Any]
 Extractor = Callable[[Sequence[Message]], Iterable[str]]
 RECALLED = 4096
+SCOPES = 4096
 
 
 def _new_id() -> str:
@@ -84,6 +85,7 @@ class OpenMemory:
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
+        self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
 
     @property
@@ -153,8 +155,17 @@ class OpenMemory:
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
         if not (user_id or agent_id or session_id):
             return self.scope
-        parts = {"user": user_id, "agent": agent_id, "session": session_id}
-        return self.scope.narrowed(**{name: value for name, value in parts.items() if value})
+        given = (user_id, agent_id, session_id)
+        # What is not text may not be hashable either; `Scope` says what is wrong with it.
+        plain = all(isinstance(part, str) for part in given)
+        known = self._scopes.get(given) if plain else None
+        if known is None:
+            parts = zip(("user", "agent", "session"), given, strict=True)
+            known = self.scope.narrowed(**{name: value for name, value in parts if value})
+            if len(self._scopes) >= SCOPES:
+                self._scopes.clear()
+            self._scopes[given] = known
+        return known
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

@@ -119,14 +119,20 @@ def retrieve(
         item = stack.get(id)
         return item is not None and request.selection.admits(item, time)
 
+    terms = [list(dict.fromkeys(tokens(query))) for query in queries]
+    lexical: list[Ranked] = [[] for _ in queries]
     dense: list[Ranked] = [[] for _ in queries]
+    # Over a store, the full-text index is read while the encoder is at work: on a laptop each takes some milliseconds.
+    beside = request.mode == "hybrid" and stack.ground is not None
+    vectors = embedder.begin(queries) if embedder is not None and beside else None
+    if request.mode != "dense":
+        lexical = [lexical_ranking(searched, listed, request.pool, wanted) for listed in terms]
     if embedder is not None and request.mode != "lexical":
-        dense = dense_rankings(searched, embedder(queries), request.pool, wanted, embedder)
+        encoded = vectors() if vectors is not None else embedder(queries)
+        dense = dense_rankings(searched, encoded, request.pool, wanted, embedder)
     out = []
-    for query, by_meaning in zip(queries, dense, strict=True):
-        terms = list(dict.fromkeys(tokens(query)))
-        by_words = [] if request.mode == "dense" else lexical_ranking(searched, terms, request.pool, wanted)
-        out.append(_chosen(stack, searched, query, terms, by_words, by_meaning, request, fusion, embedder))
+    for query, listed, by_words, by_meaning in zip(queries, terms, lexical, dense, strict=True):
+        out.append(_chosen(stack, searched, query, listed, by_words, by_meaning, request, fusion, embedder))
     return out
 
 

@@ -1,0 +1,119 @@
+"""Vectors of texts: one by one, in batches, beside other work, and after a fork of the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from recollect.memory.embedding import Embedder
+from recollect.memory.memory import Memory
+
+from .stub_encoder import WordEncoder
+
+
+class SlowEncoder(WordEncoder):
+    """Waits until someone else has done something, so that a test can tell whether two things ran side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.waited = False
+
+    def encode(self, texts):
+        self.waited = self.go.wait(5.0)
+        return super().encode(texts)
+
+
+def test_one_by_one_and_in_batches_the_vectors_are_the_same():
+    texts = ["a red cat", "a blue dog", "a red cat", "nobody"]
+    together = Embedder(WordEncoder())(texts)
+    single = Embedder(WordEncoder())
+    assert np.array_equal(together, np.concatenate([single([text]) for text in texts]))
+    assert single.encoder.texts == 3, "what is known is not encoded again"
+    assert np.array_equal(together, single(texts))
+    assert single.encoder.texts == 3
+
+
+def test_what_is_handed_out_is_not_what_is_remembered():
+    embedder = Embedder(WordEncoder())
+    for _ in range(2):
+        embedder(["a red cat"])[:] = 0.0
+    assert np.linalg.norm(embedder(["a red cat"])) == pytest.approx(1.0)
+
+
+def test_the_cache_has_a_size_and_may_be_off():
+    small = Embedder(WordEncoder(), cached=2)
+    for text in ("a", "b", "c", "c", "b"):
+        small([text])
+    assert small.encoder.texts == 3
+    small(["a"])
+    assert small.encoder.texts == 4
+    off = Embedder(WordEncoder(), cached=0)
+    off(["a"])
+    off(["a"])
+    assert off.encoder.texts == 2
+
+
+def test_encoding_runs_beside_the_caller_and_errors_come_back():
+    slow = SlowEncoder()
+    embedder = Embedder(slow)
+    ready = embedder.begin(["a red cat"])
+    slow.go.set()
+    assert np.array_equal(ready(), Embedder(WordEncoder())(["a red cat"]))
+    assert slow.waited
+
+    class Broken(WordEncoder):
+        def encode(self, texts):
+            raise OSError("no such model")
+
+    broken = Embedder(Broken()).begin(["a"])
+    with pytest.raises(OSError, match="no such model"):
+        broken()
+
+
+def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkeypatch):
+    slow = SlowEncoder()
+    slow.go.set()
+    with Memory(tmp_path / "a.mem", encoder=slow) as memory:
+        memory.add_many(["ana likes the cat", "bo likes the dog"])
+        slow.go.clear()
+        # The encoder goes on only once the words were looked up: one after the other would wait for ever.
+        monkeypatch.setattr("recollect.memory.words.scores", _setting(slow.go))
+        start = time.monotonic()
+        hits = memory.search("the cat", top_k=1)
+    assert slow.waited
+    assert time.monotonic() - start < 4.0
+    assert [hit.text for hit in hits] == ["ana likes the cat"]
+
+
+def _setting(event):
+    from recollect.memory import words
+
+    real = words.scores
+
+    def scores(*arguments):
+        event.set()
+        return real(*arguments)
+
+    return scores
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_threads_of_its_own():
+    embedder = Embedder(WordEncoder())
+    embedder.begin(["a"])()
+    child = os.fork()
+    if child == 0:
+        done = threading.Event()
+
+        def encode() -> None:
+            embedder.begin(["b"])()
+            done.set()
+
+        threading.Thread(target=encode, daemon=True).start()
+        os._exit(0 if done.wait(10.0) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -112,7 +112,7 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
     """The same few numbers for each source, so that a mixed run can be taken apart."""
     by_source: dict[str, list[Group]] = {}
     for group in groups:
-        if group.episodes and (source := source_of(group.task)):
+        if group.episodes and (source := group.episodes[0].source or source_of(group.task)):
             by_source.setdefault(source, []).append(group)
     metrics = {}
     for source, own in by_source.items():

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from recollect.agents.learning_memory import LearningMemory, answered
+from recollect.agents.episode_of_memory import answered
+from recollect.agents.learning_memory import LearningMemory
 from recollect.episodes.errors import UnknownName
+from recollect.memory.errors import StorageFull
 from recollect.memory.policy.errors import (
     CannotEvaluate,
     ClosedDecision,
-    DamagedJournal,
+    InvalidPolicy,
     InvalidReward,
     UnknownDecision,
 )
@@ -20,6 +24,7 @@ from recollect.recipes.exprag import exprag
 from recollect.recipes.memrl import memrl
 from recollect.recipes.ours import ours
 
+ROOT = Path(__file__).parents[2]
 POLICIES = {"ours": ours, "exprag": exprag, "memrl": memrl}
 ACTIONS = ("refund", "replace", "escalate")
 
@@ -47,61 +52,108 @@ def state(memory: LearningMemory) -> tuple[object, ...]:
 
 
 def test_what_worked_is_shown_again(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl", "exprag")
+    memory = opened(tmp_path / "j.mem", "exprag")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     with memory.episode("a torn shirt arrived today") as episode:
         assert "refund" in episode.recall(actions=ACTIONS).text
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.agents.test_learning_memory import ACTIONS, opened, play
+memory = opened(Path(sys.argv[1]))
+for number in range(6):
+    play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+episode = memory.episode("a torn shirt arrived late")
+episode.recall(actions=ACTIONS)
+episode.act("refund")
+print(episode.id, flush=True)
+os._exit(9)
+"""
+
+
 def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    memory = opened(path)
+    path = tmp_path / "j.mem"
+    died = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, cwd=ROOT)
+    assert died.returncode == 9, died.stderr
+    whole = opened(tmp_path / "whole.mem")
     for number in range(6):
-        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+        play(whole, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    with whole.episode("a torn shirt arrived late") as episode:
+        episode.recall(actions=ACTIONS)
+        episode.act("refund")
+        episode.reward(1.0)
+    again = opened(path)
+    assert again.pending() == [died.stdout.strip()]
+    assert again.reward(died.stdout.strip(), 1.0)
+    assert learned(again) == learned(whole)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_opening_again_changes_nothing(tmp_path: Path, policy: str) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    memory.add(Draft("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
+    for number in range(12):
+        with memory.episode(f"a torn shirt arrived {number % 4}") as episode:
+            for step in range(1 + number % 2):
+                episode.recall(f"at step {step}", ACTIONS)
+                episode.act(ACTIONS[(number + step) % 3])
+            episode.reward(float(number % 3 == 0))
+    before = state(memory)
+    memory.close()
+    assert state(opened(tmp_path / "j.mem", policy)) == before
+
+
+def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = opened(tmp_path / "j.mem")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
     episode = memory.episode("a torn shirt arrived late")
     episode.recall(actions=ACTIONS)
     episode.act("refund")
-    # No close, no exit: the process is gone. Another one reads the journal.
-    again = opened(path)
-    assert again.pending() == [episode.id]
-    assert state(again) == state(memory)
-    assert again.reward(episode.id, 1.0)
-    memory.reward(episode.id, 1.0)
-    assert state(again) == state(memory)
-
-
-def test_a_torn_last_line_is_dropped_and_damage_elsewhere_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    memory = opened(path)
-    play(memory, "a torn shirt arrived", "refund", 1.0)
     before = state(memory)
-    memory.close()
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"kind":"episode","id":"e1","go')
-    again = opened(path)
-    assert state(again) == before
-    again.close()
-    assert path.read_bytes() == whole
-    path.write_bytes(whole[:20] + b"\x00\x00" + whole[22:])
-    with pytest.raises(DamagedJournal, match="byte"):
-        opened(path)
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageFull("no room left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory.engine.store, "change", full)
+        with pytest.raises(StorageFull):
+            memory.reward(episode.id, 1.0)
+    assert state(memory) == before
+    assert memory.pending() == [episode.id]
+    assert episode.reward(1.0)
+
+
+def test_the_engine_knows_what_was_decided_rewarded_and_written(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "exprag")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    name = play(memory, "a torn shirt arrived again", "refund", 1.0)
+    record = memory.engine.episode_record(name)
+    assert [term.value for term in record.rewards] == [1.0]
+    assert record.decisions[0].propensity == 1.0
+    (shown,) = record.decisions[0].chosen
+    assert memory.engine.get(shown).values.mean == 1.0
+    assert "refund" in memory.engine.search("torn shirt", top_k=1, mode="dense")[0].text
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1.5, -0.1, "1", None])
 def test_a_bad_reward_is_a_typed_error_and_changes_nothing(tmp_path: Path, bad: object) -> None:
-    memory = opened(tmp_path / "j.jsonl")
+    memory = opened(tmp_path / "j.mem")
     episode = memory.episode("a torn shirt arrived")
     episode.recall(actions=ACTIONS)
     episode.act("refund")
-    size = (tmp_path / "j.jsonl").stat().st_size
+    head = memory.engine.store.head()
     with pytest.raises(InvalidReward, match="finite number"):
         memory.reward(episode.id, bad)  # type: ignore[arg-type]
     assert memory.pending() == [episode.id]
-    assert (tmp_path / "j.jsonl").stat().st_size == size
+    assert memory.engine.store.head() == head
 
 
 def test_rewards_are_idempotent_and_final(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl")
+    memory = opened(tmp_path / "j.mem")
     name = play(memory, "a torn shirt arrived", "refund", 1.0)
     before = state(memory)
     assert memory.reward(name, 1.0) is False
@@ -112,8 +164,14 @@ def test_rewards_are_idempotent_and_final(tmp_path: Path) -> None:
         memory.reward("nobody", 1.0)
 
 
+def learned(memory: LearningMemory) -> tuple[object, ...]:
+    """As `state`, without the names of items."""
+    items, *rest = state(memory)
+    return [item[1:] for item in items], *rest  # type: ignore[attr-defined]
+
+
 def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl")
+    memory = opened(tmp_path / "j.mem")
     episode = memory.episode("a torn shirt arrived")
     with pytest.raises(ClosedDecision, match="without recalling"):
         episode.act("refund")
@@ -123,7 +181,7 @@ def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl", "memrl")
+    memory = opened(tmp_path / "j.mem", "memrl")
     with memory.episode("repair the pump") as episode:
         episode.recall("valve closed", ("open", "turn"))
         episode.act("open")
@@ -132,31 +190,64 @@ def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> N
         episode.act("turn")
         episode.reward(0.0)
     assert [reward for _, reward in memory.experience.uses] == [1.0, 0.0]
-    again = opened(tmp_path / "j.jsonl", "memrl")
+    memory.close()
+    again = opened(tmp_path / "j.mem", "memrl")
     assert [reward for _, reward in again.experience.uses] == [1.0, 0.0]
 
 
 def test_garbage_from_a_writer_admits_nothing(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl")
+    memory = opened(tmp_path / "j.mem")
     for draft in (Draft("", "text", do=("a",)), Draft("key", "te\x00xt", do=("a",)), Draft("key", "text")):
         assert memory.add(draft) is None
     assert len(memory.experience.pool) == 0
 
 
 def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    clean, mixed = opened(tmp_path / "clean.jsonl", "memrl"), opened(path, "memrl")
-    for memory in (clean, mixed):
-        play(memory, "a torn shirt arrived", "refund", 1.0)
-    bad = mixed.add(Draft("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
-    play(mixed, "a torn shirt arrived again", "escalate", 0.0)
-    assert mixed.roll_back("web") == [bad]
-    assert all(item.provenance.source != "web" or not item.current for item in mixed.experience.pool.items)
-    assert state(opened(path, "memrl")) == state(mixed)
+    path = tmp_path / "j.mem"
+    memory = opened(path, "memrl")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    before = state(memory)
+    bad = memory.add(Draft("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
+    play(memory, "a torn shirt arrived again", "escalate", 0.0)
+    assert bad in memory.roll_back("web")
+    items, _, means, _, _ = state(memory)
+    assert [item[2] for item in items] == ["a torn shirt arrived", "a torn shirt arrived again"]  # type: ignore[attr-defined]
+    assert means[-1] == before[2][0]  # type: ignore[index]
+    again = state(memory)
+    memory.close()
+    assert state(opened(path, "memrl")) == again
+    with pytest.raises(InvalidPolicy, match="nowhere"):
+        opened(path, "memrl").roll_back("nowhere")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, policy: str) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    for number in range(4):
+        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    before, snapshot = state(memory), memory.snapshot()
+    last = play(memory, "a torn shirt arrived late", "escalate", 1.0)
+    assert state(memory) != before
+    memory.roll_back(episode=last)
+    assert state(memory) == before
+    play(memory, "another torn shirt", "escalate", 1.0)
+    play(memory, "and another", "refund", 0.0)
+    memory.roll_back(since=snapshot)
+    assert state(memory) == before
+
+
+def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
+    ana = LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), policy="exprag", user_id="ana")
+    bo = LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), policy="exprag", user_id="bo")
+    play(ana, "a torn shirt arrived", "refund", 1.0)
+    with bo.episode("a torn shirt arrived") as episode:
+        assert episode.recall(actions=ACTIONS).text == ""
+    with ana.episode("a torn shirt arrived") as episode:
+        assert "refund" in episode.recall(actions=ACTIONS).text
 
 
 def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
+    path = tmp_path / "j.mem"
     memory = opened(path)
     for number in range(60):
         play(memory, f"a torn shirt arrived {number % 7}", ACTIONS[number % 3], float(number % 3 == 0))
@@ -177,7 +268,7 @@ def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
 
 
 def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.jsonl", "exprag")
+    memory = opened(tmp_path / "j.mem", "exprag")
     prompts: list[str] = []
 
     def agent(prompt: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recollect.episodes.encoder import Encoder
+from recollect.memory.item import Item
 from recollect.memory.policy.hashed_words import word_set
 from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
@@ -97,11 +98,7 @@ class Experience:
         credited: what the valuer learns from instead of the outcome (the shuffled-rewards control).
         per_step: rewards of the single choices, where they have their own.
         """
-        for place, (use, action) in enumerate(taken):
-            use.following = taken[place + 1][0] if place + 1 < len(taken) else None
-            use.taken, use.outcome = action, outcome
-            use.told = per_step[place] if per_step is not None else outcome
-            use.reward = use.told if credited is None else credited
+        _credit(taken, outcome, credited, per_step)
         for use, _ in taken:
             self.learn(use)
         finished = Finished(tuple(use for use, _ in taken), outcome, self.time, self.time)
@@ -111,6 +108,31 @@ class Experience:
             maintain(self.pool, self.method.valuer, None, self.time)
         self.time += 1
         return finished
+
+    def remember(
+        self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None
+    ) -> None:
+        """Learn again from an episode that is on file: what it wrote and retired is there already."""
+        _credit(taken, outcome, None, per_step)
+        with self.pool.held():
+            for use, _ in taken:
+                if self.method.rehearse is not None:
+                    self.method.rehearse(use.query, use.candidates, self.pool)
+                self.learn(use)
+        self.time += 1
+
+    def settle(self) -> None:
+        """After the last `remember`: let maintainers see the items that are there."""
+        with self.pool.held():
+            for maintain in self.method.maintainers:
+                maintain(self.pool, self.method.valuer, None, self.time)
+
+    def restore(self, item: Item, vector: Vectors) -> int:
+        """An item that is on file; its row."""
+        row = self.pool.restore(item, vector)
+        if len(self._cache) < self._cached:
+            self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
+        return row
 
     def learn(self, use: Use) -> None:
         self.method.valuer.learn(use, self.pool)
@@ -127,6 +149,16 @@ class Experience:
                 use.reward = reward
                 self.method.valuer.learn(use, self.pool)
         return sorted(rows)
+
+
+def _credit(
+    taken: Sequence[tuple[Use, str]], outcome: float, credited: float | None, per_step: Sequence[float] | None
+) -> None:
+    for place, (use, action) in enumerate(taken):
+        use.following = taken[place + 1][0] if place + 1 < len(taken) else None
+        use.taken, use.outcome = action, outcome
+        use.told = per_step[place] if per_step is not None else outcome
+        use.reward = use.told if credited is None else credited
 
 
 class TabularAgent:

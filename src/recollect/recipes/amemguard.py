@@ -47,6 +47,11 @@ class Guard:
     _actions: list[str] = field(default_factory=list)
 
     def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        self.note(query, candidates, pool)
+        return Consensus(self.k, self.least)(query, candidates, values, pool)
+
+    def note(self, query: Query, candidates: Candidates, pool: Pool) -> None:
+        """Keep what consensus rejects as lessons."""
         paths = [path(pool, int(row), query) for row in candidates.rows]
         kept = agreeing(paths, self.least)
         if kept.any():
@@ -55,7 +60,6 @@ class Guard:
                     self._vectors.append(query.vector)
                     self._actions.append(each.removeprefix("do "))
             del self._vectors[: -self.most], self._actions[: -self.most]
-        return Consensus(self.k, self.least)(query, candidates, values, pool)
 
     def present(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
         shown = Exemplars()(items, query, likeness)
@@ -87,4 +91,5 @@ def amemguard(*, seed: int = 0, k: int = 5, least: int = 2) -> Method:
         RawCases(failures=False),
         admit_all,
         (Capacity(),),
+        rehearse=guard.note,
     )

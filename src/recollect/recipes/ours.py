@@ -51,6 +51,7 @@ def ours(
     threshold: float = 0.1,
     failures: bool = True,
     recent: int = 12,
+    capacity: int = 400,
 ) -> Method:
     if without and without not in PARTS:
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
@@ -82,7 +83,7 @@ def ours(
         Exemplars(),
         StepCases(failures),
         Trust() if gated else admit_all,
-        (*upkeep, Capacity()),
+        (*upkeep, Capacity(capacity)),
     )
 
 

@@ -236,7 +236,7 @@ class Advantage:
     ) -> Floats:
         """phi(x, m), shape (n, 7 + 3 * words): scalars, then words in both, in the item alone, in the query alone."""
         rows, width = candidates.rows, len(query.words)
-        theirs = pool.words[rows]
+        theirs = pool.words[rows].astype(np.float32)
         both = theirs * query.words
         features = np.empty((len(rows), _SCALARS + 3 * width))
         scale = 1.0 / np.sqrt(theirs.sum(axis=1) + query.words.sum())[:, None]

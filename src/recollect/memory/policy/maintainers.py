@@ -194,7 +194,8 @@ class MergeDuplicates:
         rows = rows[(rows != row) & (pool.content[rows] == pool.content[row]) & (pool.source[rows] == pool.source[row])]
         if pool.status[row] != ACTIVE or pool.content[row] < 0 or not len(rows):
             return
-        likeness = pool.similarities(pool.vectors[row], rows)
+        # The key's vector as it was encoded: the scan made for the recall it came from serves here too.
+        likeness = pool.similarities(pool.encode(pool.items[row].key), rows)
         if float(likeness.max()) >= self.alike:
             other = pool.items[int(rows[int(likeness.argmax())])].id
             pool.set_status(row, Status.ARCHIVED, time=time, why=f"says the same as {other}")

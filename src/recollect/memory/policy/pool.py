@@ -6,7 +6,8 @@ that `undo` restores exactly what was, newest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ class Pool:
         self._words = words
         size = 64
         self.vectors = np.zeros((size, dimension), dtype=np.float32)
-        self.words = np.zeros((size, words), dtype=np.float32)
+        self.words = np.zeros((size, words), dtype=np.uint8)
         self.status = np.full(size, ARCHIVED, dtype=np.int8)
         self.born = np.zeros(size, dtype=np.int64)
         self.episode = np.zeros(size, dtype=np.int64)
@@ -92,6 +93,8 @@ class Pool:
         self._contents: dict[str, int] = {}
         self.sources: dict[str, int] = {}
         self._cached: tuple[int, Rows] | None = None
+        self._latest: tuple[Vectors, int, Vectors] | None = None
+        self._held = False
 
     def __len__(self) -> int:
         return len(self.items)
@@ -121,48 +124,71 @@ class Pool:
         self, draft: Draft, *, status: Status, time: int, episode: int = -1, vector: Vectors | None = None, id: str = ""
     ) -> int:
         """The new row. vector: of the key, where it is known already."""
-        row = len(self.items)
-        if row == len(self.status):
-            self._grow()
         data = {"do": draft.do, "avoid": draft.avoid, "good": draft.good}
         if draft.trigger:
             data |= {"trigger": draft.trigger, "payload": draft.payload}
         if draft.extra:
             data |= draft.extra
-        self.items.append(
-            Item(
-                id or f"m{row}",
-                draft.text,
-                kind=draft.kind,
-                key=draft.key,
-                provenance=Provenance(source=draft.source),
-                trust=draft.trust,
-                status=status,
-                metadata=data,
-            )
+        item = Item(
+            id or f"m{len(self.items)}",
+            draft.text,
+            kind=draft.kind,
+            key=draft.key,
+            provenance=Provenance(source=draft.source),
+            trust=draft.trust,
+            status=status,
+            metadata=data,
         )
-        self.vectors[row] = self.encode(draft.key) if vector is None else vector
-        self.words[row] = word_set(draft.key, self._words)
-        self.status[row] = CODES[status]
-        self.born[row] = time
-        self.episode[row] = episode
-        self.good[row] = draft.good
-        self.trust[row] = draft.trust
-        self.content[row] = self.content_of((*draft.do, *draft.avoid)[0])
-        self.warns[row] = not draft.do
-        self.source[row] = self.source_of(draft.source)
+        row = self._append(item, time, episode, self.encode(draft.key) if vector is None else vector)
         self.history.append(Change("add", row, None, time))
         return row
 
+    def restore(self, item: Item, vector: Vectors) -> int:
+        """The row of an item that is on file already. `metadata` says when it was written: `born`, and `of` which episode."""
+        data = dict(item.metadata)
+        born, episode = int(data.pop("born")), int(data.pop("of"))
+        row = self._append(replace(item, metadata=data), born, episode, vector)
+        self.history.append(Change("add", row, None, born, "on file"))
+        return row
+
+    def _append(self, item: Item, time: int, episode: int, vector: Vectors) -> int:
+        row = len(self.items)
+        if row == len(self.status):
+            self._grow()
+        do, avoid = item.metadata["do"], item.metadata["avoid"]
+        self.items.append(item)
+        self.vectors[row] = vector
+        self.words[row] = word_set(item.key, self._words)
+        self.status[row] = CODES[item.status]
+        self.born[row] = time
+        self.episode[row] = episode
+        self.good[row] = item.metadata["good"]
+        self.trust[row] = item.trust
+        self.content[row] = self.content_of((*do, *avoid)[0])
+        self.warns[row] = not do
+        self.source[row] = self.source_of(item.provenance.source)
+        return row
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, nothing changes: what maintainers ask for is already on file."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
     def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
         before = int(self.status[row])
-        if before == CODES[status]:
+        if self._held or before == CODES[status]:
             return
         self.history.append(Change("status", row, before, time, why))
         self._put_status(row, CODES[status])
 
     def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
         """New key or metadata for an item; the vector follows the key at once."""
+        if self._held:
+            return
         old = self.items[row]
         self.history.append(Change("revise", row, old, time, why))
         self.revisions[row] = self.revisions.get(row, 0) + 1
@@ -200,10 +226,15 @@ class Pool:
         return rows
 
     def similarities(self, vector: Vectors, rows: Rows) -> Floats:
-        """Cosines of `vector` with the keys of `rows`, float64."""
+        """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
         n = len(self.items)
+        if self._latest is not None and self._latest[0] is vector and len(rows) and int(rows.max()) < self._latest[1]:
+            known: Floats = self._latest[2][rows].astype(np.float64)
+            return known
         if 2 * len(rows) >= n:
-            found: Floats = (self.vectors[:n] @ vector)[rows].astype(np.float64)
+            scanned = self.vectors[:n] @ vector
+            self._latest = (vector, n, scanned)
+            found: Floats = scanned[rows].astype(np.float64)
             return found
         few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
         return few
@@ -223,6 +254,7 @@ class Pool:
 
     def _put(self, row: int, item: Item) -> None:
         if item.key != self.items[row].key:
+            self._latest = None
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)
         # The status is an event of its own: rewording never changes it.

@@ -7,7 +7,7 @@ after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,21 +60,22 @@ class Values:
 class Use:
     """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
 
-    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; told: its own
-    reward as it was given (the same, but for a control that permutes credit); following: the episode's
-    next choice; bonus: what a valuer notes beside it, such as the success rate it expected without memory.
+    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; told: its own reward as it
+    was given (the same, but for a control that permutes credit); logged: the propensity, where it is known; following: the
+    episode's next choice; bonus: what a valuer notes beside it, such as the success rate it expected without memory.
     """
 
     query: Query
     candidates: Candidates
     values: Values
-    choice: Mixture
+    choice: Mixture | None
     slate: Slate
     part: str
     taken: str = ""
     outcome: float = 0.0
     reward: float = 0.0
     told: float = 0.0
+    logged: float | None = None
     following: Use | None = None
     bonus: dict[str, float] = field(default_factory=dict)
 
@@ -84,7 +85,10 @@ class Use:
 
     @property
     def propensity(self) -> float:
-        return self.choice.probability(self.slate)
+        if self.logged is None:
+            assert self.choice is not None
+            self.logged = self.choice.probability(self.slate)
+        return self.logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,8 @@ class Maintainer(Protocol):
 
 @dataclass(slots=True)
 class Method:
-    """A composition. name and version name the policy in the log."""
+    """A composition. name and version name the policy in the log. rehearse: lets a slot that learns while choosing see again
+    a choice that is on file."""
 
     name: str
     keyer: Keyer
@@ -168,3 +173,4 @@ class Method:
     gate: Gate
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
+    rehearse: Callable[[Query, Candidates, Pool], None] | None = None

@@ -1,0 +1,91 @@
+"""EpisodeOfMemory: one attempt at a task with a memory that learns. Made by `LearningMemory.episode`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from recollect.agents.learning_memory import LearningMemory, OpenEpisode
+from recollect.memory.policy.errors import ClosedDecision, UnknownDecision
+from recollect.memory.policy.slots import Presented
+
+Judge = Callable[[str, str], float]
+"""(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
+
+
+class EpisodeOfMemory:
+    """Recall, act, reward, in this order, as often as the episode has steps."""
+
+    def __init__(self, memory: LearningMemory, id: str) -> None:
+        self._memory = memory
+        self.id = id
+
+    def __enter__(self) -> EpisodeOfMemory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    @property
+    def _record(self) -> OpenEpisode:
+        return self._memory.opened(self.id)
+
+    def recall(self, observation: str = "", actions: Sequence[str] = ()) -> Presented:
+        """What memory shows here: text for a prompt, advice for a policy. On file before it is returned."""
+        memory, record = self._memory, self._record
+        if len(record.uses) != len(record.actions):
+            raise ClosedDecision(
+                f"episode {self.id!r} recalled twice without acting.", "Say with `act` what was done after each recall."
+            )
+        if record.outcome is not None:
+            raise ClosedDecision(f"episode {self.id!r} has its reward.", "Open a new episode.")
+        use = memory.experience.recall(record.goal, observation, actions, step=len(record.uses))
+        memory.journal.decide(self.id, use, memory.experience.pool, memory.policy)
+        record.uses.append(use)
+        return memory.experience.present(use)
+
+    def act(self, action: str) -> None:
+        """What was done after the last recall."""
+        record = self._record
+        if len(record.actions) != len(record.uses) - 1:
+            raise ClosedDecision(f"episode {self.id!r} acted without recalling.", "Call `recall` before `act`.")
+        self._memory.journal.note("act", self.id, action=action)
+        record.actions.append(action)
+        record.steps.append(math.nan)
+
+    def step_reward(self, reward: float) -> None:
+        """The reward of the last action alone; steps without one are credited with the final reward."""
+        record = self._record
+        if not record.actions or record.outcome is not None:
+            raise UnknownDecision(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
+        value = self._memory.checked(reward)
+        self._memory.journal.note("step", self.id, reward=value)
+        record.steps[-1] = value
+
+    def next_state(self, text: str, judge: Judge) -> float:
+        """Let what came next speak for the last action: the judge's vote of -1, 0 or 1, scaled to the reward range."""
+        record = self._record
+        if not record.actions:
+            raise UnknownDecision(f"episode {self.id!r} has no action yet.", "Call `act` first.")
+        vote = judge(record.actions[-1], text)
+        memory = self._memory
+        value = memory.low + (max(-1.0, min(1.0, float(vote))) + 1.0) / 2.0 * (memory.high - memory.low)
+        self.step_reward(value)
+        return value
+
+    def reward(self, reward: float) -> bool:
+        """The final reward: what was shown is credited, what is worth keeping is written."""
+        return self._memory.reward(self.id, reward)
+
+
+def answered(memory: LearningMemory, task: str, agent: Callable[[str], str], grade: Callable[[str], float]) -> str:
+    """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one)."""
+    with memory.episode(task) as episode:
+        shown = episode.recall()
+        answer = agent(f"{shown.text}\n\n{task}".strip())
+        episode.act(answer)
+        episode.reward(grade(answer))
+    return answer

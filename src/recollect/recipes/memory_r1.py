@@ -45,7 +45,7 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 2048,
     },
     "manager": {
-        "steps": 80,
+        "steps": 60,
         "learning_rate": 1e-5,
         "train": "full",
         "entropy": 0.02,
@@ -94,8 +94,8 @@ class Config(BaseModel):
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
-    warm_start: int = Field(default=240, ge=0, description="manager: right operations to imitate first")
-    warm_start_passes: int = Field(default=2, ge=1)
+    warm_start: int = Field(default=480, ge=0, description="manager: right operations to imitate first")
+    warm_start_passes: int = Field(default=1, ge=1)
     warm_start_batch: int = Field(default=16, ge=1)
     warm_start_learning_rate: float = Field(default=5e-5, gt=0, allow_inf_nan=False)
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")

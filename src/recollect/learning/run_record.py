@@ -12,8 +12,8 @@ from recollect.learning.json_rows import Row, read_json
 
 RECORD = "config.json"
 ROWS = ("metrics.jsonl", "evals.jsonl")
-FILES = (*ROWS, "result.json", "report.html", "curves.png")
-FOLDERS = ("episodes", "checkpoints", "weights")
+FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
+FOLDERS = ("episodes", "checkpoints", "weights", "finished")
 
 
 class RunConflict(RecollectError):

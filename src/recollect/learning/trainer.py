@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from recollect.episodes.episode import Group
+from recollect.learning.collector import Collected, Collector, Curriculum
 from recollect.learning.episode_metrics import episode_metrics
 from recollect.learning.masters import Masters
 from recollect.learning.progress import Progress
@@ -22,17 +23,10 @@ from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import save_trained
 from recollect.models.inprocess import InProcessModel
 
+__all__ = ["Curriculum", "Learns", "Schedule", "restore", "save", "train"]
 
-class Curriculum(Protocol):
-    """What a recipe says about its training."""
-
-    def rollout(self, step: int) -> list[Group]:
-        """The groups of step `step` (from 0), sampled with the model as it is."""
-        ...
-
-    def evaluate(self, step: int) -> None:
-        """Measure the model after `step` updates and write the measurements to the run."""
-        ...
+FAILED = "failed"
+"""The arm under which episodes that failed are kept: they are not trained on."""
 
 
 class Learns(Protocol):
@@ -65,49 +59,69 @@ class Schedule:
 
 
 def train(
-    run: RunFolder, learner: Learns, curriculum: Curriculum, schedule: Schedule, progress: Progress, title: str
+    run: RunFolder,
+    learner: Learns,
+    curriculum: Curriculum | Collector,
+    schedule: Schedule,
+    progress: Progress,
+    title: str,
 ) -> None:
     """Take `schedule.steps` optimiser steps, or those that are left of them.
 
-    KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands.
-    FloatingPointError (a diverging step) leaves the weights of the step before, saved.
+    curriculum: asked for one step's groups at a time, or a collector that samples ahead
+    (`recollect.learning.asynchronous.Pipeline`). KeyboardInterrupt leaves at once, without a checkpoint of a half-made step:
+    the last one stands. FloatingPointError (a diverging step) leaves the weights of the step before, saved.
     """
+    collector = curriculum if isinstance(curriculum, Collector) else Collector(curriculum)
     done = restore(run, learner, schedule.first)
     progress.start(schedule.steps, title)
-    if done is None:
-        progress.phase("measuring before training")
-        curriculum.evaluate(0)
-        done = 0
-    for step in range(done, schedule.steps):
-        begun = time.perf_counter()
-        progress.phase("answering")
-        groups = curriculum.rollout(step)
-        sampled = time.perf_counter()
-        progress.phase("learning")
-        measured = episode_metrics(groups, learner.model.version)
-        try:
-            learned = learner.update(groups)
-        except FloatingPointError:
-            save(run, learner, schedule.first, step)
-            raise
-        row = {**measured, **learned, "seconds/sample": sampled - begun, "role": learner.role}
-        run.write_episodes(schedule.first + step + 1, [episode for group in groups for episode in group.episodes])
-        run.append_metrics(schedule.first + step + 1, row)
-        last = step + 1 == schedule.steps
-        if last or (step + 1) % schedule.evaluate_every == 0:
-            progress.phase("measuring")
-            curriculum.evaluate(step + 1)
-        if last or (step + 1) % schedule.checkpoint_every == 0:
-            save(run, learner, schedule.first, step + 1)
-        progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
+    try:
+        if done is None:
+            progress.phase("measuring before training")
+            collector.evaluate(0)
+        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first + (done or 0))
+        for step in range(done or 0, schedule.steps):
+            begun = time.perf_counter()
+            progress.phase("answering")
+            collected = collector.collect(step)
+            sampled = time.perf_counter()
+            progress.phase("learning")
+            measured = episode_metrics(collected.groups, learner.model.version)
+            try:
+                learned = learner.update(collected.groups)
+            except FloatingPointError:
+                save(run, learner, schedule.first, step, collector)
+                raise
+            published = collector.publish()
+            seconds = {"seconds/sample": sampled - begun, "role": learner.role}
+            row = {**measured, **learned, **collected.metrics, **published, **seconds}
+            write_episodes(run, schedule.first + step + 1, collected)
+            run.append_metrics(schedule.first + step + 1, row)
+            last = step + 1 == schedule.steps
+            if last or (step + 1) % schedule.evaluate_every == 0:
+                progress.phase("measuring")
+                collector.evaluate(step + 1)
+            if last or (step + 1) % schedule.checkpoint_every == 0:
+                save(run, learner, schedule.first, step + 1, collector)
+            progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
+    finally:
+        collector.close()
 
 
-def save(run: RunFolder, learner: Learns, first: int, step: int) -> None:
-    """A checkpoint that continues exactly: trained weights, masters, optimiser, controls, random state."""
+def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
+    """What was trained on, and beside it what came to nothing, with its errors."""
+    run.write_episodes(step, [episode for group in collected.groups for episode in group.episodes])
+    if collected.failed:
+        run.write_episodes(step, collected.failed, arm=FAILED)
+
+
+def save(run: RunFolder, learner: Learns, first: int, step: int, collector: Collector) -> None:
+    """A checkpoint that continues exactly: trained weights, masters, optimiser, controls, random state, and what waits."""
     with run.checkpoint(first + step) as folder:
         save_trained(learner.model, learner.masters.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
+        collector.save(folder, first + step)
 
 
 def restore(run: RunFolder, learner: Learns, first: int) -> int | None:

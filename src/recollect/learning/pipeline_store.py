@@ -1,0 +1,126 @@
+"""What asynchronous collecting leaves on disk: its part of a checkpoint, and every finished group as soon as it is finished.
+
+    runs/<name>/finished/<role>/after-000012.jsonl    groups finished since the checkpoint of step 12, one per line
+    runs/<name>/checkpoints/step-000012/pipeline.json
+
+A run that is killed goes on from its last checkpoint and finds there, and in the files since, every group that was ever
+finished and that the weights of that checkpoint were not trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recollect.episodes.codec import episode_from_json, episode_to_json
+from recollect.episodes.episode import Group
+from recollect.episodes.errors import RecollectError
+from recollect.learning.disk import disk
+from recollect.learning.json_rows import Fields, line, read_json, read_rows, write_json
+
+STATE = "pipeline.json"
+FOLDER = "finished"
+_JOURNAL = re.compile(r"after-(\d{6,})\.jsonl")
+_FIELDS: Fields = {
+    "ticket": ("a whole number", (int,)),
+    "born": ("a whole number", (int,)),
+    "episodes": ("a list", (list,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A group that waits to be trained. ticket: its number among all that were started. born: the version of the weights
+    when it was: no token of it is older."""
+
+    ticket: int
+    born: int
+    group: Group
+
+    def oldest(self) -> int:
+        """Version of the oldest token."""
+        spans = [span.version for e in self.group.episodes for s in e.segments for span in s.spans]
+        return min(spans, default=self.born)
+
+
+def finished_to_json(finished: Finished) -> dict[str, Any]:
+    episodes = [episode_to_json(each) for each in finished.group.episodes]
+    return {"ticket": finished.ticket, "born": finished.born, "episodes": episodes}
+
+
+def finished_from_json(record: Mapping[str, Any]) -> Finished:
+    episodes = tuple(episode_from_json(each) for each in record["episodes"])
+    first = episodes[0]
+    return Finished(int(record["ticket"]), int(record["born"]), Group(first.task, first.memory_snapshot, episodes))
+
+
+class Journal:
+    """Appends finished groups; a new file begins with every checkpoint."""
+
+    def __init__(self, run: Path, role: str, step: int) -> None:
+        self.folder = run / FOLDER / role
+        self._step = step
+        with disk(run):
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, finished: Finished) -> None:
+        with disk(self.folder), open(self.folder / f"after-{self._step:06d}.jsonl", "ab") as lines:
+            lines.write(line(finished_to_json(finished)))
+
+    def rotate(self, step: int, kept: Iterable[int]) -> None:
+        """Begin the file of `step`; drop those that no kept checkpoint needs."""
+        self._step = step
+        oldest = min((step, *kept))
+        for at, path in self._files():
+            if at < oldest:
+                path.unlink()
+
+    def since(self, step: int) -> Iterator[Finished]:
+        """Every group written since the checkpoint of `step`, oldest file first; a torn last line is dropped."""
+        for at, path in sorted(self._files()):
+            if at >= step:
+                for row in read_rows(path, _FIELDS):
+                    yield finished_from_json(row)
+
+    def _files(self) -> list[tuple[int, Path]]:
+        return [
+            (int(match.group(1)), path)
+            for path in self.folder.glob("after-*")
+            if (match := _JOURNAL.fullmatch(path.name))
+        ]
+
+
+def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    write_json(folder / STATE, state)
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """None where the checkpoint was written by a synchronous training. Raises RecollectError."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    state = read_json(path, "Delete the checkpoint's folder: the run continues from the one before it.")
+    if state.get("format") != 1:
+        raise RecollectError(
+            f"{path} has format {json.dumps(state.get('format'))}, not 1.", "Continue with the version that wrote it."
+        )
+    return state
+
+
+def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """A set of numbers as [first, past the last] pairs: short, because nearly all are neighbours."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, number + 1])
+    return ranges
+
+
+def from_ranges(ranges: Sequence[Sequence[int]]) -> set[int]:
+    return {number for first, past in ranges for number in range(first, past)}

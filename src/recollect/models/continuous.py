@@ -1,0 +1,294 @@
+"""Continuous batching: sequences of different ages share each decoding step, and weights may change between two tokens.
+
+A batch of `slots` sequences takes one token per step. One that ends leaves its slot to the next that waits, so that a
+long answer does not leave the processor to itself. When new weights arrive, `interrupt` drops the keys and values of
+the old ones; every unfinished sequence is read again under the new weights and goes on (interruptible generation: AReaL,
+arXiv 2505.24298, section 4.1). What was drawn before keeps its log-probabilities and its version.
+
+A draw depends on (seed, stream, position) alone: in which company a sequence is sampled changes rounding, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models.cache import buffer_cache
+from recollect.models.errors import ContextOverflow
+from recollect.models.inprocess import InProcessModel, draw
+from recollect.models.tree import micro_batches, round_up, tree
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A sample in the making: all that is needed to go on with it here or in another process.
+
+    stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
+    `InProcessModel.sample` draws. spans: of the tokens drawn under weights that have been replaced since.
+    """
+
+    prompt: Tokens
+    params: SamplingParams
+    stream: tuple[int, ...]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[VersionSpan] = field(default_factory=list)
+    finish: FinishReason | None = None
+    _draws: npt.NDArray[np.float64] | None = None
+
+    def uniform(self) -> float:
+        if self._draws is None:
+            generator = np.random.default_rng((self.params.seed, *self.stream))
+            self._draws = generator.random(self.params.max_tokens)
+        return float(self._draws[len(self.ids)])
+
+    def close_span(self, version: int) -> None:
+        """What was drawn since the last span was drawn under `version`."""
+        start = self.spans[-1].end if self.spans else 0
+        if len(self.ids) > start:
+            self.spans.append(VersionSpan(version, start, len(self.ids)))
+
+    def sample(self, version: int) -> Sample:
+        """What has been drawn so far; ABORTED where it has not ended."""
+        start = self.spans[-1].end if self.spans else 0
+        last = (VersionSpan(version, start, len(self.ids)),) if len(self.ids) > start else ()
+        return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
+
+
+class ContinuousBatch:
+    """Drafts in, finished drafts out, one token each per `step`.
+
+    slots: sequences decoded together; it bounds memory, not what may wait. refill: free slots are filled when there are
+    at least this many (or nothing else to do): reading prompts one at a time costs a pass over the weights each.
+    order: which draft goes first where several wait, the smallest key; as they came where None.
+    """
+
+    def __init__(
+        self,
+        model: InProcessModel,
+        slots: int = 32,
+        *,
+        refill: int = 1,
+        order: Callable[[Draft], Any] | None = None,
+    ) -> None:
+        if slots < 1 or not 1 <= refill <= slots:
+            raise ValueError(f"slots must be at least 1 and refill between 1 and slots, not {slots} and {refill}")
+        self.model = model
+        self.slots = slots
+        self.refill = refill
+        self.order = order
+        self.live: list[Draft] = []
+        self.waiting: list[Draft] = []
+        self.steps = 0
+        self._cache = _Slots(model.network.config.num_hidden_layers, slots)
+        self._hidden: torch.Tensor | None = None
+
+    def add(self, draft: Draft) -> None:
+        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
+        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
+            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+        if len(draft.prompt) + draft.params.max_tokens > self.model.context_limit:
+            raise ContextOverflow(
+                f"A prompt has {len(draft.prompt)} tokens and may grow by {draft.params.max_tokens}, past the "
+                f"{self.model.context_limit} that {self.model.name} reads.",
+                "Show fewer or shorter memories.",
+            )
+        self.waiting.append(draft)
+
+    @torch.inference_mode()
+    def remove(self, draft: Draft) -> None:
+        """Forget a draft, wherever it is; one that has ended or was never added is no error."""
+        if draft in self.waiting:
+            self.waiting.remove(draft)
+        elif draft in self.live:
+            self._leave([self.live.index(draft)])
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.live or self.waiting)
+
+    def interrupt(self) -> None:
+        """Call before the weights change: what is unfinished will be read again, first of all, under the new ones."""
+        for draft in (*self.live, *self.waiting):
+            draft.close_span(self.model.version)
+        self.waiting = [*self.live, *self.waiting]
+        self.live = []
+
+    @torch.inference_mode()
+    def step(self) -> list[Draft]:
+        """One token for every live sequence, after free slots are filled; returns the drafts that ended."""
+        free = self.slots - len(self.live)
+        if self.waiting and (free >= self.refill or not self.live):
+            self._fill(free)
+        if not self.live:
+            return []
+        self.steps += 1
+        assert self._hidden is not None
+        logits = self.model.head(self._hidden[: len(self.live)])
+        for temperature in dict.fromkeys(each.params.temperature for each in self.live):
+            rows = [i for i, each in enumerate(self.live) if each.params.temperature == temperature]
+            self._draw(logits if len(rows) == len(self.live) else logits[rows], rows, temperature)
+        ended = [i for i, each in enumerate(self.live) if each.finish is not None]
+        finished = [self.live[i] for i in ended]
+        for each in finished:
+            each.close_span(self.model.version)
+        self._leave(ended)
+        if self.live:
+            self._advance()
+        return finished
+
+    def _draw(self, logits: torch.Tensor, rows: Sequence[int], temperature: float) -> None:
+        drafts = [self.live[i] for i in rows]
+        uniform = None if temperature == 0 else torch.tensor([each.uniform() for each in drafts], dtype=torch.float64)
+        tokens, logprobs = draw(logits, temperature, uniform)
+        for each, token, logprob in zip(drafts, tokens.tolist(), logprobs.tolist(), strict=True):
+            each.ids.append(token)
+            each.logprobs.append(logprob)
+            if token in each.params.stop_ids:
+                each.finish = FinishReason.STOP
+            elif len(each.ids) == each.params.max_tokens:
+                each.finish = FinishReason.LENGTH
+
+    def _advance(self) -> None:
+        count = len(self.live)
+        last = torch.tensor([[each.ids[-1]] for each in self.live])
+        positions, mask = self._cache.extend(count)
+        hidden = self.model.hidden_states(last, positions, mask, self._cache.layers)
+        assert self._hidden is not None
+        self._hidden[:count] = hidden[:, 0]
+
+    def _leave(self, rows: Sequence[int]) -> None:
+        """Free these slots; live sequences stay in the first ones, so the last takes the place of one that left."""
+        for row in sorted(rows, reverse=True):
+            last = len(self.live) - 1
+            if row != last:
+                self.live[row] = self.live[last]
+                self._cache.move(last, row)
+                assert self._hidden is not None
+                self._hidden[row] = self._hidden[last]
+            self.live.pop()
+
+    def _fill(self, free: int) -> None:
+        if self.order is not None:
+            self.waiting.sort(key=self.order)  # stable: equal keys stay as they came
+        chosen, self.waiting = self.waiting[:free], self.waiting[free:]
+        first = len(self.live)
+        self.live += chosen
+        by_prompt: dict[Tokens, list[int]] = {}
+        for row, draft in enumerate(chosen, start=first):
+            by_prompt.setdefault(draft.prompt, []).append(row)
+        prompts, members = list(by_prompt), list(by_prompt.values())
+        branches = [[tuple(self.live[row].ids) for row in rows] for rows in members]
+        for index in micro_batches(prompts, branches, self.model.token_budget):
+            self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index])
+
+    def _read(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], members: Sequence[Sequence[int]]
+    ) -> None:
+        """Prompts, each once, with what was drawn behind them; keys, values and last hidden states go to the slots."""
+        batch = tree(prompts, branches)
+        cache = buffer_cache(self.model.network.config.num_hidden_layers, batch.ids.shape[1])
+        hidden = self.model.hidden_states(batch.ids, batch.positions, batch.mask, cache)
+        if self._hidden is None:
+            self._hidden = hidden.new_zeros(self.slots, hidden.shape[-1])
+        prompt_width = batch.ids.shape[1] - batch.mask.shape[2]
+        for i, (prompt, own, rows) in enumerate(zip(prompts, branches, members, strict=True)):
+            column = prompt_width
+            for row, drawn in zip(rows, own, strict=True):
+                end = column + len(drawn)
+                self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
+                self._cache.put(row, cache, i, len(prompt), column, end)
+                column = end
+
+
+class _Slots:
+    """Keys and values of the live sequences, one row each, filled from the left to lengths of their own."""
+
+    def __init__(self, layers: int, slots: int) -> None:
+        self.lengths = torch.zeros(slots, dtype=torch.long)
+        self.rows = torch.arange(slots)
+        self.layers = Cache(layers=[_SlotLayer(slots) for _ in range(layers)])
+
+    def extend(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
+        where = self.lengths[:count].clone()
+        longest = int(where.max()) + 1
+        for layer in self.layers.layers:
+            layer.begin(self.rows[:count], where, longest)
+        self.lengths[:count] += 1
+        mask = torch.arange(longest)[None, :] <= where[:, None]
+        return where[:, None], mask[:, None, None]
+
+    def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
+        """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
+        length = prompt + end - start
+        self.lengths[row] = length
+        for layer, other in zip(self.layers.layers, source.layers, strict=True):
+            layer.reserve(length, other.keys, other.values)
+            layer.keys[row, :, :prompt] = other.keys[index, :, :prompt]
+            layer.values[row, :, :prompt] = other.values[index, :, :prompt]
+            layer.keys[row, :, prompt:length] = other.keys[index, :, start:end]
+            layer.values[row, :, prompt:length] = other.values[index, :, start:end]
+
+    def move(self, source: int, target: int) -> None:
+        length = int(self.lengths[source])
+        self.lengths[target] = length
+        for layer in self.layers.layers:
+            layer.keys[target, :, :length] = layer.keys[source, :, :length]
+            layer.values[target, :, :length] = layer.values[source, :, :length]
+
+
+class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's rows [slots, KV, capacity, D]; `update` writes one token per row where `begin` said."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.capacity = 0
+        self.longest = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.is_initialized = True
+
+    def begin(self, rows: torch.Tensor, where: torch.Tensor, longest: int) -> None:
+        self.at, self.longest = (rows, where), longest
+        self.reserve(longest, self.keys, self.values)
+
+    def reserve(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Columns for `length` tokens; heads, sizes and dtype like those of `keys` and `values`."""
+        if length <= self.capacity:
+            return
+        capacity = round_up(max(length, self.capacity + self.capacity // 2), 64)
+        for name, like in (("keys", keys), ("values", values)):
+            # Zeros, because what masks hide is multiplied by 0: it must not be infinite or no number.
+            larger = like.new_zeros(self.slots, like.shape[1], capacity, like.shape[3])
+            if self.capacity:
+                larger[:, :, : self.capacity] = getattr(self, name)
+            setattr(self, name, larger)
+        self.capacity = capacity
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, where = self.at
+        self.keys[rows, :, where] = key_states[:, :, 0]
+        self.values[rows, :, where] = value_states[:, :, 0]
+        count = len(rows)
+        return self.keys[:count, :, : self.longest], self.values[:count, :, : self.longest]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.longest, 0
+
+    def get_seq_length(self) -> int:
+        return max(0, self.longest - 1)
+
+    def get_max_length(self) -> int:
+        return self.capacity

@@ -1,0 +1,95 @@
+"""A task small enough to train on in a test: write letters that come early in the alphabet of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recollect.episodes import Episode, SamplingParams, Segment, StopReason, Task
+from recollect.learning.admission import Staleness
+from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.attempt import Attempt
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import preset
+from recollect.learning.objective.presets import varied
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.learning.trainer import Schedule, train
+from recollect.models.adapter import unfreeze
+from tests.models.tiny import tiny_model
+
+OBJECTIVE = varied(preset("areal"), center="group", scale="group")
+
+
+def low(ids: tuple[int, ...]) -> float:
+    return sum(each < 100 for each in ids) / len(ids)
+
+
+class Letters:
+    """lengths: of the answer, by ticket; turns: model calls per episode; latency: seconds before the reward; score: the
+    reward function, called like a user's."""
+
+    def __init__(
+        self,
+        lengths: Callable[[int], int] = lambda ticket: 3 + 5 * (ticket % 3),
+        turns: int = 1,
+        latency: Callable[[int, int], float] | None = None,
+        score: Callable[..., Any] = low,
+    ) -> None:
+        self.lengths, self.turns, self.latency, self.score = lengths, turns, latency, score
+        self.measured: list[int] = []
+
+    def task(self, ticket: int) -> Task:
+        return Task(f"letters/{ticket % 5}", "letters", f"letters {ticket % 5}:", (), "none")
+
+    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
+        context = tuple(task.input.encode())
+        segments = []
+        for turn in range(self.turns):
+            sample = await attempt.sample(
+                context, SamplingParams(self.lengths(attempt.ticket), temperature=1.0, seed=attempt.seed)
+            )
+            segments.append(
+                Segment("speaker", "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
+            )
+            if self.latency is not None:
+                await asyncio.sleep(self.latency(attempt.ticket, attempt.member))
+            context = (*context, *sample.ids, *f"/{turn}".encode())
+        drawn = tuple(each for segment in segments for each in segment.ids)
+        return Episode(
+            id=attempt.id,
+            task=task.key,
+            role="speaker",
+            question="",
+            segments=tuple(segments),
+            answer="",
+            expected=(),
+            rewards=(await attempt.reward("low", self.score, drawn),),
+            stop=StopReason.COMPLETED,
+            memory_snapshot="",
+            policy_version=segments[0].spans[0].version,
+        )
+
+    def evaluate(self, step: int) -> None:
+        self.measured.append(step)
+
+
+def settings(**changes: Any) -> Asynchrony:
+    """Four groups of three, in turns, unless changed; staleness settings by their names."""
+    of_staleness = {"max_staleness": 2, "pipeline_depth": 2.0, "on_stale": "wait"}
+    staleness = Staleness(4, **{name: changes.pop(name, value) for name, value in of_staleness.items()})
+    return Asynchrony(staleness, **{"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes})
+
+
+def train_letters(
+    folder: Path, steps: int, asynchrony: Asynchrony, letters: Letters | None = None, checkpoint_every: int = 2
+) -> Learner:
+    """Train in `folder`, or continue what is there."""
+    model = tiny_model(hidden=16)
+    learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
+    with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
+        pipeline = Pipeline(run, learner, letters or Letters(), asynchrony)
+        train(run, learner, pipeline, Schedule(steps, 100, checkpoint_every), SilentProgress(), "letters")
+    return learner

@@ -1,0 +1,195 @@
+"""Asynchronous training: bounds that hold, nothing finished lost or trained twice, failures that stay values."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recollect.episodes import StopReason
+from recollect.learning.admission import AdmissionError
+from recollect.learning.asynchronous import Asynchrony, RolloutsFail
+from recollect.learning.run_folder import RunFolder
+from tests.learning.letters import Letters, low, settings, train_letters
+
+
+def trained(folder: Path) -> list[tuple[int, int, int]]:
+    """(step, ticket, lag of the oldest token) of every group that was trained."""
+    found = {}
+    for stored in RunFolder.open(folder).episodes(arm="train"):
+        ticket = int(stored.episode.id.split("/")[0])
+        oldest = min(span.version for s in stored.episode.segments for span in s.spans)
+        key = (stored.step, ticket)
+        found[key] = max(found.get(key, 0), stored.step - 1 - oldest)
+    return [(step, ticket, lag) for (step, ticket), lag in found.items()]
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
+
+
+@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
+@pytest.mark.parametrize(("max_staleness", "depth"), [(0, 1.0), (1, 2.0), (3, 1.5)])
+def test_the_bound_holds_and_each_group_is_trained_once(
+    tmp_path: Path, mode: str, max_staleness: int, depth: float
+) -> None:
+    letters = Letters(latency=lambda ticket, member: 0.002 * ((7 * ticket + member) % 5))
+    asynchrony = settings(mode=mode, max_staleness=max_staleness, pipeline_depth=depth)
+    train_letters(tmp_path / "run", 6, asynchrony, letters)
+    found = trained(tmp_path / "run")
+    assert len(found) == 24
+    assert max(Counter(ticket for _, ticket, _ in found).values()) == 1
+    assert max(lag for *_, lag in found) <= max_staleness
+    assert letters.measured == [0, 6]
+    if max_staleness == 0:
+        assert {lag for *_, lag in found} == {0}
+        assert sorted(ticket for _, ticket, _ in found) == list(range(24))
+
+
+def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) -> None:
+    """With one long group among short ones, the long one crosses updates instead of holding them up."""
+    letters = Letters(lengths=lambda ticket: 60 if ticket % 6 == 0 else 3)
+    train_letters(tmp_path / "run", 6, settings(max_staleness=3, pipeline_depth=2.0, slots=24), letters)
+    episodes = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")]
+    crossed = [e for e in episodes if len(e.segments[0].spans) > 1]
+    assert crossed
+    assert all(len(e.segments[0].ids) == 60 for e in crossed)
+    assert any(row["pipeline/unfinished_tokens"] > 0 for row in rows(tmp_path / "run"))
+
+
+def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
+    asynchrony = settings(mode="serial", max_staleness=2, pipeline_depth=1.5)
+    one = train_letters(tmp_path / "one", 4, asynchrony, Letters(turns=2))
+    late = Letters(turns=2, latency=lambda ticket, member: 0.001 * ((5 * ticket + member) % 3))
+    other = train_letters(tmp_path / "other", 4, asynchrony, late)
+    assert rows(tmp_path / "one") == rows(tmp_path / "other")
+    for name, value in one.masters.state()["masters"].items():
+        assert torch.equal(value, other.masters.state()["masters"][name])
+
+
+@pytest.mark.parametrize(("score", "says"), [
+    (lambda ids: 1 / 0, "ZeroDivisionError"),
+    (lambda ids: math.nan, "nan, not a finite number"),
+    (lambda ids: "good", "'good', not a number"),
+    (lambda ids: None, "None, not a number"),
+    (lambda ids: time.sleep(60), "did not answer in 0.05 s"),
+])  # fmt: skip
+def test_a_reward_that_misbehaves_now_and_then_fails_its_episode_alone(tmp_path: Path, score: Any, says: str) -> None:
+    count = itertools.count()
+    lock = threading.Lock()
+
+    def sometimes(ids: tuple[int, ...]) -> Any:
+        with lock:
+            turn = next(count)
+        return score(ids) if turn % 5 == 2 else low(ids)
+
+    train_letters(
+        tmp_path / "run",
+        2,
+        settings(call_seconds=0.05 if "0.05" in says else 20.0, retries=0),
+        Letters(score=sometimes),
+    )
+    run = RunFolder.open(tmp_path / "run")
+    failed = [stored.episode for stored in run.episodes(arm="failed")]
+    assert failed
+    assert all(says in e.errors[-1] and not e.segments for e in failed)
+    assert {e.stop for e in failed} <= {StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT}
+    sizes = Counter(s.episode.id.split("/")[0] for s in run.episodes(arm="train"))
+    assert len(sizes) == 8
+    assert set(sizes.values()) <= {2, 3}
+
+
+def test_a_failed_reward_may_have_a_worth_instead(tmp_path: Path) -> None:
+    def harsh(ids: tuple[int, ...]) -> float:
+        if ids[0] < 128:
+            raise ValueError("too low")
+        return 1.0
+
+    train_letters(tmp_path / "run", 2, settings(failed_reward=-1.0), Letters(score=harsh))
+    episodes = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")]
+    assert len(episodes) == 24
+    assert {e.reward for e in episodes} == {-1.0, 1.0}
+    assert all(bool(e.errors) == (e.reward == -1.0) for e in episodes)
+
+
+def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> None:
+    class Dying(Letters):
+        died: set[str] = set()  # noqa: RUF012
+
+        async def rollout(self, task: Any, attempt: Any) -> Any:
+            if attempt.member == 1 and attempt.id not in self.died:
+                await super().rollout(task, attempt)
+                self.died.add(attempt.id)
+                raise ConnectionResetError("the world ended")
+            return await super().rollout(task, attempt)
+
+    train_letters(tmp_path / "run", 2, settings(), Dying())
+    run = RunFolder.open(tmp_path / "run")
+    assert len({stored.episode.id for stored in run.episodes(arm="train")}) == 24
+    assert all("the world ended" in stored.episode.errors[0] for stored in run.episodes(arm="failed"))
+    assert run.metrics()[-1]["pipeline/retried"] >= 8
+
+
+def test_where_everything_fails_the_run_ends_and_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RolloutsFail, match=r"5 groups in a row .* ZeroDivisionError"):
+        train_letters(tmp_path / "run", 2, settings(patience=5), Letters(score=lambda ids: 1 / 0))
+
+
+@pytest.mark.parametrize("mode", ["turns", "overlap"])
+def test_a_task_source_that_raises_ends_the_run_with_its_own_error(tmp_path: Path, mode: str) -> None:
+    class Short(Letters):
+        def task(self, ticket: int) -> Any:
+            if ticket >= 10:
+                raise LookupError("no task 10")
+            return super().task(ticket)
+
+    with pytest.raises(LookupError, match="no task 10"):
+        train_letters(tmp_path / "run", 4, settings(mode=mode), Short())
+
+
+def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:
+    letters = Letters(lengths=lambda ticket: 13 if ticket == 1 else 3)
+    train_letters(tmp_path / "run", 8, settings(mode="serial", max_staleness=1, on_stale="evict", slots=24), letters)
+    found = trained(tmp_path / "run")
+    assert len(found) == 32
+    assert max(lag for *_, lag in found) <= 1
+    assert 1 not in {ticket for _, ticket, _ in found}
+    last = rows(tmp_path / "run")[-1]
+    failed = [s.episode for s in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
+    assert last["pipeline/evicted"] == len({e.id.split("/")[0] for e in failed}) > 0
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"max_staleness": -1}, "below 0"),
+    ({"max_staleness": 0, "pipeline_depth": 1.5}, "cannot take effect"),
+    ({"pipeline_depth": 0.5}, "from 1 on"),
+    ({"on_stale": "drop"}, "Known: wait, keep, evict"),
+    ({"mode": "parallel"}, "Known: overlap, turns, serial"),
+    ({"least": 4}, "no group could be complete"),
+    ({"slots": 0}, "below 1"),
+])  # fmt: skip
+def test_settings_that_cannot_take_effect_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(AdmissionError, match=says):
+        settings(**changes)
+
+
+def test_a_group_of_one_is_whole() -> None:
+    assert Asynchrony(settings().staleness, group_size=1).enough == 1
+
+
+def test_what_is_on_disk_is_json(tmp_path: Path) -> None:
+    train_letters(tmp_path / "run", 2, settings(max_staleness=2, pipeline_depth=3.0), Letters(turns=2))
+    last = RunFolder.open(tmp_path / "run").latest_checkpoint()
+    assert last is not None
+    state = json.loads((last.path / "pipeline.json").read_text())
+    assert state["done"] == [[0, 8]]
+    assert state["updates"] == 2
+    assert {each["ticket"] for each in (*state["finished"], *state["open"])} == set(range(8, state["next"]))

@@ -1,0 +1,178 @@
+"""The continuous batch against the batch engine: same draws in any company, through interruptions and refills."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes import FinishReason, SamplingParams, VersionSpan
+from recollect.models.adapter import attach_lora, unfreeze
+from recollect.models.continuous import ContinuousBatch, Draft
+from recollect.models.errors import ContextOverflow
+from recollect.models.http_errors import DeliveryFailed, NothingDelivered
+from recollect.models.replica import Replica
+from tests.models.tiny import tiny_model
+
+PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]
+STOPS = frozenset(range(60))
+MODEL = tiny_model(precision="fp64")
+
+
+def drafts(max_tokens: int, n: int, *, temperature: float = 1.0, stop_ids: frozenset[int] = STOPS) -> list[Draft]:
+    params = SamplingParams(max_tokens, temperature=temperature, seed=7, stop_ids=stop_ids)
+    return [Draft(prompt, params, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(n)]
+
+
+def run(batch: ContinuousBatch, made: list[Draft], interrupt_every: int = 0) -> list[Draft]:
+    for each in made:
+        batch.add(each)
+    finished: list[Draft] = []
+    while batch.busy:
+        finished += batch.step()
+        if interrupt_every and batch.steps % interrupt_every == 0:
+            batch.interrupt()
+    return finished
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(("slots", "refill", "interrupt_every"), [(32, 1, 0), (4, 1, 0), (5, 3, 2), (1, 1, 3)])
+def test_draws_what_the_batch_engine_draws(slots: int, refill: int, interrupt_every: int, temperature: float) -> None:
+    made = drafts(11, 3, temperature=temperature)
+    finished = run(ContinuousBatch(MODEL, slots, refill=refill), made, interrupt_every)
+    assert {id(each) for each in finished} == {id(each) for each in made}
+    params = SamplingParams(11, n=3, temperature=temperature, seed=7, stop_ids=STOPS)
+    expected = [sample for own in MODEL.sample(PROMPTS, params) for sample in own]
+    assert any(each.finish is FinishReason.STOP for each in expected)
+    for draft, sample in zip(made, expected, strict=True):
+        ours = draft.sample(MODEL.version)
+        assert (ours.ids, ours.finish) == (sample.ids, sample.finish)
+        assert ours.logprobs == pytest.approx(sample.logprobs, abs=1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    slots=st.integers(1, 5),
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7),
+    pauses=st.sets(st.integers(0, 20)),
+    removed=st.integers(0, 9),
+)
+def test_every_draft_ends_once_with_spans_that_cover_it(
+    slots: int, lengths: list[int], pauses: set[int], removed: int
+) -> None:
+    batch = ContinuousBatch(MODEL, slots)
+    version = MODEL.version
+    made = [Draft(PROMPTS[i % 3], SamplingParams(n, seed=i), (i,)) for i, n in enumerate(lengths)]
+    for each in made:
+        batch.add(each)
+    finished: list[Draft] = []
+    try:
+        while batch.busy:
+            assert len(batch.live) <= slots
+            finished += batch.step()
+            if removed < len(made) and batch.steps == 3:
+                batch.remove(made[removed])
+            if batch.steps in pauses:
+                batch.interrupt()
+                MODEL.version += 1
+        gone = [made[removed]] if removed < len(made) and made[removed].finish is None else []
+        assert sorted(map(id, (*finished, *gone))) == sorted(map(id, made))
+        for each in finished:
+            sample = each.sample(MODEL.version)
+            assert len(sample.ids) == len(sample.logprobs) == each.params.max_tokens
+            edges = [0, *(span.end for span in sample.spans)]
+            assert [(s.start, s.end) for s in sample.spans] == list(pairwise(edges))
+            assert edges[-1] == len(sample.ids)
+            assert list(sample.spans) == sorted(sample.spans, key=lambda s: s.version)
+    finally:
+        MODEL.version = version
+
+
+def test_the_longest_expected_goes_first_where_several_wait() -> None:
+    batch = ContinuousBatch(MODEL, 1, order=lambda draft: -draft.params.max_tokens)
+    made = [Draft(PROMPTS[0], SamplingParams(n), (n,)) for n in (2, 5, 3)]
+    assert [each.params.max_tokens for each in run(batch, made)] == [5, 3, 2]
+
+
+def test_what_cannot_be_sampled_is_refused() -> None:
+    batch = ContinuousBatch(MODEL, 1)
+    with pytest.raises(ContextOverflow, match="past the 512"):
+        batch.add(Draft((1,) * 500, SamplingParams(13), (0,)))
+    with pytest.raises(ValueError, match="at least one token"):
+        batch.add(Draft((), SamplingParams(13), (0,)))
+    with pytest.raises(ValueError, match="refill"):
+        ContinuousBatch(MODEL, 2, refill=3)
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
+    """Its later tokens are scored as the new weights score them behind its earlier ones; each keeps its version."""
+    learner = tiny_model(precision="fp64")
+    named = attach_lora(learner, 4) if lora else unfreeze(learner)
+    replica = Replica(learner, named)
+    batch = ContinuousBatch(replica.model)
+    draft = Draft(PROMPTS[1], SamplingParams(10, seed=3), (0, 0))
+    batch.add(draft)
+    for _ in range(4):
+        batch.step()
+    (before,) = learner.score([draft.prompt], [[tuple(draft.ids)]])
+    with torch.no_grad():
+        for value in named.values():
+            value += 0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+    (unmoved,) = replica.model.score([draft.prompt], [[tuple(draft.ids)]])
+    assert unmoved[0] == pytest.approx(before[0], abs=1e-9), "the learner's update was seen before it was published"
+    learner.version = 1
+    batch.interrupt()
+    receipt = replica.publish(replica.outgoing(learner, named))
+    assert (receipt.version, receipt.probe_gap) == (1, pytest.approx(0.0, abs=1e-12))
+    while batch.busy:
+        batch.step()
+    sample = draft.sample(replica.model.version)
+    assert sample.spans == (VersionSpan(0, 0, 4), VersionSpan(1, 4, 10))
+    (after,) = learner.score([draft.prompt], [[sample.ids]])
+    assert sample.logprobs[:4] == pytest.approx(before[0], abs=1e-5)
+    assert sample.logprobs[4:] == pytest.approx(after[0][4:], abs=1e-5)
+    assert sample.logprobs[:4] != pytest.approx(after[0][:4], abs=1e-4)
+
+
+def test_a_publication_that_does_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = tiny_model()
+    named = unfreeze(learner)
+    replica = Replica(learner, named)
+    with torch.no_grad():
+        next(iter(named.values())).add_(0.5)
+    learner.version = 1
+    take = Replica.take
+    monkeypatch.setattr(Replica, "take", lambda self, sent: None)
+    with pytest.raises(NothingDelivered, match=r"Version 1 did not reach the sampler: .*layers"):
+        replica.publish(replica.outgoing(learner, named))
+    monkeypatch.setattr(Replica, "take", take)
+    learner.version = 2
+    sent = replica.outgoing(learner, named)
+    monkeypatch.setattr(type(replica.model), "version", property(lambda self: 0, lambda self, value: None))
+    with pytest.raises(NothingDelivered, match="version 0 after version 2"):
+        replica.publish(sent)
+
+
+def test_a_sampler_that_differs_in_what_is_not_published_is_an_error() -> None:
+    learner = tiny_model()
+    named = attach_lora(learner, 4)
+    replica = Replica(learner, named)
+    other = next(iter(named))
+    replica.publish(replica.outgoing(learner, named))
+    with torch.no_grad():
+        named[next(n for n in named if "lora_B" in n)].add_(1.0)
+    with pytest.raises(DeliveryFailed, match="differ by"):
+        replica.publish(replica.outgoing(learner, {other: named[other]}))
+
+
+def test_frozen_weights_are_shared_and_trained_ones_are_not() -> None:
+    learner = tiny_model()
+    named = attach_lora(learner, 4)
+    other = dict(Replica(learner, named).model.network.named_parameters())
+    for name, value in learner.network.named_parameters():
+        assert (value.data_ptr() == other[name].data_ptr()) == (name not in named), name
+        assert name not in named or not other[name].requires_grad

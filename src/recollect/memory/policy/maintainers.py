@@ -190,12 +190,12 @@ class MergeDuplicates:
         if use is not None or not len(pool):
             return
         row = len(pool) - 1
-        rows = pool.active()
-        rows = rows[(rows != row) & (pool.content[rows] == pool.content[row]) & (pool.source[rows] == pool.source[row])]
-        if pool.status[row] != ACTIVE or pool.content[row] < 0 or not len(rows):
+        if pool.status[row] != ACTIVE or pool.content[row] < 0:
             return
-        # The key's vector as it was encoded: the scan made for the recall it came from serves here too.
-        likeness = pool.similarities(pool.encode(pool.items[row].key), rows)
-        if float(likeness.max()) >= self.alike:
+        rows = pool.alike(pool.items[row].key, self.alike)
+        same = (pool.content[rows] == pool.content[row]) & (pool.source[rows] == pool.source[row])
+        rows = rows[same & (pool.status[rows] == ACTIVE) & (rows != row)]
+        if len(rows):
+            likeness = pool.similarities(pool.encode(pool.items[row].key), rows)
             other = pool.items[int(rows[int(likeness.argmax())])].id
             pool.set_status(row, Status.ARCHIVED, time=time, why=f"says the same as {other}")

@@ -239,6 +239,15 @@ class Pool:
         few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
         return few
 
+    def alike(self, key: str, least: float) -> Rows:
+        """Rows whose key's cosine with `key` is at least `least`. Cheap where `key` was just searched for."""
+        vector = self.encode(key)
+        if self._latest is None or self._latest[0] is not vector:
+            self._latest = (vector, len(self.items), self.vectors[: len(self.items)] @ vector)
+        _, n, scanned = self._latest
+        later = n + np.flatnonzero(self.vectors[n : len(self.items)] @ vector >= least)
+        return np.concatenate([np.flatnonzero(scanned >= least), later])
+
     def _take_back(self, change: Change) -> None:
         if change.what == "add":
             self._put_status(change.row, ARCHIVED)

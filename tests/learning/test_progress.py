@@ -12,11 +12,8 @@ from recollect.learning.progress import (
     Progress,
     RichProgress,
     SilentProgress,
-    duration,
     headline,
     progress_for,
-    short,
-    sparkline,
 )
 
 
@@ -24,7 +21,7 @@ def told(progress: Progress) -> None:
     progress.start(3, "answerer")
     progress.phase("measuring")
     for step in range(1, 4):
-        progress.step(step, {"seconds/sample": 1.5, "reward": 0.25 * step, "reward/f1": 0.5, "tokens": 12.0})
+        progress.step(step, {"seconds/sample": 1.5, "reward": 0.25 * step, "reward/f1": 0.5, "drawn_tokens": 12.0})
     progress.note("kept [1] note")
     progress.finish()
     progress.finish()
@@ -45,7 +42,7 @@ def test_the_live_display_shows_bar_numbers_and_phases() -> None:
     stream = io.StringIO()
     told(RichProgress(Console(file=stream, force_terminal=True, width=120)))
     text = stream.getvalue()
-    for part in ("answerer", "3/3", "0.750", "reward/f1", "last step: sample 1.5 s", "kept [1] note"):
+    for part in ("answerer", "3/3", "0.750", "▁▅█", "a step:  sample 1.5 s", "8 tokens/s drawn", "kept [1] note"):
         assert part in text
 
 
@@ -63,26 +60,6 @@ def test_the_reward_comes_first_and_timings_stay_out() -> None:
     assert list(headline({"own": 1.0})) == ["own"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.12345, "0.123"), (45.0, "45"), (1e-5, "1e-05"), (1234.5, "1.23e+03"), (0.0, "0"), (-0.5, "-0.500")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert short(value) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(41.7, "42 s"), (200, "3 min 20 s"), (3900, "1 h 05 min")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_sparklines_use_the_whole_height_or_the_given_one() -> None:
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
-    assert sparkline([0.5, 0.5]) == "▄▄"
-    assert sparkline([0.0, 1.0], (0.0, 2.0)) == "▁▅"
-    assert sparkline([float("nan")]) == ""
-
-
 def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("recollect.learning.progress.time.monotonic", lambda: now[0])
@@ -96,3 +73,26 @@ def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatc
     now[0] = 530.0
     progress.step(9, {})
     assert stream.getvalue().splitlines()[1:] == ["step 7/12", "step 8/12  left 40 s", "step 9/12  left 45 s"]
+
+
+def test_what_begins_to_look_wrong_is_said_once() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
+    progress.start(16, "x")
+    for step in range(1, 17):
+        progress.step(step, {"ess": 0.9 if step < 6 or step == 16 else 0.2})
+    said = [line for line in stream.getvalue().splitlines() if line.startswith("!!")]
+    assert len(said) == 1
+    assert said[0].startswith(
+        "!! collapsing sample size: the importance weights leave 48 % of the sample effective. Try: "
+    )
+
+
+def test_the_live_display_says_it_while_it_holds() -> None:
+    stream = io.StringIO()
+    progress = RichProgress(Console(file=stream, force_terminal=True, width=100))
+    progress.start(6, "x")
+    for step in range(1, 7):
+        progress.step(step, {"ess": 0.2})
+    progress.finish()
+    assert "collapsing sample size" in stream.getvalue()

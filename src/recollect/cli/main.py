@@ -18,6 +18,7 @@ from recollect.cli.models import app as models_app
 from recollect.cli.objectives import app as objectives_app
 from recollect.cli.show import report, show
 from recollect.cli.train import demo, recipes, train
+from recollect.cli.watch import watch
 
 app = typer.Typer(
     name="recollect",
@@ -33,6 +34,7 @@ app.command(rich_help_panel=LEARN)(recipes)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(show)
+app.command(rich_help_panel=LOOK)(watch)
 app.command(rich_help_panel=LOOK)(report)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP)(doctor)

@@ -36,14 +36,8 @@ def show(
     from rich.console import Console
 
     from recollect.episodes.errors import RecollectError
-    from recollect.learning.run_folder import find_run, list_runs
 
-    if not name:
-        found_runs = list_runs(runs)
-        if not found_runs:
-            raise RecollectError(f"There is no run in {runs} yet.", "recollect demo makes one; --runs looks elsewhere.")
-        name = str(found_runs[0])
-    run = find_run(name, runs)
+    run = named_or_latest(name, runs)
     console = Console()
     filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
     given = [option for option, value in filters.items() if value is not None]
@@ -92,6 +86,19 @@ def report(
         typer.echo(picture)
 
 
+def named_or_latest(name: str, runs: Path) -> RunFolder:
+    """The run of that name, or the one that was begun last. Raises RecollectError where there is none."""
+    from recollect.episodes.errors import RecollectError
+    from recollect.learning.run_folder import find_run, list_runs
+
+    if not name:
+        found = list_runs(runs)
+        if not found:
+            raise RecollectError(f"There is no run in {runs} yet.", "recollect demo makes one; --runs looks elsewhere.")
+        name = str(found[0])
+    return find_run(name, runs)
+
+
 def print_tables(run: RunFolder, console: Console) -> None:
     """The final tables, or the latest measurement of each arm while there are none."""
     from recollect.evaluation.tables import tables_of
@@ -133,7 +140,7 @@ def print_curves(run: RunFolder, console: Console) -> None:
     from rich.table import Table
 
     from recollect.evaluation.curves import panels
-    from recollect.learning.progress import short, sparkline
+    from recollect.learning.sparkline import short, sparkline
 
     for panel in panels(run.metrics(), run.evals()):
         table = Table.grid(padding=(0, 2))

@@ -100,13 +100,14 @@ def _carry_out(
     from recollect.cli.show import print_tables
     from recollect.learning.progress import progress_for
     from recollect.learning.run_folder import RunFolder
+    from recollect.learning.run_status import StatedProgress
 
     console = Console()
     with RunFolder.create(path, config, resume=not fresh) as run:
         if run.result() is not None:
             console.print(f"{path} holds this run, finished. --fresh runs it again.", highlight=False)
         else:
-            _train(run, again, work, progress_for())
+            _train(run, again, work, StatedProgress(progress_for(), run.path))
         from recollect.evaluation.report import write_report
 
         page = write_report(run)

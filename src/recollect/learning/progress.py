@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from recollect.learning.anomalies import present
+from recollect.learning.dashboard import View, dashboard
+from recollect.learning.sparkline import duration, short
+
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, RenderableType
     from rich.live import Live
 
 
@@ -48,16 +51,18 @@ class SilentProgress:
 
 
 class PlainProgress:
-    """One line per step, flushed: for files, pipes and continuous integration."""
+    """One line per step, flushed, and one where something begins to look wrong: for files, pipes, continuous integration."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._total = 0
         self._clock = _Clock()
+        self._rows: list[Mapping[str, float]] = []
+        self._named: set[str] = set()
 
     def start(self, total_steps: int, title: str) -> None:
         self._total = total_steps
-        self._clock = _Clock()
+        self._clock, self._rows, self._named = _Clock(), [], set()
         self._say(f"== {title}: {total_steps} steps" if total_steps else f"== {title}")
 
     def phase(self, name: str) -> None:
@@ -66,7 +71,14 @@ class PlainProgress:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         left = self._clock.left(step, self._total)
         shown = [f"{name} {short(value)}" for name, value in headline(metrics).items()]
-        self._say("  ".join([f"step {step}/{self._total}", *shown, *([f"left {left}"] if left else [])]))
+        time_left = [f"left {duration(left)}"] if left is not None else []
+        self._say("  ".join([f"step {step}/{self._total}", *shown, *time_left]))
+        self._rows.append({"step": step, **metrics})
+        here = present(self._rows)
+        for each in here:
+            if each.name not in self._named:
+                self._say(f"!! {each.name}: {each.said}. Try: {'; or '.join(each.tries)}.")
+        self._named = {each.name for each in here}
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -82,7 +94,7 @@ class PlainProgress:
 
 
 class RichProgress:
-    """A bar with the time left, what is being done, and a small table of the latest numbers."""
+    """A bar with the time left, what is being done, the curves so far, and what looks wrong."""
 
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
@@ -93,8 +105,7 @@ class RichProgress:
         self._phase = ""
         self._total = 0
         self._done = 0
-        self._metrics: dict[str, float] = {}
-        self._history: dict[str, list[float]] = {}
+        self._rows: list[Mapping[str, float]] = []
         self._clock = _Clock()
 
     def start(self, total_steps: int, title: str) -> None:
@@ -102,7 +113,7 @@ class RichProgress:
 
         self.finish()
         self._title, self._total, self._done, self._phase = title, total_steps, 0, "starting"
-        self._metrics, self._history, self._clock = {}, {}, _Clock()
+        self._rows, self._clock = [], _Clock()
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
         self._live.start()
 
@@ -113,9 +124,8 @@ class RichProgress:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._clock.left(step, self._total)
-        self._done, self._metrics = step, dict(metrics)
-        for name, value in metrics.items():
-            self._history.setdefault(name, []).append(float(value))
+        self._done = step
+        self._rows.append({"step": step, **metrics})
 
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
@@ -126,37 +136,19 @@ class RichProgress:
             self._live.stop()
             self._live = None
 
-    def _render(self) -> Group:
-        from rich.console import Group, RenderableType
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        head = Table.grid(padding=(0, 2))
-        left = self._clock.left(self._done, self._total)
-        head.add_row(
-            Text(self._title, style="bold"),
-            ProgressBar(total=max(1, self._total), completed=self._done, width=30),
-            Text(f"{self._done}/{self._total}"),
-            Text(f"{left} left" if left else "", style="cyan"),
-            Text(self._phase, style="dim"),
+    def _render(self) -> RenderableType:
+        rows = list(self._rows)  # the display refreshes in a thread of its own
+        view = View(
+            name="",
+            title=self._title,
+            done=self._done,
+            total=self._total,
+            rows=rows,
+            anomalies=present(rows),
+            left=self._clock.left(self._done, self._total),
+            phase=self._phase,
         )
-        parts: list[RenderableType] = [head]
-        shown = headline(self._metrics)
-        if shown:
-            numbers = Table.grid(padding=(0, 2))
-            for name, value in shown.items():
-                numbers.add_row(
-                    Text(name, style="dim"),
-                    Text(short(value), style="bold"),
-                    Text(sparkline(self._history.get(name, [])[-40:]), style="cyan"),
-                )
-            parts.append(numbers)
-        seconds = {name.split("/", 1)[1]: v for name, v in self._metrics.items() if name.startswith("seconds/")}
-        if seconds:
-            spent = "  ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
-            parts.append(Text(f"last step: {spent}", style="dim"))
-        return Group(*parts)
+        return dashboard(view, self._console.width, self._console.height - 1)
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
@@ -165,41 +157,17 @@ def progress_for(stream: TextIO | None = None) -> Progress:
     return RichProgress() if target.isatty() else PlainProgress(stream)
 
 
-_WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "loss", "mismatch_mean", "gradient_norm")
+_WORTH_A_GLANCE = ("entropy", "response_length", "invalid_operations", "zero_variance_groups", "mismatch_mean")
+_WITHOUT_REWARD = ("loss", "gradient_norm")
+"""Beside a reward the loss says nothing: on policy it is about 0 by construction, however well it goes."""
 
 
 def headline(metrics: Mapping[str, float], limit: int = 7) -> dict[str, float]:
     """The numbers worth a glance: the reward and its terms, then those that say whether learning is healthy."""
     rewards = [name for name in metrics if name == "reward" or name.startswith("reward/")]
-    chosen = [*rewards, *(name for name in _WORTH_A_GLANCE if name in metrics)]
+    others = _WORTH_A_GLANCE if rewards else (*_WORTH_A_GLANCE, *_WITHOUT_REWARD)
+    chosen = [*rewards, *(name for name in others if name in metrics)]
     return {name: metrics[name] for name in (chosen or list(metrics))[:limit]}
-
-
-def short(value: float) -> str:
-    """Three significant digits, without an exponent where a person would not write one."""
-    if float(value).is_integer() and abs(value) < 1e6:
-        return str(int(value))
-    return f"{value:.3f}" if 1e-3 <= abs(value) < 100 else f"{value:.3g}"
-
-
-def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None) -> str:
-    """A curve in one line of text, on `scale` (low, high) or from its own lowest value to its highest."""
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return ""
-    low, high = scale or (min(finite), max(finite))
-    bars = "▁▂▃▄▅▆▇█"
-    return "".join(bars[round((value - low) / (high - low) * 7)] if high > low else bars[3] for value in finite)
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `1 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 class _Clock:
@@ -210,16 +178,17 @@ class _Clock:
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
 
-    def left(self, step: int, total: int) -> str:
+    def left(self, step: int, total: int) -> float | None:
+        """Seconds; None where nothing can be said yet, or nothing is left."""
         now = time.monotonic()
         if step < 1 or step >= total:
-            return ""
+            return None
         if self._first is None:
             self._first = (step, now)
         if self._last is None or step != self._last[0]:
             self._last = (step, now)
         done = self._last[0] - self._first[0]
         if done <= 0:
-            return ""
+            return None
         per_step = (self._last[1] - self._first[1]) / done
-        return duration(max(0.0, per_step * (total - step) - (now - self._last[1])))
+        return max(0.0, per_step * (total - step) - (now - self._last[1]))

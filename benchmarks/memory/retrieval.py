@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.memory.vectors import KeptVectors
 from recollect.episodes import Encoder, Session, Task
+from recollect.episodes.task import Turn
 from recollect.memory.bank import Bank
 from recollect.memory.item import Provenance
 from recollect.memory.lexical import tokens
@@ -44,17 +45,33 @@ class Asked:
     kind: str
 
 
+def text_of(turn: Turn) -> str:
+    """A turn as it is stored; "" where it says nothing."""
+    if not turn.text.strip():
+        return ""
+    clean = "".join(c if c.isprintable() or c in "\n\t" else " " for c in turn.text)
+    # Questions ask what a person said, by name.
+    return clean if turn.speaker in ("user", "assistant") else f"{turn.speaker}: {clean}"
+
+
+def turns_of(data: Path | None) -> list[str]:
+    """Everything this benchmark encodes: turns of the dev and test haystacks, and their questions, each once."""
+    tasks = [task for split in ("dev", "test") for task in longmemeval(split, distractors=500, abstention=False)]
+    if data is not None:
+        tasks.extend(task for split in ("dev", "test") for task in locomo(split, data=data))
+    texts = dict.fromkeys(text_of(turn) for task in tasks for session in task.sessions for turn in session.turns)
+    texts.update(dict.fromkeys(task.input for task in tasks))
+    return [text for text in texts if text]
+
+
 def bank_of(sessions: Sequence[Session], encoder: Encoder | None) -> tuple[Bank, dict[str, tuple[str, int]]]:
     """Every turn as an item; places: item id -> (session id, turn)."""
     bank = Bank.empty(encoder, cached=0)
     places = {}
     for session in sessions:
         for turn in session.turns:
-            if turn.text.strip():
-                clean = "".join(c if c.isprintable() or c in "\n\t" else " " for c in turn.text)
+            if clean := text_of(turn):
                 source = Provenance("conversation", session.id, turn.index, turn.speaker, session.date)
-                if turn.speaker not in ("user", "assistant"):
-                    clean = f"{turn.speaker}: {clean}"  # questions ask what a person said, by name
                 item = bank.add(clean, kind="episode", event_time=session.date, provenance=source, deduplicate=False)
                 places[item.id] = (session.id, turn.index)
     return bank, places

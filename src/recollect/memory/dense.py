@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
+LATE = 1024
+"""Rows that a proposing index may be behind; they are scanned."""
+GROWN = 1.25
+"""A proposing index is measured again when the memory has grown by this factor, made anew when a quarter of it is dead."""
 
 
 class Block:
@@ -89,6 +93,7 @@ class DenseIndex:
         self._at: dict[int, tuple[int, int]] = {}  # item number -> (block, row)
         self._known = base is None
         self._proposer: Proposer | None = None
+        self._refused = 0  # at how many rows a proposing index fell short of its recall
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
 
@@ -139,8 +144,6 @@ class DenseIndex:
 
         queries: (q, dimension); scope_ids: which scopes count, None for all; scope: a hashable name for them, for the cache.
         """
-        import numpy as np
-
         with self._lock:
             selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
             views = [
@@ -154,103 +157,93 @@ class DenseIndex:
                 if block.size
             ]
             proposer = self._proposer
-        if proposer is not None and (selected is None or len(selected[0]) > SCAN_SHARE * len(views[0][1])):
-            return [self._proposed(query, count, views, proposer) for query in queries]
-        # The scan runs outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
-        numbers, scores = [], []
-        for matrix, listed, alive, rows in views:
-            if rows is not None and len(rows) <= SCAN_SHARE * len(listed):
-                if not len(rows):
-                    continue
-                part = queries @ matrix[rows].T
-                if alive is not None:
-                    part[:, ~alive[rows]] = -np.inf
-                listed = listed[rows]
-            else:
-                part = queries @ matrix.T
-                if rows is not None:
-                    outside = np.ones(len(listed), bool)
-                    outside[rows] = False
-                    part[:, outside] = -np.inf
-                if alive is not None:
-                    part[:, ~alive] = -np.inf
-            numbers.append(listed)
-            scores.append(part)
-        if not scores:
-            return [[] for _ in range(len(queries))]
-        all_scores = scores[0] if len(scores) == 1 else np.concatenate(scores, axis=1)
-        all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
-        out = []
-        for line in all_scores:
-            chosen = best(line, count)
-            out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
-        return out
+        # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
+        if proposer is not None:
+            return _proposed(queries, count, views, proposer)
+        return _scanned(queries, count, views)
 
-    def accelerate(self, kind: str) -> None:
-        """Let an index of `kind` propose rows (see `quantised`); the rows in search are packed into one block first."""
-        import numpy as np
+    def accelerate(self, kind: str) -> bool:
+        """Let an index of `kind` propose rows (see `quantised`), and keep up with what was written since: True where it
+        changed so much that it should be kept anew."""
+        from recollect.memory.quantised import SMALLEST, build, measured
 
-        from recollect.memory.quantised import SMALLEST, build
-
-        if len(self) < SMALLEST:
-            return
-        numbers, scopes, matrix = self.arrays()
-        proposer = build(kind, matrix)
         with self._lock:
-            packed = Block(numbers, scopes, np.ones(len(numbers), bool), matrix, len(numbers))
+            rows = self.rows
+            if len(self) < SMALLEST or rows <= GROWN * self._refused:
+                return False
+            parts = [block.matrix[: block.size] for block in self._blocks if block.size]
+            proposer = self._proposer
+        if proposer is not None and sum(self._dead) <= rows * (GROWN - 1.0):
+            behind = rows - proposer.rows
+            if behind <= max(LATE, len(self) // 50):
+                return False
+            proposer = proposer.extended(_from(parts, proposer.rows))
+            grown = proposer.rows > GROWN * proposer.measured
+            if grown:
+                proposer = measured(proposer, parts)
+            if proposer is not None:
+                self._proposer = proposer
+                return grown
+        if sum(self._dead):
+            self.pack()
+            with self._lock:
+                parts = [block.matrix[: block.size] for block in self._blocks if block.size]
+        self._proposer = build(kind, parts)
+        self._refused = 0 if self._proposer is not None else rows
+        return self._proposer is not None
+
+    def propose_with(self, proposer: Proposer) -> None:
+        """Take a proposer that was kept beside the memory. It has to cover the first rows of this very matrix."""
+        self._proposer = proposer
+
+    def pack(self) -> None:
+        """Leave out rows that no longer count and put the rest into one block. A proposer that knew them is dropped."""
+        with self._lock:
+            if not sum(self._dead) and (not self._tail.size or len(self._blocks) == 1):
+                return
+            numbers, scopes, matrix = self.arrays()
+            import numpy as np
+
+            if any(self._dead):
+                self._proposer = None
             self._tail = Block.empty(self.dimension)
-            self._blocks = [packed, self._tail]
+            self._blocks = [Block(numbers, scopes, np.ones(len(numbers), bool), matrix, len(numbers)), self._tail]
             self._dead = [0, 0]
             self._at, self._known = {}, False
             self._by_scope.clear()
-            self._proposer = proposer
 
     @property
-    def late(self) -> float:
-        """How many rows came since the index was built, as a share of those it covers."""
-        return self._tail.size / max(1, self._blocks[0].size) if self._proposer is not None else 0.0
+    def proposer(self) -> Proposer | None:
+        return self._proposer
 
     @property
     def recall(self) -> float:
         """Of the index in use, as measured when it was built; 1 for exact search."""
         return self._proposer.recall if self._proposer is not None else 1.0
 
-    def _proposed(self, query: Vectors, count: int, views: list[_View], proposer: Proposer) -> list[tuple[int, float]]:
-        """One query: exact scores of what is proposed for the first block, and of all rows that came later."""
-        import numpy as np
-
-        numbers, scores = [], []
-        for position, (matrix, listed, alive, rows) in enumerate(views):
-            if position == 0:
-                dead = 0 if alive is None else int((~alive).sum())
-                near = proposer.propose(query[None, :], count + min(dead, count))[0]
-                near = near[near >= 0]
-                if alive is not None:
-                    near = near[alive[near]]
-                if rows is not None:
-                    near = near[np.isin(near, rows)]
-            else:
-                near = np.arange(len(listed)) if rows is None else rows
-                if alive is not None:
-                    near = near[alive[near]]
-            numbers.append(listed[near])
-            scores.append(matrix[near] @ query)
-        all_scores, all_numbers = np.concatenate(scores), np.concatenate(numbers)
-        return [(int(all_numbers[row]), float(all_scores[row])) for row in best(all_scores, count)]
-
     def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors]:
-        """All rows in search, packed: numbers, scope ids, vectors. Copies."""
+        """All rows in search, in order: numbers, scope ids, vectors. Not to be written to."""
         import numpy as np
 
         with self._lock:
-            kept = [(block, np.flatnonzero(block.alive[: block.size])) for block in self._blocks if block.size]
+            kept = [block for block in self._blocks if block.size]
             if not kept:
                 return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros((0, self.dimension), np.float32)
+            if len(kept) == 1 and not sum(self._dead):
+                size = kept[0].size
+                return kept[0].numbers[:size], kept[0].scopes[:size], kept[0].matrix[:size]
+            rows = [np.flatnonzero(block.alive[: block.size]) for block in kept]
             return (
-                np.concatenate([block.numbers[rows] for block, rows in kept]),
-                np.concatenate([block.scopes[rows] for block, rows in kept]),
-                np.concatenate([block.matrix[rows] for block, rows in kept]),
+                np.concatenate([block.numbers[mine] for block, mine in zip(kept, rows, strict=True)]),
+                np.concatenate([block.scopes[mine] for block, mine in zip(kept, rows, strict=True)]),
+                np.concatenate([block.matrix[mine] for block, mine in zip(kept, rows, strict=True)]),
             )
+
+    def packed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors, Proposer | None]:
+        """As `arrays`, after `pack`, and the proposer that knows rows by their place there."""
+        with self._lock:
+            self.pack()
+            return (*self.arrays(), self._proposer)
 
     def _locate(self) -> None:
         """Where each item's row is. For a mapped base this is built when first needed: a search alone does not."""
@@ -295,3 +288,96 @@ class DenseIndex:
         if len(self._by_scope) > 4096:
             self._by_scope.pop(next(iter(self._by_scope)))
         return parts
+
+
+def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
+    """All queries against all rows that count: one matrix product per block."""
+    import numpy as np
+
+    numbers, scores = [], []
+    for matrix, listed, alive, rows in views:
+        if rows is not None and len(rows) <= SCAN_SHARE * len(listed):
+            if not len(rows):
+                continue
+            part = queries @ matrix[rows].T
+            if alive is not None:
+                part[:, ~alive[rows]] = -np.inf
+            listed = listed[rows]
+        else:
+            part = queries @ matrix.T
+            if rows is not None:
+                outside = np.ones(len(listed), bool)
+                outside[rows] = False
+                part[:, outside] = -np.inf
+            if alive is not None:
+                part[:, ~alive] = -np.inf
+        numbers.append(listed)
+        scores.append(part)
+    if not scores:
+        return [[] for _ in range(len(queries))]
+    all_scores = scores[0] if len(scores) == 1 else np.concatenate(scores, axis=1)
+    all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
+    out = []
+    for line in all_scores:
+        chosen = best(line, count)
+        out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
+    return out
+
+
+def _proposed(queries: Vectors, count: int, views: list[_View], proposer: Proposer) -> list[list[tuple[int, float]]]:
+    """Exact scores of what is proposed and of all rows that came later; a scan where too few of the proposals count."""
+    import numpy as np
+
+    covered, later, start = [], [], 0
+    for matrix, listed, alive, rows in views:
+        inside = min(max(proposer.rows - start, 0), len(listed))
+        if inside:
+            covered.append((start, inside, matrix, listed, alive, rows))
+        if inside < len(listed):
+            late = None if rows is None else rows[rows >= inside] - inside
+            later.append((matrix[inside:], listed[inside:], None if alive is None else alive[inside:], late))
+        start += len(listed)
+    counted: npt.NDArray[np.bool_] | None = None
+    if any(alive is not None or rows is not None for _, _, _, _, alive, rows in covered):
+        counted = np.ones(proposer.rows, bool)
+        for begin, inside, _, _, alive, rows in covered:
+            part = counted[begin : begin + inside]
+            if rows is not None:
+                part[:] = False
+                part[rows[rows < inside]] = True
+            if alive is not None:
+                part &= alive[:inside]
+    share = 1.0 if counted is None else float(counted.mean())
+    if share <= SCAN_SHARE or 10 * count > proposer.rows:
+        return _scanned(queries, count, views)
+    recent = _scanned(queries, count, later) if later else [[] for _ in queries]
+    out = []
+    for query, proposals, late_hits in zip(queries, proposer.propose(queries, count, share), recent, strict=True):
+        near = proposals[proposals >= 0]
+        if counted is not None:
+            near = near[counted[near]]
+            if 2 * len(near) < proposer.reach * max(1.0, count / 10):
+                # The neighbourhood of this query is one that does not count: nothing measured holds here.
+                out.append(_scanned(query[None, :], count, views)[0])
+                continue
+        near.sort()
+        found = list(late_hits)
+        for begin, inside, matrix, listed, _, _ in covered:
+            rows_here = near[(near >= begin) & (near < begin + inside)] - begin if len(covered) > 1 else near
+            scores = matrix[rows_here] @ query
+            found.extend((int(listed[rows_here[row]]), float(scores[row])) for row in best(scores, count))
+        found.sort(key=lambda pair: -pair[1])
+        out.append(found[:count])
+    return out
+
+
+def _from(parts: Sequence[Vectors], row: int) -> Vectors:
+    """The rows of `parts`, taken as one matrix, from `row` on."""
+    import numpy as np
+
+    left = []
+    for part in parts:
+        if row < len(part):
+            left.append(part[row:])
+        row = max(0, row - len(part))
+    return left[0] if len(left) == 1 else np.concatenate(left)

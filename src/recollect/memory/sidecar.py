@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.memory.dense import Block, DenseIndex
+from recollect.memory.index_file import remove_indexes, stamp, write_index
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +28,9 @@ def sidecar_path(path: Path) -> Path:
 
 
 def write_sidecar(path: Path, store_id: str, set_id: int, head: int, index: DenseIndex) -> Path:
-    """Write the rows in search at journal entry `head`. Atomic: readers see the old file or the new one."""
-    numbers, scopes, matrix = index.arrays()
+    """Write the rows in search at journal entry `head`, and beside them the index that proposes them, if one does. Atomic:
+    readers see an old file or a new one, and an index that was made from other rows is not used."""
+    numbers, scopes, matrix, proposer = index.packed()
     target = sidecar_path(path)
     header = json.dumps(
         {"store": store_id, "set": set_id, "head": head, "rows": len(numbers), "dimension": index.dimension}
@@ -43,6 +45,10 @@ def write_sidecar(path: Path, store_id: str, set_id: int, head: int, index: Dens
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, target)
+    if proposer is None:
+        remove_indexes(path)
+    else:
+        write_index(path, stamp(store_id, set_id, head, numbers), proposer)
     return target
 
 
@@ -72,5 +78,7 @@ def read_sidecar(path: Path, store_id: str, set_id: int, dimension: int) -> tupl
 
 
 def remove_sidecar(path: Path) -> None:
+    """And the indexes made from it."""
     with contextlib.suppress(FileNotFoundError):
         sidecar_path(path).unlink()
+    remove_indexes(path)

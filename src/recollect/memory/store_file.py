@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
 
-
-LATE = 0.25
-"""Share of rows that came after an int8 index was built, from which it is built again."""
+_LOG = logging.getLogger("recollect.memory")
+SIDECAR_LATE = 20_000
+"""Journal entries that are always followed rather than read anew."""
 
 
 class StoreFile:
@@ -96,10 +97,15 @@ class StoreFile:
             out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
         return out
 
-    def dense_index(self) -> tuple[DenseIndex, int]:
-        """The index as of now, and the journal entry it stands at."""
-        with self.database.reading() as connection:
-            return self._synced(connection), self._dense_head
+    def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, int]:
+        """The index as of now, and the journal entry it stands at. packed: without rows that no longer count."""
+        with self.database.reading() as connection, self._lock:
+            index = self._synced(connection)
+            if packed:
+                index.pack()
+                if self._index != "exact":
+                    index.accelerate(self._index)
+            return index, self._dense_head
 
     def serve(self, set_id: int, embedder: Embedder) -> None:
         """Answer from another vector set from here on."""
@@ -114,15 +120,37 @@ class StoreFile:
             head = head or 0
             if self._dense is None:
                 self._dense, self._dense_head = self._loaded(connection)
-                if self._index != "exact":
-                    self._dense.accelerate(self._index)
+                self._take_index(self._dense)
             if head > self._dense_head:
                 self._follow(connection, self._dense_head)
                 self._dense_head = head
-            if self._index == "int8" and self._dense.late > LATE:
-                # Cheap to make anew. A graph is not: its late rows are scanned exactly until the memory is next opened.
-                self._dense.accelerate(self._index)
+            if self._index != "exact" and self._dense.accelerate(self._index):
+                self._keep_index(self._dense)
             return self._dense
+
+    def _take_index(self, index: DenseIndex) -> None:
+        """Use the proposing index that is kept beside the file, where it was made from just these rows."""
+        if self._index == "exact" or self.database.in_memory:
+            return
+        from recollect.memory.index_file import read_index, stamp
+
+        assert self._set_id is not None
+        made_from = stamp(self.store_id(), self._set_id, self._dense_head, index.arrays()[0])
+        proposer = read_index(Path(self.database.path), made_from, self._index)
+        if proposer is not None:
+            index.propose_with(proposer)
+
+    def _keep_index(self, index: DenseIndex) -> None:
+        """Put the index and the vectors it was made from beside the file, so that the next one to open it need not build."""
+        if self.database.in_memory or self.database.read_only:
+            return
+        from recollect.memory.sidecar import write_sidecar
+
+        assert self._set_id is not None
+        try:
+            write_sidecar(Path(self.database.path), self.store_id(), self._set_id, self._dense_head, index)
+        except OSError as error:
+            _LOG.warning("the index of %s could not be kept and will be built again: %s", self.database.path, error)
 
     def _loaded(self, connection: apsw.Connection) -> tuple[DenseIndex, int]:
         import numpy as np
@@ -131,11 +159,12 @@ class StoreFile:
 
         assert self._set_id is not None
         dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id=?", (self._set_id,))
+        head = scalar(connection, "SELECT max(seq) FROM events")
         if not self.database.in_memory:
             found = read_sidecar(Path(self.database.path), self.store_id(), self._set_id, dimension)
-            if found is not None:
+            # Where more was written since than the file holds, following the journal costs more than it saves.
+            if found is not None and (head or 0) - found[1] <= max(found[0].size, SIDECAR_LATE):
                 return DenseIndex(dimension, found[0]), found[1]
-        head = scalar(connection, "SELECT max(seq) FROM events")
         table = vector_table(self._set_id)
         size = scalar(connection, f"SELECT count(*) FROM {table}")
         block = Block.empty(dimension, max(size, 1))

@@ -148,7 +148,7 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
     """Write the file that makes opening a large memory instant; None where it would not pay."""
     if store.database.in_memory or store.set_id is None:
         return None
-    index, head = store.dense_index()
+    index, head = store.dense_index(packed=True)
     if len(index) < least:
         remove_sidecar(Path(store.database.path))
         return None

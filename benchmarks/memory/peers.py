@@ -1,13 +1,16 @@
 """Other memory stores beside ours, on the same texts and vectors, in one run, each in a process of its own.
 
-    python -m benchmarks.memory.peers --size 10000 --seconds 600 --json out.json
+    python -m benchmarks.memory.peers --size 100000 --seconds 600 --json benchmarks/memory/peers.json
 
-Each store is filled one item at a time, as agents write, until it holds `size` items or the time is up; then it answers 200
-queries, over everything and for one user. Install what should take part:
+Each store is filled one item at a time, as agents write, until it holds `size` items or the time is up. On the way, at
+`common` items, where every store can be compared, and at the end it answers queries, over everything and for one user. Where
+`strace` is at hand, a short run of its own counts how often each store has the disk sync per add: that is its durability.
+Install what should take part, best in an environment of its own (and put `src` on PYTHONPATH):
 
-    pip install mem0ai qdrant-client chromadb lancedb sqlite-vec langgraph-checkpoint-sqlite
+    pip install apsw numpy mem0ai qdrant-client chromadb lancedb sqlite-vec langgraph-checkpoint-sqlite pysqlite3-binary
 
 mem0 runs with infer=False (no language model), a local vector store and its defaults otherwise. Telemetry is off everywhere.
+LangGraph's store needs a `sqlite3` module that loads extensions; where Python's own does not, pysqlite3 takes its place.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import argparse
 import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,12 +29,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from recollect.memory.measure import Corpus, GivenVectors, at, corpus, reading_limit, sync_limit, timed
+from recollect.memory.measure import Corpus, GivenVectors, at, corpus, machine, reading_limit, sync_limit, timed
 
 USERS = 100
-QUERIES = 200
+QUERIES = 100
 
 
 class Peer(Protocol):
@@ -106,14 +109,19 @@ class LangGraph:
     packages = ("langgraph-checkpoint-sqlite", "sqlite-vec")
 
     def __init__(self, data: Corpus, folder: Path) -> None:
-        import sqlite3
-
+        sqlite3 = _sqlite3_with_extensions()
         from langgraph.store.sqlite import SqliteStore
 
         given = GivenVectors(data)
         self._data = data
         connection = sqlite3.connect(folder / "langgraph.db", check_same_thread=False, isolation_level=None)
-        index = {"dims": 384, "embed": lambda texts: given.encode(texts).tolist(), "fields": ["text"]}
+        # The second name of the same option is the one this version reads.
+        index = {
+            "dims": 384,
+            "embed": lambda texts: given.encode(texts).tolist(),
+            "fields": ["text"],
+            "text_fields": ["text"],
+        }
         self._store = SqliteStore(connection, index=index)  # type: ignore[arg-type]
         self._store.setup()
 
@@ -180,17 +188,18 @@ class LanceDB:
 
 
 class SqliteVec:
-    packages = ("sqlite-vec",)
+    """Through apsw: the `sqlite3` of many Pythons cannot load extensions."""
+
+    packages = ("sqlite-vec", "apsw")
 
     def __init__(self, data: Corpus, folder: Path) -> None:
-        import sqlite3
-
+        import apsw
         import sqlite_vec
 
         self._data = data
-        self._connection = connection = sqlite3.connect(folder / "vec.db", isolation_level=None)
+        self._connection = connection = apsw.Connection(str(folder / "vec.db"))
         connection.enable_load_extension(True)
-        sqlite_vec.load(connection)
+        connection.load_extension(sqlite_vec.loadable_path())
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("CREATE TABLE items(id INTEGER PRIMARY KEY, user TEXT, text TEXT)")
@@ -228,33 +237,42 @@ PEERS: dict[str, Callable[[Corpus, Path], Peer]] = {
 }
 
 
-def measure(name: str, size: int, seconds: float, seed: int) -> dict[str, Any]:
+def measure(name: str, size: int, common: int, seconds: float, seed: int) -> dict[str, Any]:
     """One store: how far it came, and milliseconds (p50, p95) of adds and of searches over all and for one user."""
     data = corpus(size, queries=QUERIES, seed=seed)
     make = PEERS[name]
     with tempfile.TemporaryDirectory() as folder:
         peer = make(data, Path(folder))
-        adds = []
-        begun = time.perf_counter()
+        adds: list[float] = []
+        record: dict[str, Any] = {
+            "name": name,
+            "versions": {package: importlib.metadata.version(package) for package in getattr(make, "packages", ())},
+        }
+        spent = 0.0
         for number in range(size):
             start = time.perf_counter()
             peer.add(number)
-            adds.append(1e3 * (time.perf_counter() - start))
-            if time.perf_counter() - begun > seconds:
+            took = time.perf_counter() - start
+            spent += took
+            adds.append(1e3 * took)
+            if number + 1 == common:
+                record["at common size"] = {"items": common, **_figures(peer, make, adds)}
+            if spent > seconds:
                 break
-        tail = sorted(adds[-max(50, len(adds) // 10) :])
-        record: dict[str, Any] = {
-            "name": name,
-            "version": {package: importlib.metadata.version(package) for package in getattr(make, "packages", ())},
-            "reached": len(adds),
-            "add": (at(tail, 0.5), at(tail, 0.95)),
-        }
-        if not getattr(make, "scoped_only", False):
-            record["search"] = _search(peer, None)
-        record["search one user"] = _search(peer, "u1")
-        exact = np.argsort(-(data.query_vectors @ data.vectors[: len(adds)].T), axis=1)[:, :10]
-        record["results"] = len(peer.search(0, "u1")), int(exact.shape[1])
+        record["seconds of adding"] = spent
+        record["at the end"] = {"items": len(adds), **_figures(peer, make, adds)}
+        found = peer.search(0, "u1")
+        assert found, f"{name} found nothing for a user that has {len(adds) // USERS} items"
     return record
+
+
+def _figures(peer: Peer, make: Callable[..., Peer], adds: list[float]) -> dict[str, Any]:
+    tail = sorted(adds[-max(200, len(adds) // 10) :])
+    out: dict[str, Any] = {"add": (at(tail, 0.5), at(tail, 0.95)), "n_adds": len(tail), "n_queries": QUERIES - 10}
+    if not getattr(make, "scoped_only", False):
+        out["search"] = _search(peer, None)
+    out["search one user"] = _search(peer, "u1")
+    return out
 
 
 def _search(peer: Peer, user: str | None) -> tuple[float, float]:
@@ -263,48 +281,128 @@ def _search(peer: Peer, user: str | None) -> tuple[float, float]:
     return at(times, 0.5), at(times, 0.95)
 
 
+def _sqlite3_with_extensions() -> Any:
+    """Python's sqlite3, or in its place pysqlite3, for this process."""
+    import sqlite3
+
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    import pysqlite3
+
+    sys.modules["sqlite3"] = pysqlite3
+    sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
+    return pysqlite3
+
+
+def fill(name: str, size: int) -> None:
+    """Add `size` items and leave: for counting system calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        peer = PEERS[name](corpus(size, queries=QUERIES), Path(folder))
+        for number in range(size):
+            peer.add(number)
+        os._exit(0)  # no closing, which may sync too
+
+
+SYNCED = (50, 150)
+
+
+def syncs_per_add(name: str) -> float | None:
+    """Calls of fsync, fdatasync and the like per add, from two fillings of different length; None without strace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return None
+    counts = []
+    for size in SYNCED:
+        with tempfile.NamedTemporaryFile("r", suffix=".strace") as log:
+            calls = "trace=fsync,fdatasync,msync,sync_file_range"
+            command = [strace, "-f", "-e", calls, "-o", log.name, sys.executable, "-m", "benchmarks.memory.peers"]
+            subprocess.run(
+                [*command, "--fill", name, "--size", str(size)], capture_output=True, check=True, env=_quiet()
+            )
+            text = Path(log.name).read_text()
+            counts.append(len(re.findall(r"^\d+ +(?:fsync|fdatasync|msync|sync_file_range)\(", text, re.MULTILINE)))
+    return (counts[1] - counts[0]) / (SYNCED[1] - SYNCED[0])
+
+
+def _quiet() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _cells(record: dict[str, Any], where: str) -> str:
+    figures = record.get(where)
+    if figures is None:
+        return "not reached | | |"
+    shown = ["{:.3g} / {:.3g}".format(*figures[key]) if key in figures else "not offered" for key in KEYS]
+    return " | ".join([f"{figures['items']:,}", *shown])
+
+
+KEYS = ("add", "search", "search one user")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=10_000)
+    parser.add_argument("--common", type=int, default=2_000, help="where all stores are compared")
     parser.add_argument("--seconds", type=float, default=600.0, help="at most, to fill one store")
-    parser.add_argument("--only", nargs="*", help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--only", nargs="*", choices=list(PEERS), help="instead of all; rows of others in --json stay")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--fill", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(arguments.one, arguments.size, arguments.seconds, arguments.seed)))
+        record = measure(arguments.one, arguments.size, arguments.common, arguments.seconds, arguments.seed)
+        print(json.dumps(record))
         return
+    if arguments.fill:
+        fill(arguments.fill, arguments.size)
+    setting = machine()
     with tempfile.TemporaryDirectory() as folder:
         sync = sync_limit(Path(folder))
-    limit = reading_limit(corpus(arguments.size, seed=arguments.seed).vectors)
-    print(
-        f"physical limits here: one disk sync {sync:.2f} ms; "
-        f"one thread reads the vectors of {arguments.size:,} items in {limit:.2f} ms\n"
-    )
-    print("| store | reached | add p50 / p95 ms | search all p50 / p95 ms | search one user (1 %) p50 / p95 ms |")
-    print("| --- | --- | --- | --- | --- |")
+    matrix = corpus(arguments.size, seed=arguments.seed).vectors
+    print(f"one disk sync takes {sync:.2f} ms here\n")
+    head = "items | add p50 / p95 ms | search all | search one user (1 %)"
+    print(f"| store | syncs per add | {head} | {head} |")
+    print("| --- " * 10 + "|")
     records = []
     for name in arguments.only or PEERS:
-        command = [sys.executable, "-m", "benchmarks.memory.peers", "--one", name]
-        options = ["--size", str(arguments.size), "--seconds", str(arguments.seconds), "--seed", str(arguments.seed)]
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        done = subprocess.run([*command, *options], capture_output=True, text=True, env={**os.environ, **threads})
+        command = [sys.executable, "-m", "benchmarks.memory.peers", "--one", name, "--size", str(arguments.size)]
+        options = [f"--common={arguments.common}", f"--seconds={arguments.seconds}", f"--seed={arguments.seed}"]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, env=_quiet())
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            print(f"| {name} | did not run: {reason[:120]} | | | |")
+            records.append({"name": name, "did not run": reason[:200]})
+            print(f"| {name} | did not run: {reason[:120]} |")
             continue
         record = json.loads(done.stdout.strip().splitlines()[-1])
+        record["syncs per add"] = syncs_per_add(name)
+        for where in ("at common size", "at the end"):
+            if where in record:
+                record[where]["reading limit"] = reading_limit(matrix[: record[where]["items"]])
         records.append(record)
-        cells = [
-            "{:.3g} / {:.3g}".format(*record[key]) if key in record else "not offered"
-            for key in ("add", "search", "search one user")
-        ]
-        print(f"| {name} | {record['reached']:,} | " + " | ".join(cells) + " |", flush=True)
+        syncs = "" if record["syncs per add"] is None else f"{record['syncs per add']:.1f}"
+        print(f"| {name} | {syncs} | {_cells(record, 'at common size')} | {_cells(record, 'at the end')} |", flush=True)
     if arguments.json:
-        arguments.json.write_text(
-            json.dumps({"sync_ms": sync, "read_ms": limit, "size": arguments.size, "rows": records}, indent=1)
-        )
+        _keep(arguments.json, arguments, setting, sync, records)
+
+
+def _keep(path: Path, arguments: argparse.Namespace, setting: dict[str, Any], sync: float, rows: list[Any]) -> None:
+    """Write the record; with --only, rows of stores that did not take part this time stay as they were."""
+    if arguments.only and path.exists():
+        older = json.loads(path.read_text())
+        fresh = {row["name"] for row in rows}
+        rows = [row for row in older["rows"] if row["name"] not in fresh] + rows
+        rows.sort(key=lambda row: list(PEERS).index(row["name"]))
+    record = {
+        "size": arguments.size,
+        "common": arguments.common,
+        "seconds": arguments.seconds,
+        "seed": arguments.seed,
+        "sync_ms": sync,
+        "machine": setting,
+        "rows": rows,
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

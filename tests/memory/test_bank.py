@@ -118,6 +118,21 @@ def test_best_is_a_stable_sort(values, count):
     assert best(wide, count).tolist() == order
 
 
+@pytest.mark.parametrize("n", [127, 129, 2048, 5003, 40_000])
+@pytest.mark.parametrize("count", [1, 10, 50])
+@pytest.mark.parametrize("levels", [0, 3, 1000])
+def test_best_of_many_is_a_stable_sort(n, count, levels):
+    draw = np.random.default_rng(n + count)
+    scores = draw.standard_normal(n).astype(np.float32)
+    if levels:
+        scores = np.round(scores * levels) / levels  # ties
+    scores[draw.random(n) < 0.5] = -np.inf  # rows that do not count
+    assert best(scores, count).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
+    few = np.full(n, -np.inf, np.float32)
+    few[[3, n - 1]] = 1.0
+    assert best(few, count).tolist() == np.argsort(-few, kind="stable")[:count].tolist()
+
+
 def test_diversity_prefers_the_unlike():
     vectors = np.asarray([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
     assert diversified([1.0, 0.9, 0.5], vectors, 2, 0.0) == [0, 1]

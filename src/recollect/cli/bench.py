@@ -18,9 +18,12 @@ def bench() -> None:
 @app.command()
 def memory(
     size: Annotated[int, typer.Option(min=1000, help="Items in the memory that is measured.")] = 10_000,
-    index: Annotated[str, typer.Option(help="exact, int8 or graph (the last two need faiss).")] = "exact",
+    index: Annotated[str, typer.Option(help="exact, int8 or pq (the last two need faiss).")] = "exact",
     json: Annotated[Path | None, typer.Option(help="Write the figures there, too.")] = None,
     seed: Annotated[int, typer.Option(help="Of the texts and vectors.")] = 0,
+    encoder: Annotated[
+        str, typer.Option(help="Encodes the queries of one line, for the time it takes; 'none' leaves that line out.")
+    ] = "default",
 ) -> None:
     """Adds, searches, forks and opening of the memory engine, next to the physical limit."""
     import json as encoding
@@ -35,17 +38,28 @@ def memory(
     from rich.table import Table
 
     from recollect.learning.disk import check_writable, disk
-    from recollect.memory.measure import figures
+    from recollect.memory.measure import DIMENSION, figures, machine
 
     if json is not None:
         check_writable(json)
+    setting = machine()
+    queries = None
+    if encoder != "none":
+        from recollect.models.encoders import encoder as encoder_named
+
+        queries = encoder_named("minilm" if encoder == "default" else encoder)
+        if queries.identity.dimension != DIMENSION:
+            raise typer.BadParameter(
+                f"{encoder} has {queries.identity.dimension} dimensions, the measured vectors have {DIMENSION}",
+                param_hint="--encoder",
+            )
     console = Console()
     table = Table(title=f"memory engine, {size:,} items of 384 dimensions")
     for name in ("", "p50", "p95", "limit", "unit", "target", "how"):
         table.add_column(name, justify="right" if name in ("p50", "p95", "limit") else "left")
     found = []
     with tempfile.TemporaryDirectory() as folder, console.status("measuring") as status:
-        for figure in figures(size, Path(folder), index=index, seed=seed):
+        for figure in figures(size, Path(folder), index=index, seed=seed, encoder=queries):
             status.update(figure.name)
             found.append(asdict(figure))
             numbers = [_short(figure.p50), _short(figure.p95), _short(figure.limit)]
@@ -53,7 +67,8 @@ def memory(
     console.print(table)
     if json is not None:
         with disk(json):
-            json.write_text(encoding.dumps({"size": size, "index": index, "seed": seed, "figures": found}, indent=1))
+            record = {"size": size, "index": index, "seed": seed, "machine": setting, "figures": found}
+            json.write_text(encoding.dumps(record, indent=1) + "\n")
 
 
 def _short(number: float | None) -> str:

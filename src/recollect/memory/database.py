@@ -30,8 +30,10 @@ from recollect.memory.errors import (
 )
 
 LOG_PAGES = 4000
-"""Pages of 4 kB the write-ahead log grows to before it is moved into the file. Pages that change with every write (the ends of
-tables, the roots of indexes) are moved once per so many, not per thousand: a quarter more batched writes a second."""
+"""Pages of 4 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
+write (the ends of tables, the roots of indexes) are moved once per so many, not per thousand."""
+LONGEST_LOG = 4 * LOG_PAGES
+"""Where moving it beside the writers does not keep up, a writer moves it itself."""
 DURABILITIES = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
@@ -74,6 +76,7 @@ class Database:
         self._opened: list[weakref.ref[apsw.Connection]] = []
         self._closed = False
         self._identity: tuple[int, int] | None = None
+        self._mover: threading.Thread | None = None
         self._writer = self._open_first()
 
     def _open_first(self) -> apsw.Connection:
@@ -107,6 +110,7 @@ class Database:
             connection.execute("COMMIT")
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
+                connection.set_wal_hook(self._log_grew)
                 self._identity = _identity(self.path)
                 _OPEN[self._identity] += 1
         return connection
@@ -123,7 +127,6 @@ class Database:
                 connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", self._durability)
             connection.pragma("secure_delete", 1)
-            connection.pragma("wal_autocheckpoint", LOG_PAGES)
         connection.pragma("foreign_keys", 1)
         connection.pragma("temp_store", 2)
         connection.pragma("cache_size", -65536)
@@ -193,6 +196,19 @@ class Database:
         for ticket in batch:
             ticket.done = True
 
+    def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Called by SQLite after every commit, with the length of the write-ahead log."""
+        # The commit has happened: whatever goes wrong from here on must not look as if it had not.
+        with contextlib.suppress(apsw.Error, RuntimeError):
+            if pages >= LONGEST_LOG:
+                connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            elif pages >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
+                arguments = (self.path, self._write_lock)
+                mover = threading.Thread(target=_move_log, args=arguments, name="recollect-checkpoint", daemon=True)
+                mover.start()
+                self._mover = mover
+        return apsw.SQLITE_OK
+
     def _run(self, connection: apsw.Connection, ticket: _Ticket, alone: bool) -> None:
         if alone:
             ticket.result = ticket.work(connection)
@@ -233,6 +249,7 @@ class Database:
         """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
         if self.in_memory:
             return True
+        self._wait_for_mover()
         with self._write_lock:
             busy = scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
         return not busy
@@ -244,7 +261,13 @@ class Database:
         with self._write_lock, self.translated():
             return work(self._writer)
 
+    def _wait_for_mover(self) -> None:
+        """Not under the write lock: the mover asks for it."""
+        if self._mover is not None:
+            self._mover.join()
+
     def close(self) -> None:
+        self._wait_for_mover()
         with self._write_lock:
             if self._closed:
                 return
@@ -259,6 +282,21 @@ class Database:
                 _OPEN[self._identity] -= 1
                 if not _OPEN[self._identity]:
                     del _OPEN[self._identity]
+
+
+def _move_log(path: str, writing: threading.RLock) -> None:
+    """Move the write-ahead log into the file on a connection of its own; writers and readers go on meanwhile. What goes wrong
+    here (a full disk, say) loses nothing: the log stays, and the writer meets the same error where it matters."""
+    with contextlib.suppress(apsw.Error):
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            select(connection, "SELECT 1 FROM sqlite_schema LIMIT 1")  # only who has read knows of the log
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            with writing:
+                # The log starts over only once all of it was moved. What came meanwhile is little; writers wait for that.
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        finally:
+            connection.close()
 
 
 def _identity(path: str) -> tuple[int, int]:

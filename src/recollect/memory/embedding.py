@@ -61,6 +61,9 @@ class Embedder:
                     self._cache.update((key, found[key]) for key in missing)
                     while len(self._cache) > self._size:
                         self._cache.popitem(last=False)
+            if len(missing) == len(keys):
+                out: Vectors = fresh.copy()
+                return out
         if not keys:
             return np.zeros((0, self.identity.dimension), dtype=np.float32)
         return np.stack([found[key] for key in keys])
@@ -90,8 +93,8 @@ class Embedder:
                 self._cache[key] = fresh[0]
                 if len(self._cache) > self._size:
                     self._cache.popitem(last=False)
-        out: Vectors = fresh.copy()
-        return out
+        single: Vectors = fresh.copy()
+        return single
 
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""

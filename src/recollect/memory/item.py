@@ -177,8 +177,12 @@ def duplicate_key(item: Item) -> bytes:
 
     What happened twice happened twice: the key of an episode or a case also holds its event time.
     """
-    time = item.event_time if item.kind in _DATED else ""
-    return _content_key(item.scope, item.kind, time, item.key, item.text)
+    return content_key(item.scope, item.kind, item.event_time, item.key, item.text)
+
+
+def content_key(scope: Scope, kind: ItemKind, event_time: str, key: str, text: str) -> bytes:
+    """`duplicate_key` of an item that has these."""
+    return _content_key(scope, kind, event_time if kind in _DATED else "", key, text)
 
 
 _DATED = (ItemKind.EPISODE, ItemKind.CASE)

@@ -138,7 +138,7 @@ def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
 
 
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
-    problem = _draft_problem(operation.text, draft)
+    problem = draft_problem(operation.text, draft)
     if problem is not None:
         return Outcome(False, reason=problem)
     if operation.targets:
@@ -186,7 +186,7 @@ def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str
 def _replace_with_new(
     view: View, targets: tuple[str, ...], operation: Operation, draft: Draft, new_id: str, now: str
 ) -> Outcome:
-    problem = _draft_problem(operation.text, draft) or _targets_problem(view, targets)
+    problem = draft_problem(operation.text, draft) or _targets_problem(view, targets)
     if problem is not None:
         return Outcome(False, reason=problem)
     olds = [_known(view, target) for target in targets]
@@ -288,7 +288,8 @@ def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str)
     return Outcome(False, reason="noop")
 
 
-def _draft_problem(text: str, draft: Draft) -> str | None:
+def draft_problem(text: str, draft: Draft) -> str | None:
+    """Why this text, or the key it would have, cannot be remembered; None where it can."""
     problem = text_problem(text)
     if problem is None and draft.key:
         key_problem = text_problem(draft.key)

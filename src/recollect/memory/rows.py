@@ -42,7 +42,11 @@ def number_of(id: object) -> int | None:
 
 def content_number(item: Item) -> int:
     """64 bits of the duplicate key, signed as SQLite wants them. Rows that share it are compared in full."""
-    return int.from_bytes(duplicate_key(item)[:8], "little", signed=True)
+    return key_number(duplicate_key(item))
+
+
+def key_number(key: bytes) -> int:
+    return int.from_bytes(key[:8], "little", signed=True)
 
 
 def text_number(text: str) -> int:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import journal_entry, rows, schema, undo
 from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import Purged, UnknownSnapshot
 from recollect.memory.ground import StoreGround, image
 from recollect.memory.item import Item, duplicate_key
 from recollect.memory.lexical import CorpusStatistics
-from recollect.memory.operations import Act, Draft, Outcome
+from recollect.memory.operations import Act, Draft, Outcome, draft_problem
 from recollect.memory.scope import EVERYWHERE, Scope
 from recollect.memory.transaction import Transaction
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 
 from recollect.memory.store_file import StoreFile
+
+FORESEEN = 16
+"""Acts in one transaction from which their duplicates are looked up together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,14 @@ class Store(StoreFile):
         def work(connection: apsw.Connection) -> list[tuple[Outcome, Item | None]]:
             transaction = self._transaction(connection, scope, vectors)
             time = self.clock()
+            if len(acts) >= FORESEEN:
+                transaction.foresee(
+                    (act.text, draft)
+                    for act, draft in acts
+                    if isinstance(act, Operation)
+                    and act.kind is OperationKind.ADD
+                    and draft_problem(act.text, draft) is None
+                )
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             transaction.finish()
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]

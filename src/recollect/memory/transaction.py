@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.memory import rows
 from recollect.memory.database import first, scalar, select
-from recollect.memory.item import Item, content_digest, duplicate_key, to_record
+from recollect.memory.item import Item, content_digest, content_key, duplicate_key, to_record
 from recollect.memory.journal_entry import encoded, targets_of
-from recollect.memory.lexical import tokens
+from recollect.memory.lexical import word_count
 from recollect.memory.operations import Act, Credit, Draft, Outcome, execute
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
@@ -51,6 +51,7 @@ class Transaction:
         self._changes: list[tuple[Any, ...]] = []
         self._former: list[tuple[Any, ...]] = []
         self._asked: int | None = None
+        self._foreseen: dict[int, list[int]] = {}
         self.seq = next_seq(connection)
 
     # What the executor sees.
@@ -60,14 +61,18 @@ class Transaction:
         return item if item is not None and self.scope.contains(item.scope) else None
 
     def duplicate_of(self, item: Item) -> str | None:
-        self._asked = rows.content_number(item)
         key = duplicate_key(item)
+        self._asked = rows.key_number(key)
         same = set(self._open.get(key, ()))
-        for (n,) in select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,)):
+        on_file = self._foreseen.get(self._asked)
+        if on_file is None:
+            found = select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,))
+            on_file = [n for (n,) in found]
+        for n in on_file:
             if f"m{n}" not in self._original:
-                found = self.load(f"m{n}")
-                if found is not None and duplicate_key(found) == key:
-                    same.add(found.id)
+                other = self.load(f"m{n}")
+                if other is not None and duplicate_key(other) == key:
+                    same.add(other.id)
         return min(same, key=lambda id: int(id[1:]), default=None)
 
     def put(self, item: Item) -> None:
@@ -88,6 +93,17 @@ class Transaction:
                 kind, draft.scope, payload, now=now, episode=episode, source=source, outcome=outcome, touched=touched
             )
         return outcome
+
+    def foresee(self, adding: Iterable[tuple[str, Draft]]) -> None:
+        """Look up all at once which rows on file may be duplicates of what is about to be added, one text after the other."""
+        numbers = [
+            rows.key_number(content_key(draft.scope, draft.kind, draft.event_time, draft.key, text))
+            for text, draft in adding
+        ]
+        self._foreseen = {number: [] for number in numbers}
+        query = "SELECT content, n FROM items WHERE content IN (SELECT value FROM json_each(?))"
+        for content, n in select(self.connection, query, (json.dumps(numbers),)):
+            self._foreseen[content].append(n)
 
     def write_event(
         self,
@@ -193,7 +209,7 @@ class Transaction:
                     row.total = (row.total + sign * content_digest(item)) % HASH_MODULUS
                     if item.current:
                         row.count += sign
-                        row.words += sign * len(tokens(indexed_text(item)))
+                        row.words += sign * word_count(indexed_text(item))
                     row.dirty = True
         written = [rows.to_row(after, self.book.row(after.scope).id) for _, after in changed if after is not None]
         self.connection.executemany(rows.INSERT, written)

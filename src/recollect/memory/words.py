@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 POSTINGS = 15_000
 """How many postings one search may read: at 0.3 microseconds each, about 5 ms."""
-LEAST = 50
+LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
 

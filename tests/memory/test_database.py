@@ -1,0 +1,170 @@
+"""Writers that share a transaction, and the write-ahead log that is moved into the file beside them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.episodes import Operation, OperationKind
+from recollect.memory import database
+from recollect.memory.database import Database
+from recollect.memory.errors import MemoryProblem
+from recollect.memory.lexical import tokens, word_count
+from recollect.memory.memory import Memory
+from recollect.memory.operations import Draft
+from recollect.memory.scope import EVERYWHERE
+from recollect.memory.upkeep import check
+
+from .stub_encoder import WordEncoder
+
+
+def log_length(path: Path) -> int:
+    """Pages in the write-ahead log, going by the file's size: 32 bytes in front, 24 bytes with every page."""
+    return (path.with_name(path.name + "-wal").stat().st_size - 32) // (4096 + 24)
+
+
+def test_the_log_is_moved_beside_the_writers_and_starts_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOG_PAGES", 40)
+    monkeypatch.setattr(database, "LONGEST_LOG", 10**9)  # never by a writer
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=WordEncoder(8)) as m:
+        for number in range(400):
+            m.add(f"line {number}")
+            if number % 50 == 49:
+                m.store.database._wait_for_mover()
+        # About 15 pages a line: 6,000 pages were written, and the log holds what came since it was last moved.
+        assert log_length(path) < 2_500
+        assert len(m) == 400
+        assert check(m.store) == []
+    assert not path.with_name("a.mem-wal").exists()
+
+
+def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOG_PAGES", 20)
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as m, Memory(path, encoder=None, read_only=True) as reader:
+        m.add("the first")
+        with reader.store.database.reading():
+            assert len(reader) == 1
+            for number in range(60):
+                m.add(f"line {number}")
+            m.store.database._wait_for_mover()
+            assert len(reader) == 1
+        assert len(reader) == 61
+    with Memory(path, encoder=None) as m:
+        assert len(m) == 61
+        assert check(m.store) == []
+
+
+def test_a_log_that_cannot_be_moved_loses_nothing(tmp_path, monkeypatch):
+    """What fails beside the writers comes after their commit: it must not look as if that had failed."""
+
+    def broken(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(database, "LOG_PAGES", 1)
+    monkeypatch.setattr(database.threading.Thread, "start", broken)
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None, log="off") as m:
+        m.add("the first")
+        m.add("the second")
+    with Memory(path, encoder=None, log="off") as m:
+        assert len(m) == 2
+
+
+def test_closing_waits_for_the_mover(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOG_PAGES", 1)
+    for number in range(10):
+        path = tmp_path / f"{number}.mem"
+        with Memory(path, encoder=None) as m:
+            m.add("a line")
+        assert not any(thread.name == "recollect-checkpoint" for thread in threading.enumerate())
+        assert not path.with_name(path.name + "-wal").exists()
+
+
+def test_writers_that_wait_together_share_one_commit(tmp_path):
+    base = Database(tmp_path / "a.mem", durability="power")
+    commits = []
+    real = base._writer.execute
+
+    class Counted:
+        def __getattr__(self, name):
+            return getattr(base_writer, name)
+
+        def execute(self, query, *values):
+            if query == "COMMIT":
+                commits.append(query)
+            return real(query, *values)
+
+    base_writer = base._writer
+    base._writer = Counted()
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(connection):
+        inside.set()
+        assert go.wait(10)
+        connection.execute("INSERT INTO facts_of_file VALUES('slow', '1')")
+
+    def insert(number):
+        def work(connection):
+            connection.execute("INSERT INTO facts_of_file VALUES(?, '1')", (f"n{number}",))
+            if number == 3:
+                raise ValueError("this one is bad")
+            return number
+
+        return work
+
+    results: dict[int, object] = {}
+
+    def call(number):
+        try:
+            results[number] = base.write(insert(number))
+        except ValueError as problem:
+            results[number] = problem
+
+    first = threading.Thread(target=base.write, args=(slow,))
+    first.start()
+    assert inside.wait(10)
+    others = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    for other in others:
+        other.start()
+    while len(base._queue) < 8:
+        pass
+    go.set()
+    for thread in (first, *others):
+        thread.join()
+    assert len(commits) == 2, "one for the slow writer, one for all that waited meanwhile"
+    assert {number for number, result in results.items() if result == number} == {0, 1, 2, 4, 5, 6, 7}
+    assert isinstance(results[3], ValueError), "one that fails fails alone"
+    with base.reading() as connection:
+        kept = {name for (name,) in connection.execute("SELECT name FROM facts_of_file")}
+    assert kept == {"store", "slow", *(f"n{number}" for number in (0, 1, 2, 4, 5, 6, 7))}
+    base._writer = base_writer
+    base.close()
+    with pytest.raises(MemoryProblem, match="was closed"):
+        base.write(insert(9))
+
+
+def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        old = [m.add(f"line {number}") for number in range(5)]
+        found = m.add_many([f"line {number % 20}" for number in range(40)])
+        assert [item.id for item in found[:5]] == [item.id for item in old]
+        assert [item.id for item in found[20:]] == [item.id for item in found[:20]]
+        assert len(m) == 20
+        # Bad texts among the acts of a batch change nothing, and none is looked up that cannot be.
+        bad = ["\ud800", "", 7, "line 3", "line 20"]
+        acts = [(Operation(OperationKind.ADD, text=text), Draft(scope=EVERYWHERE)) for text in bad * 4]
+        outcomes = m.store.perform(EVERYWHERE, acts)
+        assert [outcome.applied for outcome in outcomes] == [False] * 4 + [True] + [False] * 15
+        assert outcomes[3].item == old[3].id
+        assert check(m.store) == []
+
+
+@given(st.text(max_size=80))
+def test_words_are_counted_as_they_are_split(text):
+    assert word_count(text) == len(tokens(text))

@@ -215,8 +215,9 @@ class Pipeline(Collector):
         state = read_state(checkpoint.path) if checkpoint else None
         if state is not None:
             self._load(state)
-        for each in self._journal.since(step):
-            self._keep_found(each)
+        if not self._repeats:
+            for each in self._journal.since(step):
+                self._keep_found(each)
         for record in state["open"] if state else ():
             self._continue(record)
         self._start_groups()
@@ -227,8 +228,8 @@ class Pipeline(Collector):
         self._wake.set()
         while True:
             self._require_alive()
-            self._evict()
             await self._settle()
+            self._evict()
             chosen = self._choose()
             if chosen is not None:
                 break
@@ -292,6 +293,12 @@ class Pipeline(Collector):
     # -- groups -----------------------------------------------------------------------------------------------------
 
     @property
+    def _repeats(self) -> bool:
+        """In serial mode what was finished after a checkpoint is sampled again, the same to the last bit; taking it from
+        disk instead would give the next batch other company than it had."""
+        return self.settings.mode == "serial"
+
+    @property
     def _version(self) -> int:
         return self._replica.model.version
 
@@ -343,7 +350,8 @@ class Pipeline(Collector):
             self._failures = 0
             assert self._journal is not None
             finished = Finished(group.ticket, group.born, Group(group.task.key, whole[0].memory_snapshot, whole))
-            self._journal.append(finished)
+            if not self._repeats:
+                self._journal.append(finished)
             self._finished[group.ticket] = finished
         else:
             self._failures += 1
@@ -389,6 +397,7 @@ class Pipeline(Collector):
                 self._counts["evicted"] += 1
                 self._failed += each.group.episodes
         self._start_groups()
+        self._wake.set()  # the batch may no longer be complete
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
@@ -422,7 +431,7 @@ class Pipeline(Collector):
 
     async def _settle(self) -> None:
         """In serial mode, let everything go on until every unfinished episode waits for the model."""
-        if self.settings.mode != "serial":
+        if not self._repeats:
             return
         rounds = 0
         while self._broken is None and sum(not each.done() for each in self._waits.values()) < self._members():

@@ -1,0 +1,166 @@
+"""A killed asynchronous training loses no finished group, trains none twice, and in serial mode ends like a straight one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recollect.learning.run_folder import RunFolder
+from tests.learning.letters import Letters, settings, train_letters
+
+STEPS = 8
+SERIAL = {"mode": "serial", "max_staleness": 2, "pipeline_depth": 2.0}
+OVERLAP = {"mode": "overlap", "max_staleness": 2, "pipeline_depth": 3.0}
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch", "transformers", "tests.learning.letters"])
+
+
+def run(folder: Path, mode: str) -> None:
+    """Long answers in every third group, two turns each, environments that take their time."""
+    torch.set_num_threads(1)
+    letters = Letters(
+        lengths=lambda ticket: 25 if ticket % 3 == 0 else 4,
+        turns=2,
+        latency=lambda ticket, member: 0.003 * ((5 * ticket + member) % 4),
+    )
+    train_letters(folder, STEPS, settings(**(SERIAL if mode == "serial" else OVERLAP)), letters, checkpoint_every=3)
+
+
+def kill_once(folder: Path, mode: str, seconds: float) -> bool:
+    """Start, kill `seconds` after it has begun to write; False where it had ended before."""
+    before = newest(folder)
+    running = FORKS.Process(target=run, args=(folder, mode))
+    running.start()
+    end = time.monotonic() + 120
+    while running.is_alive() and newest(folder) <= before:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    time.sleep(seconds)
+    running.kill()
+    running.join()
+    assert running.exitcode in (0, -signal.SIGKILL)
+    return running.exitcode != 0
+
+
+def newest(folder: Path) -> float:
+    """When anything but the lock was last written there."""
+    found = 0.0
+    for each in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # replaced meanwhile
+            found = max(found, each.stat().st_mtime if each.is_file() and each.name != ".lock" else 0.0)
+    return found
+
+
+def journalled(folder: Path) -> set[int]:
+    """Tickets of the groups that stand on disk as finished: in the files since the last checkpoint, and in it."""
+    last = RunFolder(folder).checkpoints()
+    step = last[-1].step if last else 0
+    found = {each["ticket"] for each in state(folder)["finished"]} if last else set()
+    for path in (folder / "finished" / "speaker").glob("after-*.jsonl"):
+        if int(path.stem.split("-")[1]) >= step:
+            for text in path.read_bytes().split(b"\n")[:-1]:  # a torn last line was not finished
+                found.add(json.loads(text)["ticket"])
+    return found
+
+
+def state(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RunFolder(folder).checkpoints()[-1].path / "pipeline.json").read_text())
+    return found
+
+
+def trained(folder: Path) -> list[int]:
+    steps = {
+        (stored.step, int(stored.episode.id.split("/")[0])) for stored in RunFolder.open(folder).episodes(arm="train")
+    }
+    return [ticket for _, ticket in steps]
+
+
+def without_times(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(RunFolder(folder).checkpoints()[-1].path / "learner.pt", weights_only=True)
+    return found["learner"]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.slow
+def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: Path) -> None:
+    run(tmp_path / "straight", "serial")
+    generator = random.Random(4)
+    kills = sum(kill_once(tmp_path / "killed", "serial", 0.25 * generator.random()) for _ in range(5))
+    assert kills >= 3, "it was too quick to be killed"
+    run(tmp_path / "killed", "serial")
+    assert without_times(tmp_path / "straight") == without_times(tmp_path / "killed")
+    assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
+
+
+@pytest.mark.slow
+def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(tmp_path: Path) -> None:
+    generator = random.Random(5)
+    finished: set[int] = set()
+    kills = 0
+    for _ in range(3):
+        kills += kill_once(tmp_path / "run", "overlap", 0.25 * generator.random())
+        known = journalled(tmp_path / "run") | set(trained(tmp_path / "run"))
+        assert finished <= known, "a group that was finished before the last kill is gone"
+        finished = known
+    assert kills >= 2, "it was too quick to be killed"
+    run(tmp_path / "run", "overlap")
+    groups = trained(tmp_path / "run")
+    assert len(groups) == 4 * STEPS
+    assert max(Counter(groups).values()) == 1
+    assert finished <= set(groups) | {each["ticket"] for each in state(tmp_path / "run")["finished"]}
+
+
+def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:
+    """Stop at step 2, look at what is parked, go on: what was drawn then is what those episodes begin with."""
+    letters = Letters(lengths=lambda ticket: 30, turns=2)
+    settings_ = settings(max_staleness=3, pipeline_depth=2.0, slots=24)
+
+    class Stop(Letters):
+        def evaluate(self, step: int) -> None:
+            if step:
+                raise KeyboardInterrupt
+
+    stopping = Stop(letters.lengths, 2)
+    with pytest.raises(KeyboardInterrupt):
+        train_letters(tmp_path / "run", 5, settings_, stopping, checkpoint_every=1)
+    parked = {
+        f"{group['ticket']}/{member}": tape["entries"]
+        for group in state(tmp_path / "run")["open"]
+        for member, tape in enumerate(group["tapes"])
+        if str(member) not in group["episodes"]
+    }
+    assert any(entries and entries[0]["ids"] for entries in parked.values())
+    train_letters(tmp_path / "run", 5, settings_, letters, checkpoint_every=1)
+    episodes = {stored.episode.id: stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")}
+    checked = 0
+    for name, entries in parked.items():
+        if name in episodes:
+            for entry, segment in zip(entries, episodes[name].segments, strict=False):
+                count = len(entry["ids"])
+                assert segment.ids[:count] == tuple(entry["ids"])
+                assert segment.logprobs[:count] == tuple(entry["logprobs"])
+                checked += count
+    assert checked > 0

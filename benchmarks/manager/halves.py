@@ -4,8 +4,8 @@
 
 --reader names the finished answerer run whose weights read the banks. A finished manager run is read, an unfinished one
 continues. `--reward operation` or `--reward answer` trains that one only and writes nothing, so that two processes can
-train at once; without it both are trained, and the tables go to `manager.json`. Every measure is on test conversations;
-settings were chosen on train and dev (`dev_banks.json` beside this file).
+train at once; without it both are trained, and the tables go to `manager.json`. The tables are of test conversations; what
+was measured on dev while the managers learned stands under `dev`.
 
 Intervals and differences are by question: the mean over the seeds of each question, bootstrap over questions.
 """
@@ -140,6 +140,13 @@ def main() -> None:
         for (split, arm, metric), row in found.items()
         if metric.startswith("accuracy_") and split.endswith("test")
     ]
+    dev = [
+        {"reward": reward, "seed": seed, **{part: row[part] for part in ("step", "metric", "mean", "low", "high", "n")}}
+        for seed in options.seeds
+        for reward, run in runs[seed].items()
+        for row in run.evals()
+        if row.get("split") == "banks, dev"
+    ]
     executed = [
         {"arm": arm, "seed": seed, "operations": found["banks, test", arm, "f1"]["operations"]}
         for seed, found in zip(options.seeds, seeds, strict=True)
@@ -149,6 +156,7 @@ def main() -> None:
         "seeds": options.seeds,
         "tables": tables,
         "by_operation": kinds,
+        "dev": dev,
         "executed_on_banks": executed,
         "of_each_question": {arm: by_question(seeds, arm, "f1") for arm in ARMS},
         "configurations": {reward: run.config for reward, run in runs[options.seeds[0]].items()},

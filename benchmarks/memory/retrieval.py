@@ -1,21 +1,28 @@
 """Retrieval quality: does a search find where the answer is?
 
-    python -m benchmarks.memory.retrieval --data DATA --json out.json
+    python -m benchmarks.memory.retrieval --data DATA --json benchmarks/memory/retrieval.json
 
-LongMemEval (oracle sessions plus 50, or 500, distractors): share of a question's evidence sessions among the first five
-sessions, where a session stands at the rank of its best turn. LoCoMo: share of evidence turns among the first five and ten.
-Turns are stored word for word, one item each. Weights of the fusion are tuned on the dev split and reported on test.
+LongMemEval: share of a question's evidence sessions among the first five sessions, where a session stands at the rank of
+its best turn. The haystack is the question's evidence sessions plus 50, or 500, others, drawn from all 940 distinct
+sessions of the shipped (oracle) edition: those of questions that are not tied to this one, dated before it was asked, and
+not competing with its answer. Questions with fewer such sessions are left out, and the table states how many are left.
+LoCoMo: share of evidence turns among the first five and ten, in the whole conversation.
+
+Turns are stored word for word, one item each. Weights of the fusion are chosen on the dev questions and reported on test.
+Intervals: percentile bootstrap over questions, 2,000 draws; differences are paired, question by question.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.memory.vectors import KeptVectors
 from recollect.episodes import Encoder, Session, Task
@@ -25,12 +32,17 @@ from recollect.memory.item import Provenance
 from recollect.memory.lexical import tokens
 from recollect.memory.ranking import Fusion, Ranked, fuse
 from recollect.memory.retrieval import dense_rankings, lexical_ranking
+from recollect.tasks.competing import competes
 from recollect.tasks.locomo import locomo
-from recollect.tasks.longmemeval import longmemeval
+from recollect.tasks.longmemeval import Question, questions
+from recollect.tasks.splits import draw_order
 
 DEEP = 200
-GRID = [Fusion("rrf", weight, 1.0) for weight in (0.25, 0.5, 1.0, 2.0, 4.0)] + [
-    Fusion("weighted", weight, 1.0) for weight in (0.1, 0.2, 0.3, 0.5, 0.8)
+DRAWS, SEED = 2_000, 0
+DISTRACTORS = (50, 500)
+GRID = [
+    *(Fusion("rrf", weight, 1.0, constant) for constant in (60.0, 10.0) for weight in (1.0, 0.25, 0.5, 2.0, 4.0)),
+    *(Fusion("weighted", weight, 1.0) for weight in (0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0)),
 ]
 
 
@@ -55,13 +67,39 @@ def text_of(turn: Turn) -> str:
 
 
 def turns_of(data: Path | None) -> list[str]:
-    """Everything this benchmark encodes: turns of the dev and test haystacks, and their questions, each once."""
-    tasks = [task for split in ("dev", "test") for task in longmemeval(split, distractors=500, abstention=False)]
-    if data is not None:
-        tasks.extend(task for split in ("dev", "test") for task in locomo(split, data=data))
-    texts = dict.fromkeys(text_of(turn) for task in tasks for session in task.sessions for turn in session.turns)
-    texts.update(dict.fromkeys(task.input for task in tasks))
+    """Everything this benchmark encodes: turns of the haystacks, and the questions, each once."""
+    texts = dict.fromkeys(text_of(turn) for session, _ in all_sessions() for turn in session.turns)
+    texts.update(dict.fromkeys(question.text for question in questions()))
+    for split in ("dev", "test"):
+        for task in locomo(split, data=data) if data is not None else ():
+            texts.update(dict.fromkeys(text_of(turn) for session in task.sessions for turn in session.turns))
+            texts[task.input] = None
     return [text for text in texts if text]
+
+
+@lru_cache(maxsize=1)
+def all_sessions() -> tuple[tuple[Session, str], ...]:
+    """(session, tie of its question), each content once, in order of id."""
+    found: dict[tuple[str, ...], tuple[Session, str]] = {}
+    for question in questions():
+        for session in question.sessions:
+            found.setdefault(tuple(turn.text for turn in session.turns), (session, question.tie))
+    return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
+
+
+def haystack(question: Question, distractors: int) -> list[Session] | None:
+    """Evidence and distractor sessions in order of date; None where there are too few of the latter. 50 are among the 500."""
+    eligible = [session for session, tie in all_sessions() if tie != question.tie and session.date < question.asked_at]
+    eligible.sort(key=lambda session: draw_order(SEED, question.id, session.id))
+    drawn: list[Session] = []
+    for session in eligible:
+        if len(drawn) == distractors:
+            break
+        if not competes(session, question.text, question.answers):
+            drawn.append(session)
+    if len(drawn) < distractors:
+        return None
+    return sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
 
 
 def bank_of(sessions: Sequence[Session], encoder: Encoder | None) -> tuple[Bank, dict[str, tuple[str, int]]]:
@@ -91,12 +129,14 @@ def rankings(bank: Bank, question: str, encoder: Encoder | None) -> tuple[Ranked
 
 
 def asked_longmemeval(split: str, distractors: int, encoder: Encoder | None, limit: int | None) -> Iterator[Asked]:
-    for task in longmemeval(split, distractors=distractors, abstention=False)[:limit]:
-        if int(task.tags["distractors"]) < distractors:
-            continue  # too few eligible sessions: the table states how many questions are left
-        bank, places = bank_of(task.sessions, encoder)
-        evidence = frozenset((session, -1) for session in task.evidence)
-        yield Asked(*rankings(bank, task.input, encoder), places, evidence, task.tags["type"])
+    listed = [question for question in questions() if question.split == split and not question.abstention]
+    for question in listed[:limit]:
+        sessions = haystack(question, distractors)
+        if sessions is None:
+            continue
+        bank, places = bank_of(sessions, encoder)
+        evidence = frozenset((session.id, -1) for session in question.sessions)
+        yield Asked(*rankings(bank, question.text, encoder), places, evidence, question.type)
 
 
 def asked_locomo(split: str, data: Path, encoder: Encoder | None, limit: int | None) -> Iterator[Asked]:
@@ -125,6 +165,8 @@ def turn_recall(ranked: Ranked, asked: Asked, k: int) -> float:
 
 
 Recall = Callable[[Ranked, Asked, int], float]
+Cells = dict[str, Any]
+""""n", and "recall@k" -> (mean, low, high)."""
 
 
 def tuned(dev: Sequence[Asked], recall: Recall, k: int) -> Fusion:
@@ -132,66 +174,68 @@ def tuned(dev: Sequence[Asked], recall: Recall, k: int) -> Fusion:
     return max(GRID, key=lambda fusion: sum(recall(fuse(a.lexical, a.dense, fusion), a, k) for a in dev))
 
 
-def table(
-    test: Sequence[Asked], chosen: Fusion, recall: Recall, ks: Sequence[int]
-) -> dict[str, dict[str, dict[str, object]]]:
-    """arm -> kind of question -> {"n", "recall@k": (mean, low, high)}; 95 % intervals by bootstrap over questions."""
+def table(test: Sequence[Asked], chosen: Fusion, recall: Recall, ks: Sequence[int]) -> dict[str, dict[str, Cells]]:
+    """arm -> kind of question -> {"n", "recall@k": (mean, low, high)}; and under "fused - part" the paired differences."""
     arms: dict[str, Callable[[Asked], Ranked]] = {
         "lexical": lambda a: a.lexical,
         "dense": lambda a: a.dense,
         "fused": lambda a: fuse(a.lexical, a.dense, Fusion()),
         "fused, tuned": lambda a: fuse(a.lexical, a.dense, chosen),
     }
-    out: dict[str, dict[str, dict[str, object]]] = {}
-    for arm, ranked in arms.items():
-        kinds: dict[str, list[Asked]] = defaultdict(list)
-        for asked in test:
-            kinds["all"].append(asked)
-            kinds[asked.kind].append(asked)
-        out[arm] = {}
-        for kind, group in sorted(kinds.items()):
-            cells: dict[str, object] = {"n": len(group)}
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for number, asked in enumerate(test):
+        kinds["all"].append(number)
+        kinds[asked.kind].append(number)
+    values = {(arm, k): [recall(rank(asked), asked, k) for asked in test] for arm, rank in arms.items() for k in ks}
+    for fused in ("fused", "fused, tuned"):
+        for part in ("lexical", "dense"):
             for k in ks:
-                cells[f"recall@{k}"] = interval([recall(ranked(asked), asked, k) for asked in group])
-            out[arm][kind] = cells
+                pairs = zip(values[fused, k], values[part, k], strict=True)
+                values[f"{fused} - {part}", k] = [one - other for one, other in pairs]
+    out: dict[str, dict[str, Cells]] = {}
+    for (arm, k), each in values.items():
+        for kind, group in sorted(kinds.items()):
+            cells = out.setdefault(arm, {}).setdefault(kind, {"n": len(group)})
+            cells[f"recall@{k}"] = interval([each[number] for number in group])
     return out
 
 
-def interval(values: Sequence[float], draws: int = 1000) -> tuple[float, float, float]:
-    generator = random.Random(0)
-    means = sorted(sum(generator.choices(values, k=len(values))) / len(values) for _ in range(draws))
-    return sum(values) / len(values), means[int(0.025 * draws)], means[int(0.975 * draws)]
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    import numpy as np
+
+    listed = np.asarray(values)
+    means = listed[np.random.default_rng(SEED).integers(0, len(listed), (DRAWS, len(listed)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(listed.mean()), float(low), float(high)
 
 
-def show(title: str, rows: Mapping[str, Mapping[str, Mapping[str, object]]], chosen: Fusion) -> None:
+def show(title: str, rows: Mapping[str, Mapping[str, Cells]], chosen: Fusion) -> None:
     print(f"\n## {title}\n\nTuned on dev: {chosen}\n")
-    kinds = list(next(iter(rows.values())))
-    metrics = [name for name in next(iter(next(iter(rows.values())).values())) if name != "n"]
+    kinds = list(rows["fused"])
+    metrics = [name for name in rows["fused"]["all"] if name != "n"]
     for metric in metrics:
-        print(
-            f"| {metric} | " + " | ".join(f"{kind} (n={next(iter(rows.values()))[kind]['n']})" for kind in kinds) + " |"
-        )
+        print(f"| {metric} | " + " | ".join(f"{kind} (n={rows['fused'][kind]['n']})" for kind in kinds) + " |")
         print("| --- |" + " --- |" * len(kinds))
         for arm, cells in rows.items():
-            shown = []
-            for kind in kinds:
-                mean, low, high = cells[kind][metric]  # type: ignore[misc]
-                shown.append(f"{mean:.3f} ({low:.3f} to {high:.3f})")
+            shown = ["{:.3f} ({:.3f} to {:.3f})".format(*cells[kind][metric]) for kind in kinds]
             print(f"| {arm} | " + " | ".join(shown) + " |")
-        losing = [
-            kind
-            for kind in kinds
-            if rows["fused"][kind][metric][0] < max(rows[a][kind][metric][0] for a in ("lexical", "dense"))
-        ]  # type: ignore[index]
-        print(f"\nFusion with equal weights loses to one of its parts on: {', '.join(losing) or 'nothing'}.\n")
+        for fused in ("fused", "fused, tuned"):
+            lost = [
+                f"{kind} (to {part}{', surely' if rows[f'{fused} - {part}'][kind][metric][2] < 0 else ''})"
+                for kind in kinds
+                for part in ("lexical", "dense")
+                if rows[f"{fused} - {part}"][kind][metric][0] < 0
+            ]
+            print(f"\n{metric}: {fused} loses to one of its parts on {', '.join(lost) or 'nothing'}.")
+        print(flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder that holds LoCoMo; without it only LongMemEval is run")
     parser.add_argument("--encoder", default="minilm", help="an encoder's name, or none for words only")
     parser.add_argument("--limit", type=int, help="questions per split, for a quick look")
-    parser.add_argument("--distractors", type=int, nargs="*", default=[50, 500])
+    parser.add_argument("--distractors", type=int, nargs="*", default=DISTRACTORS)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     encoder: Encoder | None = None
@@ -199,24 +243,29 @@ def main() -> None:
         from recollect.models.encoders import encoder as named
 
         encoder = KeptVectors(named(arguments.encoder))
-    record = {}
+    record: dict[str, object] = {
+        "encoder": arguments.encoder,
+        "bootstrap": {"draws": DRAWS, "seed": SEED, "over": "questions"},
+        "grid": [asdict(fusion) for fusion in GRID],
+        "versions": {name: version(name) for name in ("recollect", "numpy", "onnxruntime")},
+    }
+
+    def measured(name: str, title: str, dev: list[Asked], test: list[Asked], recall: Recall, ks: Sequence[int]) -> None:
+        chosen = tuned(dev, recall, ks[-1])
+        rows = table(test, chosen, recall, ks)
+        record[name] = {"n_dev": len(dev), "n_test": len(test), "tuned": asdict(chosen), "rows": rows}
+        show(title, rows, chosen)
+
     for distractors in arguments.distractors:
-        dev = list(asked_longmemeval("dev", distractors, encoder, arguments.limit))
-        test = list(asked_longmemeval("test", distractors, encoder, arguments.limit))
-        if not test:
-            print(f"no test question has {distractors} eligible distractor sessions")
+        dev, test = (list(asked_longmemeval(split, distractors, encoder, arguments.limit)) for split in ("dev", "test"))
+        if not dev or not test:
+            print(f"{len(dev)} dev and {len(test)} test questions have {distractors} distractor sessions: not measured")
             continue
-        chosen = tuned(dev or test, session_recall, 5)
-        rows = table(test, chosen, session_recall, (5,))
-        record[f"longmemeval+{distractors}"] = {"tuned": str(chosen), "rows": rows}
-        show(f"LongMemEval oracle + {distractors} sessions, session recall", rows, chosen)
+        title = f"LongMemEval oracle + {distractors} sessions, session recall"
+        measured(f"longmemeval+{distractors}", title, dev, test, session_recall, (5,))
     if arguments.data:
-        dev = list(asked_locomo("dev", arguments.data, encoder, arguments.limit))
-        test = list(asked_locomo("test", arguments.data, encoder, arguments.limit))
-        chosen = tuned(dev, turn_recall, 10)
-        rows = table(test, chosen, turn_recall, (5, 10))
-        record["locomo"] = {"tuned": str(chosen), "rows": rows}
-        show("LoCoMo, turn recall", rows, chosen)
+        dev, test = (list(asked_locomo(split, arguments.data, encoder, arguments.limit)) for split in ("dev", "test"))
+        measured("locomo", "LoCoMo, turn recall", dev, test, turn_recall, (5, 10))
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=1))
 

@@ -51,6 +51,12 @@ def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
     """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common.
 
     Raises RecollectError where there is none."""
+    other = strangers(tasks)
+    return lambda task: recall(other[task.key])
+
+
+def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
+    """For each task's key, the next task of the list with no evidence in common. Raises RecollectError where none is left."""
     other: dict[str, Task] = {}
     for index, task in enumerate(tasks):
         rest = [*tasks[index + 1 :], *tasks[:index]]
@@ -61,7 +67,7 @@ def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
                 "Measure on more questions.",
             )
         other[task.key] = stranger
-    return lambda task: recall(other[task.key])
+    return other
 
 
 def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60, dates: bool = False) -> Recall:

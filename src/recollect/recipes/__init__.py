@@ -4,4 +4,9 @@ A recipe is a module with `Config` (a pydantic model that forbids unknown keys),
 `train(config, run, progress)`. Its name in `RECIPES` is what `recollect train` takes.
 """
 
-RECIPES = {"memory_r1": "recollect.recipes.memory_r1"}
+RECIPES = {
+    "memory_r1": "recollect.recipes.memory_r1",
+    "overwrite_reading": "recollect.recipes.overwrite_reading",
+    "strings": "recollect.recipes.strings",
+    "arithmetic": "recollect.recipes.arithmetic",
+}

@@ -6,15 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from recollect.episodes.task import Task
+from recollect.tasks import reasoning_gym
 from recollect.tasks.metrics import exact_match, token_f1
+from recollect.tasks.numbers import expression, numeric
 from recollect.tasks.operations import operation
 from recollect.tasks.options import require_known
+from recollect.tasks.strings import same_words
 
 Verifier = Callable[[str, Sequence[str]], float]
 
 VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
-    {"token_f1": token_f1, "exact_match": exact_match, "operation": operation}
+    {
+        "token_f1": token_f1,
+        "exact_match": exact_match,
+        "operation": operation,
+        "numeric": numeric,
+        "expression": expression,
+        "same_words": same_words,
+    }
 )
+
+TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType(
+    {reasoning_gym.SOURCE: reasoning_gym.score}
+)
+"""Those that need the whole task, because an answer key of text says too little."""
 
 
 def verifier(name: str) -> Verifier:
@@ -25,4 +40,6 @@ def verifier(name: str) -> Verifier:
 
 def verify(task: Task, prediction: str) -> float:
     """The reward of `prediction` on `task`, in [0, 1], by the verifier that the task names."""
+    if task.verifier in TASK_VERIFIERS:
+        return TASK_VERIFIERS[task.verifier](task, prediction)
     return verifier(task.verifier)(prediction, task.answers)

@@ -1,0 +1,28 @@
+"""Observation: what an environment tells an agent. Text, never token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDescription:
+    """A tool as an agent is told of it: its name, what its argument is called, and what it does, in one sentence."""
+
+    name: str
+    argument: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """text: what there is to see now (a question, a tool's result, the next section of a document).
+
+    question: what is to be answered in the end, where `text` is not it. tools: what may be used, in the first
+    observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited."""
+
+    text: str
+    question: str = ""
+    tools: tuple[ToolDescription, ...] = ()
+    answer_due: bool = True
+    turns_left: int | None = None

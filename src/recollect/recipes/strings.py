@@ -1,0 +1,107 @@
+"""String composition: single functions are imitated, then reinforcement teaches to compose them.
+
+After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123). The question
+is the paper's: does reinforcement on some compositions carry over to compositions, and depths, that were never trained
+on? What differs: a function moves words instead of characters, single functions are learned by plain imitation, and the
+whole thing is small enough for a 135M model on a laptop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from recollect.recipes.interactive import Measured, Settings, System, run_system
+
+if TYPE_CHECKING:
+    from recollect.episodes.model import Tokens
+    from recollect.learning.progress import Progress
+    from recollect.learning.run_folder import RunFolder
+    from recollect.models.inprocess import InProcessModel
+
+SUMMARY = "String composition (arXiv 2509.25123): functions learned one by one, composed by reinforcement."
+
+EXAMPLE = (("k", "q"), ("milk", "salt"))
+"""The worked example before every question: how a composition may be written out. It is one of training."""
+
+
+class Config(Settings):
+    """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
+
+    steps: int = Field(default=60, ge=1)
+    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
+    depth: int = Field(default=2, ge=2, le=4)
+    length: int = Field(default=4, ge=3, le=8, description="words of an argument")
+    tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
+    held_out: int = Field(default=84, ge=2, description="questions per measurement")
+    max_tokens: int = Field(default=40, ge=4)
+    warm_start: int = Field(default=100, ge=0, description="batches of single functions to imitate first")
+    warm_start_batch: int = Field(default=16, ge=1)
+    warm_start_learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.length <= self.depth + 1:
+            raise ValueError(
+                f"length = {self.length} leaves nothing to compose at depth {self.depth + 1}: set it higher"
+            )
+        fields = type(self).model_fields
+        for key in ("warm_start_batch", "warm_start_learning_rate"):
+            if not self.warm_start and getattr(self, key) != fields[key].default:
+                raise ValueError(f"{key} has no effect with warm_start = 0: leave it out, or set warm_start")
+        return self
+
+
+def system(config: Config) -> System:
+    from recollect.agents.completer import Completer
+    from recollect.environments.question import Question
+    from recollect.rollouts.driver import Limits, Play
+    from recollect.tasks.strings import steps, string_tasks
+
+    head = " = ".join(steps(*EXAMPLE)) + "\n"
+
+    def agent() -> Completer:
+        return Completer(head, after=" =", max_tokens=config.max_tokens)
+
+    def imitated(model: InProcessModel) -> list[list[tuple[Tokens, Tokens]]]:
+        from recollect.recipes.training import batch
+
+        single = string_tasks("train", 800, config.seed, depth=1, length=config.length)
+        return [
+            [
+                (model.encode(agent().render(task.input)), model.encode(f" {task.answers[0]}\n"))
+                for task in batch(single, config.warm_start_batch, step, config.seed)
+            ]
+            for step in range(config.warm_start)
+        ]
+
+    def measured(split: str, depth: int, seed: int = 1) -> Measured:
+        return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play})
+
+    play = Play(lambda task: Question(), lambda task, memory: agent())
+    depth = config.depth
+    return System(
+        role="policy",
+        title="a policy learns to compose functions",
+        train=string_tasks("train", config.tasks, config.seed, depth=depth, length=config.length),
+        play=play,
+        dev=measured("dev", depth),
+        test={
+            f"unseen compositions of {depth}": measured("test", depth),
+            f"unseen compositions of {depth + 1}": measured("test", depth + 1),
+            f"trained compositions of {depth}, other words": measured("train", depth, config.seed + 1_000_000),
+            "single functions": measured("test", 1),
+        },
+        metrics={"same_words": "accuracy"},
+        limits=Limits(max_turns=1, environment_seconds=config.environment_seconds),
+        length_budget=config.max_tokens,
+        imitated=imitated if config.warm_start else None,
+        imitation_rate=config.warm_start_learning_rate,
+        note=f"{config.held_out} questions, {config.length} words each, greedy.",
+    )
+
+
+def train(config: Config, run: RunFolder, progress: Progress) -> None:
+    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
+    run_system(config, system(config), run, progress)

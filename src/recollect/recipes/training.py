@@ -1,0 +1,136 @@
+"""What recipes that train weights share: a model ready to train, batches of tasks, weights that outlive checkpoints."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+from recollect.episodes.errors import RecollectError
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import Objective, varied
+from recollect.learning.progress import Progress
+from recollect.learning.run_folder import RunFolder
+from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from recollect.models.inprocess import InProcessModel
+
+T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """What any configuration of a run with a model says."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def precision(self) -> Literal["bf16", "fp32"]: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+class Trains(Runs, Protocol):
+    """What a configuration says about how weights are trained. None is for a default that was not filled in."""
+
+    @property
+    def train(self) -> Literal["lora", "full"] | None: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    @property
+    def entropy(self) -> float | None: ...
+
+    @property
+    def learning_rate(self) -> float | None: ...
+
+    @property
+    def token_budget(self) -> int | None: ...
+
+
+def loaded_model(config: Runs, progress: Progress) -> InProcessModel:
+    """The configured model, fetched on first use."""
+    from recollect.models.files import path_of
+    from recollect.models.known import ModelKind
+
+    progress.phase(f"loading {config.model}")
+    return InProcessModel.load(
+        path_of(config.model, kind=ModelKind.LANGUAGE), name=config.model, precision=config.precision
+    )
+
+
+def prepared(
+    config: Trains, objective: Objective, role: str, run: RunFolder, progress: Progress
+) -> tuple[InProcessModel, Learner]:
+    """A model with its trainable part, and the learner of `role`. Threads: as configured, or as the run began."""
+    settle_threads(config, run, progress)
+    model = loaded_model(config, progress)
+    if config.train == "lora":
+        named = attach_lora(model, config.rank, config.alpha, config.seed)
+    else:
+        named = unfreeze(model)
+    assert config.learning_rate is not None
+    assert config.token_budget is not None
+    if config.entropy:
+        objective = varied(objective, entropy="bonus", entropy_coefficient=config.entropy)
+    optimisation = Optimisation(learning_rate=config.learning_rate, token_budget=config.token_budget)
+    return model, Learner(model, named, objective, optimisation, role)
+
+
+def settle_threads(config: Runs, run: RunFolder, progress: Progress) -> None:
+    """Set torch's threads and write them down: a run that is continued computes with as many as it began with."""
+    import torch
+
+    from recollect.models.threads import calibrated_threads
+
+    threads = config.threads or int(run.environment.get("threads", 0))
+    if threads:
+        torch.set_num_threads(threads)
+    else:
+        progress.phase("measuring how many threads are fastest here")
+        threads = calibrated_threads()
+    run.record_environment(threads=threads, precision=config.precision, model=config.model)
+
+
+def batch(items: Sequence[T], size: int, step: int, seed: int) -> list[T]:
+    """The items of step `step`: each once per pass, every pass in another seeded order. A function of its arguments."""
+    if not items:
+        raise RecollectError("There is nothing to train on.", "Choose other tasks: see --print-config.")
+    chosen: list[T] = []
+    for position in range(step * size, (step + 1) * size):
+        epoch, index = divmod(position, len(items))
+        order = list(range(len(items)))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        chosen.append(items[order[index]])
+    return chosen
+
+
+def kept_weights(run: RunFolder, role: str) -> Path:
+    """Where the finished weights of a role stay after the checkpoints that led to them are gone."""
+    return run.path / "weights" / role
+
+
+def keep_weights(run: RunFolder, learner: Learner) -> None:
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
+    with run.writing_weights(learner.role) as folder:
+        save_trained(learner.model, learner.masters.named, folder)
+
+
+def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
+    """`model` with the finished weights of a run. Raises RecollectError where the folder does not hold any."""
+    if not folder.is_dir():
+        raise RecollectError(
+            f"{folder} does not exist: that run has not finished training this role.",
+            "Continue the run with the command that began it, or name another one.",
+        )
+    load_trained(model, folder)
+    model.network.requires_grad_(False)
+    return model

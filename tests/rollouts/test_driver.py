@@ -1,0 +1,358 @@
+"""The driver: every way an episode can end, and that errors of environments are values while those of models are not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from recollect.agents.completer import Completer
+from recollect.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
+from recollect.agents.tool_caller import ToolCaller
+from recollect.environments.blocking import Blocking
+from recollect.environments.document import Document
+from recollect.environments.environment import Step
+from recollect.environments.question import Question
+from recollect.environments.tool_use import ToolUse, tool
+from recollect.episodes import RewardTerm, StopReason, Task
+from recollect.episodes.interaction import Observation
+from recollect.rollouts.driver import EnvironmentFailure, Limits, Play, play, sound
+from tests.rollouts.scripted_model import ScriptedModel
+
+ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
+OTHER = Task("t/2", "test", "3+3?", ("6",), "numeric")
+
+
+def completer(max_tokens: int = 8) -> Completer:
+    return Completer("Q: 1+1? A: 2\n", "Q: ", " A:", max_tokens=max_tokens)
+
+
+def asking(environment: Any = Question, max_tokens: int = 8) -> Play:
+    return Play(lambda task: environment(), lambda task, memory: completer(max_tokens))
+
+
+def test_a_group_shares_one_prompt_and_each_member_is_scored() -> None:
+    model = ScriptedModel(lambda prompt, j: f" {4 + j}\nmore")
+    (group,) = play(model, [ASK], asking(), n=3, label="9/")
+    assert [episode.reward for episode in group.episodes] == [1.0, 0.0, 0.0]
+    assert [episode.id for episode in group.episodes] == ["9/t/1#0", "9/t/1#1", "9/t/1#2"]
+    ((prompts, params),) = model.batches
+    assert prompts == ["Q: 1+1? A: 2\nQ: 2+2? A:"]  # read once for the whole group
+    assert params.n == 3
+    first = group.episodes[0]
+    assert (first.stop, first.answer, first.role, first.policy_version) == (StopReason.COMPLETED, "4", "policy", 3)
+    assert first.segments[0].text == " 4\n"
+
+
+def test_episodes_of_many_tasks_are_sampled_together_and_come_back_in_order() -> None:
+    model = ScriptedModel(lambda prompt, j: " 4\n")
+    groups = play(model, [ASK, OTHER], asking(), n=2)
+    assert len(model.batches) == 1
+    assert [group.task for group in groups] == ["t/1", "t/2"]
+    assert [episode.reward for group in groups for episode in group.episodes] == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("ready_first", [False, True])
+def test_concurrency_is_bounded_and_changes_no_result(ready_first: bool) -> None:
+    model = ScriptedModel(lambda prompt, j: " 4\n")
+    groups = play(model, [ASK, OTHER], asking(), n=4, limits=Limits(concurrent=3), ready_first=ready_first)
+    assert [len(group.episodes) for group in groups] == [4, 4]
+    assert max(len(prompts) * params.n for prompts, params in model.batches) <= 3
+
+
+def test_a_prompt_is_sampled_with_another_seed_each_round() -> None:
+    model = ScriptedModel(lambda prompt, j: " 4\n")
+    play(model, [ASK], asking(), n=4, limits=Limits(concurrent=2), seed=5)
+    seeds = [params.seed for _, params in model.batches]
+    assert len(set(seeds)) == 2
+    again = ScriptedModel(lambda prompt, j: " 4\n")
+    play(again, [ASK], asking(), n=4, limits=Limits(concurrent=2), seed=5)
+    assert [params.seed for _, params in again.batches] == seeds
+
+
+def test_an_answer_that_never_stops_is_cut_scored_and_says_so() -> None:
+    (group,) = play(ScriptedModel(lambda prompt, j: " 4" + " and so on" * 9), [ASK], asking())
+    assert group.episodes[0].stop is StopReason.MAX_TOKENS
+    assert group.episodes[0].reward == 1.0
+
+
+def test_a_context_longer_than_the_window_ends_the_episode_with_what_it_earned() -> None:
+    def turns(prompt: str, j: int) -> str:
+        return " add: 1\n"
+
+    def add(one: str) -> str:
+        """Adds."""
+        return "x" * 40
+
+    model = ScriptedModel(turns, context_limit=120)
+    how = Play(lambda task: ToolUse([tool(add)], turns=9, cost=0.25), lambda task, memory: ToolCaller(max_tokens=10))
+    (group,) = play(model, [ASK], how)
+    (episode,) = group.episodes
+    assert episode.stop is StopReason.CONTEXT_OVERFLOW
+    assert "past the 120 that scripted reads" in episode.errors[0]
+    assert episode.reward == -0.25 * len(episode.segments)
+    assert episode.segments
+
+
+class Dies:
+    """Raises at its `at`-th step; counts how often it was closed."""
+
+    closed = 0
+
+    def __init__(self, at: int = 1, how: str = "raise") -> None:
+        self.at, self.how, self.steps = at, how, 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.fails = seed % 2 == 1  # the second member of a group of two
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Step:
+        self.steps += 1
+        if self.fails and self.steps == self.at:
+            if self.how == "hang":
+                await asyncio.sleep(60)
+            if self.how == "raise":
+                raise ConnectionError("the world went away")
+            bad = {"nan": RewardTerm("r", float("nan")), "text": RewardTerm("r", "good"), "bare": 1.0}  # type: ignore[arg-type]
+            return Step(rewards=(bad[self.how],), stop=StopReason.COMPLETED)  # type: ignore[arg-type]
+        if self.steps < 2:
+            return Step(Observation("go on"))
+        return Step(rewards=(RewardTerm("r", 1.0),), stop=StopReason.COMPLETED)
+
+    async def close(self) -> None:
+        type(self).closed += 1
+
+
+@pytest.mark.parametrize(
+    ("how", "stop", "said"),
+    [
+        ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
+        ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
+        ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r' = nan, which is not a finite number"),
+        ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r' = 'good', which is not a finite number"),
+        ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward '' = 1.0, which is not a finite number"),
+    ],
+)
+def test_an_environment_that_fails_ends_its_own_episode_only(how: str, stop: StopReason, said: str) -> None:
+    Dies.closed = 0
+    at = 2 if how in ("raise", "hang") else 1
+    played = Play(lambda task: Dies(at, how), lambda task, memory: completer())
+    groups = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], played, n=4, limits=Limits(environment_seconds=0.05))
+    stops = [episode.stop for episode in groups[0].episodes]
+    assert stops == [StopReason.COMPLETED, stop, StopReason.COMPLETED, stop]
+    assert groups[0].episodes[1].errors == (said,)
+    assert Dies.closed == 4
+    kept, left_out = sound(groups)
+    assert [episode.reward for episode in kept[0].episodes] == [1.0, 1.0]
+    assert [episode.stop for episode in left_out] == [stop, stop]
+
+
+def test_a_step_without_one_sound_group_is_a_named_error() -> None:
+    class Broken(Dies):
+        async def reset(self, task: Task, seed: int) -> Observation:
+            raise OSError("no world")
+
+    groups = play(
+        ScriptedModel(lambda prompt, j: " x\n"), [ASK], Play(lambda t: Broken(), lambda t, m: completer()), n=2
+    )
+    with pytest.raises(EnvironmentFailure, match=r"None of 2 episodes .* Broken.reset failed: OSError: no world"):
+        sound(groups)
+
+
+def test_what_blocks_in_a_thread_can_be_given_up() -> None:
+    class Slow:
+        def reset(self, task: Task, seed: int) -> Observation:
+            return Observation(task.input)
+
+        def step(self, action: str) -> Step:
+            time.sleep(1.0)
+            return Step(stop=StopReason.COMPLETED)
+
+        def close(self) -> None: ...
+
+    begun = time.perf_counter()
+    how = Play(lambda task: Blocking(Slow()), lambda task, memory: completer())
+    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, limits=Limits(environment_seconds=0.05))
+    assert group.episodes[0].stop is StopReason.TIMEOUT
+    assert time.perf_counter() - begun < 0.9
+
+
+def test_a_model_that_fails_ends_the_run() -> None:
+    def broken(prompt: str, j: int) -> str:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        play(ScriptedModel(broken), [ASK], asking(), n=3)
+
+
+def test_too_many_turns_end_an_episode() -> None:
+    class Endless(Dies):
+        async def step(self, action: str) -> Step:
+            return Step(Observation("again"))
+
+    (group,) = play(
+        ScriptedModel(lambda prompt, j: " x\n"),
+        [ASK],
+        Play(lambda t: Endless(), lambda t, m: completer()),
+        limits=Limits(max_turns=3),
+    )
+    assert group.episodes[0].stop is StopReason.MAX_TURNS
+    assert len(group.episodes[0].segments) == 3
+
+
+def test_slow_environments_hold_up_nobody_when_the_ready_go_first() -> None:
+    class Waits(Question):
+        def __init__(self) -> None:
+            super().__init__()
+
+        async def reset(self, task: Task, seed: int) -> Observation:
+            if task is OTHER:
+                await asyncio.sleep(0.2)
+            return await super().reset(task, seed)
+
+    slow, quick = ScriptedModel(lambda prompt, j: " 4\n"), ScriptedModel(lambda prompt, j: " 4\n")
+    play(slow, [ASK, OTHER], asking(Waits), n=2)
+    play(quick, [ASK, OTHER], asking(Waits), n=2, ready_first=True)
+    assert [len(prompts) for prompts, _ in slow.batches] == [2]
+    assert [len(prompts) for prompts, _ in quick.batches] == [1, 1]
+
+
+def test_tools_over_several_turns_are_one_growing_sequence() -> None:
+    def double(number: str) -> str:
+        """Twice a number."""
+        return str(2 * int(number))
+
+    script = iter([" double: 2\n", " double: two\n", " think\n", " answer: 4\n"])
+    how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller("HEAD\n", max_tokens=16))
+    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how)
+    (episode,) = group.episodes
+    assert (episode.stop, episode.answer, episode.reward) == (StopReason.COMPLETED, "4", 1.0)
+    for before, after in zip(episode.segments, episode.segments[1:], strict=False):
+        assert after.context[: len(before.context) + len(before.ids)] == before.context + before.ids
+    last = "".join(map(chr, episode.segments[-1].context))
+    assert last == (
+        "HEAD\ndouble: number - Twice a number.\nQuestion: 2+2?\n> double: 2\n= 4\n> double: two\n"
+        "= Error: invalid literal for int() with base 10: 'two'\n> think\n= Begin with one of double:, answer:\n>"
+    )
+    assert episode.errors == (
+        "tool 'double' failed on 'two': ValueError: invalid literal for int() with base 10: 'two'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "stop"),
+    [
+        (" quit: now\n", StopReason.TOOL_STOP),
+        (" nonsense\n", StopReason.PARSE_ERROR),
+        (" double: 1\n", StopReason.MAX_TURNS),
+    ],
+)
+def test_how_a_dialogue_with_tools_ends(said: str, stop: StopReason) -> None:
+    def double(number: str) -> str:
+        """Twice a number."""
+        return str(2 * int(number))
+
+    def quit(reason: str) -> str:
+        """Give up."""
+        return ""
+
+    tools = [tool(double), tool(quit, ends=True)]
+    how = Play(lambda task: ToolUse(tools, turns=2), lambda task, memory: ToolCaller(max_tokens=16))
+    (group,) = play(ScriptedModel(lambda prompt, j: said), [ASK], how)
+    assert group.episodes[0].stop is stop
+
+
+def test_a_tool_that_hangs_says_so_and_the_episode_goes_on() -> None:
+    async def wait(what: str) -> str:
+        """Waits."""
+        await asyncio.sleep(60)
+        return ""
+
+    script = iter([" wait: x\n", " answer: 4\n"])
+    how = Play(lambda task: ToolUse([tool(wait)], seconds=0.05), lambda task, memory: ToolCaller(max_tokens=16))
+    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how)
+    assert group.episodes[0].reward == 1.0
+    assert group.episodes[0].errors == ("tool 'wait' took more than 0.05 s",)
+
+
+def test_what_cannot_be_a_tool_is_refused() -> None:
+    def answer(x: str) -> str:
+        """Taken."""
+        return x
+
+    def silent(x: str) -> str:
+        return x
+
+    def two(x: str, y: str) -> str:
+        """Two."""
+        return x
+
+    for wrong, why in ((answer, "cannot be called 'answer'"), (silent, "no docstring"), (two, "takes 2 arguments")):
+        with pytest.raises(ValueError, match=why):
+            tool(wrong)  # type: ignore[arg-type]
+
+
+STORY = ("I have a dog.", "My cat is Pepper.", "It rains.")
+WHO = Task("t/3", "test", "What is my cat called?", ("Pepper",), "token_f1")
+
+
+def test_an_overwriting_reader_sees_question_memory_and_section_and_nothing_else() -> None:
+    script = iter([" a dog\n", " cat Pepper\n", "\n", " Pepper\n"])
+    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: OverwriteReader(16, 16))
+    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [WHO], how)
+    (episode,) = group.episodes
+    contexts = ["".join(map(chr, segment.context)) for segment in episode.segments]
+    assert contexts == [
+        reading(WHO.input, NOTHING, STORY[0]),
+        reading(WHO.input, "a dog", STORY[1]),
+        reading(WHO.input, "cat Pepper", STORY[2]),
+        answering(WHO.input, NOTHING),  # the last rewriting was empty: everything is forgotten
+    ]
+    hashes = [(segment.memory_before, segment.memory_after) for segment in episode.segments]
+    dog, cat = memory_hash("a dog"), memory_hash("cat Pepper")
+    assert hashes == [("empty", dog), (dog, cat), (cat, "empty"), ("empty", "empty")]
+    assert (episode.reward, episode.stop) == (1.0, StopReason.COMPLETED)
+
+
+def test_a_memory_that_runs_into_its_limit_is_cut_and_reading_goes_on() -> None:
+    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: OverwriteReader(6, 24))
+    (group,) = play(ScriptedModel(lambda prompt, j: " Pepper is a cat\n"), [WHO], how)
+    (episode,) = group.episodes
+    assert [segment.finish.value for segment in episode.segments] == ["length", "length", "length", "stop"]
+    assert "Memory: Peppe\n" in "".join(map(chr, episode.segments[1].context))
+    assert episode.stop is StopReason.COMPLETED
+
+
+def test_the_whole_text_is_what_overwriting_is_compared_with_and_overflows_where_it_is_too_long() -> None:
+    how = Play(lambda task: Document(lambda task: STORY), lambda task, memory: WholeReader(16))
+    model = ScriptedModel(lambda prompt, j: " Pepper\n")
+    (group,) = play(model, [WHO], how)
+    assert "".join(map(chr, group.episodes[0].segments[0].context)).endswith(
+        answering(WHO.input, " ".join(STORY))[-60:]
+    )
+    (short,) = play(ScriptedModel(lambda prompt, j: " Pepper\n", context_limit=100), [WHO], how)
+    assert short.episodes[0].stop is StopReason.CONTEXT_OVERFLOW
+
+
+def test_members_of_a_group_write_into_forks_of_one_memory() -> None:
+    from recollect.memory.bank import Bank
+    from recollect.models.encoders import encoder
+
+    root = Bank.empty(encoder("hashing"))
+    root.add("the answer is 4")
+    seen: list[tuple[str, int]] = []
+
+    class Remembers(Completer):
+        def __init__(self, bank: Bank | None) -> None:
+            super().__init__("", max_tokens=8)
+            assert bank is not None
+            seen.append((bank.content_hash(), len(bank)))
+            bank.add(f"tried {len(seen)}")
+
+    how = Play(lambda task: Question(), lambda task, memory: Remembers(memory), memory=lambda task: root)
+    (group,) = play(ScriptedModel(lambda prompt, j: " 4\n"), [ASK], how, n=3)
+    assert seen == [(root.content_hash(), 1)] * 3
+    assert len(root) == 1
+    assert {episode.memory_snapshot for episode in group.episodes} == {root.content_hash()}

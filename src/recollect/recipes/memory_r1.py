@@ -45,11 +45,11 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 2048,
     },
     "manager": {
-        "steps": 60,
+        "steps": 48,
         "learning_rate": 1e-5,
         "train": "full",
         "entropy": 0.02,
-        "evaluate_every": 20,
+        "evaluate_every": 16,
         "token_budget": 1024,
     },
 }

@@ -1,6 +1,10 @@
 """Kill -9 during concurrent writes, again and again; then nothing acknowledged may be lost and the file must be sound.
 
-python -m benchmarks.memory.crash --rounds 500
+    python -m benchmarks.memory.crash --rounds 500 --json benchmarks/memory/crash.json
+
+Each round: two processes with two writing threads each, adding, adding in batches and superseding, with vectors, on one file;
+both are killed at moments drawn at random; the file is opened, every line that was acknowledged is looked for, SQLite's and
+our own checks are run, and (every tenth round and the last) the journal is replayed and compared with the view.
 """
 
 from __future__ import annotations
@@ -16,16 +20,34 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
+from recollect.episodes import EncoderIdentity
+from recollect.memory.measure import machine
+from recollect.memory.memory import Memory
+from recollect.memory.upkeep import check, statistics
+
+
+class Drawn:
+    """Vectors of eight numbers, as good as any for losing."""
+
+    identity = EncoderIdentity("drawn", 8, True)
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return np.random.default_rng(len(texts)).standard_normal((len(texts), 8), dtype=np.float32)
+
+
 WRITER = """
 import sys, threading
+from benchmarks.memory.crash import Drawn
 from recollect.memory.memory import Memory
-path, writers, seed = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-m = Memory(path, encoder=None)
+path, writers, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+m = Memory(path, encoder=Drawn())
 out = threading.Lock()
 def write(number):
     count = 0
     while True:
-        text = f"round {seed} writer {number} line {count}"
+        text = f"{name} writer {number} line {count}"
         if count % 5 == 4:
             items = m.add_many([f"{text} part {part}" for part in range(5)])
         elif count % 7 == 6:
@@ -43,54 +65,86 @@ threads = [threading.Thread(target=write, args=(n,)) for n in range(writers)]
 
 
 def crash_rounds(
-    path: Path, rounds: int, *, writers: int = 2, seconds: float = 0.3, seed: int = 0, deep_every: int = 10
+    path: Path,
+    rounds: int,
+    *,
+    processes: int = 2,
+    writers: int = 2,
+    seconds: float = 0.3,
+    seed: int = 0,
+    deep_every: int = 10,
 ) -> dict[str, int]:
-    """Each round: start a process with `writers` threads, kill it at a random moment, open the file, look for every line it
-    had acknowledged. Returns counts; raises AssertionError where anything is lost or unsound."""
-    from recollect.memory.memory import Memory
-    from recollect.memory.upkeep import check
-
+    """Counts of what was done and found. Raises AssertionError where anything is lost or unsound."""
     draw = random.Random(seed)
     acknowledged: dict[str, str] = {}
+    deep = 0
     for number in range(rounds):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(writers), str(number)],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        lines = [process.stdout.readline()]  # it is writing: now the clock starts
-        time.sleep(seconds * draw.random())
-        os.kill(process.pid, signal.SIGKILL)
-        lines.extend(process.stdout.read().splitlines(keepends=True))
-        process.wait()
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {each}"],
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            for each in range(processes)
+        ]
+        lines = []
+        for process in running:
+            assert process.stdout is not None
+            lines.append(process.stdout.readline())  # it is writing: now the clock starts
+        for process in running:
+            time.sleep(seconds * draw.random() / processes)
+            os.kill(process.pid, signal.SIGKILL)
+        for process in running:
+            assert process.stdout is not None
+            lines.extend(process.stdout.read().splitlines(keepends=True))
+            process.wait()
         for line in lines:
             if line.endswith("\n"):
                 id, text = line.rstrip("\n").split("\t")
                 acknowledged[id] = text
-        with Memory(path, encoder=None) as memory:
+        with Memory(path, encoder=Drawn()) as memory:
             present = {item.id: item.text for item in memory.get_all(limit=10**9, all_states=True)}
             lost = [id for id, text in acknowledged.items() if present.get(id) != text]
             assert not lost, f"round {number}: {len(lost)} acknowledged items lost, first {lost[0]}"
-            problems = check(memory.store, deep=number % deep_every == deep_every - 1 or number == rounds - 1)
+            replayed = number % deep_every == deep_every - 1 or number == rounds - 1
+            problems = check(memory.store, deep=replayed)
             assert not problems, f"round {number}: {problems}"
-    return {"rounds": rounds, "acknowledged": len(acknowledged), "lost": 0}
+            assert statistics(memory.store).unembedded == 0
+            deep += replayed
+    return {
+        "kills": rounds * processes,
+        "rounds": rounds,
+        "acknowledged": len(acknowledged),
+        "lost": 0,
+        "replays": deep,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--per-file", type=int, default=50, help="rounds on one file, before a new one")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        result = crash_rounds(Path(folder) / "crash.mem", arguments.rounds, writers=arguments.writers)
-    print(
-        f"{result['rounds']} kills, {result['acknowledged']} acknowledged items, {result['lost']} lost, every check sound"
-    )
+    setting, total, seed = machine(), {}, 0
+    begun = time.time()
+    while seed * arguments.per_file < arguments.rounds:
+        rounds = min(arguments.per_file, arguments.rounds - seed * arguments.per_file)
+        with tempfile.TemporaryDirectory() as folder:
+            counts = crash_rounds(Path(folder) / "crash.mem", rounds, seed=seed)
+        total = {name: total.get(name, 0) + count for name, count in counts.items()}
+        seed += 1
+        print(f"{total}, {time.time() - begun:.0f} s", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(result))
+        record = {
+            **total,
+            "checks_sound": total["rounds"],
+            "files": seed,
+            "seeds": list(range(seed)),
+            "machine": setting,
+        }
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from recollect.episodes import Operation, OperationKind
 from recollect.memory import database
 from recollect.memory.database import Database
-from recollect.memory.errors import MemoryProblem
+from recollect.memory.errors import Busy, MemoryProblem
 from recollect.memory.lexical import tokens, word_count
 from recollect.memory.memory import Memory
 from recollect.memory.operations import Draft
@@ -147,6 +150,35 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
     base.close()
     with pytest.raises(MemoryProblem, match="was closed"):
         base.write(insert(9))
+
+
+def test_a_lock_of_another_is_waited_for_and_then_given_up(tmp_path):
+    path = tmp_path / "a.mem"
+    Memory(path, encoder=None).close()
+    other = apsw.Connection(str(path))
+    base, patient = Database(path, timeout=0.3), Database(path, timeout=30.0)
+    other.execute("BEGIN IMMEDIATE")
+    start = time.monotonic()
+    with pytest.raises(Busy, match=r"locked by another process for 0\.3 s"):
+        base.write(lambda connection: None)
+    assert 0.3 <= time.monotonic() - start < 5.0
+    released = []
+
+    def release() -> None:
+        time.sleep(0.4)
+        released.append(time.monotonic())
+        other.execute("ROLLBACK")
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    state = random.getstate()
+    patient.write(lambda connection: released.append(time.monotonic()))
+    thread.join()
+    assert released[0] <= released[1]
+    assert random.getstate() == state, "waiting draws from nobody else's random numbers"
+    for each in (base, patient):
+        each.close()
+    other.close()
 
 
 def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_path):

@@ -87,6 +87,15 @@ def test_what_was_left_out_is_said(run: RunFolder) -> None:
     write_report(run)
 
 
+def test_what_looks_wrong_is_said_on_the_page(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
+        for step in range(1, 8):
+            run.append_metrics(step, {"role": "<b>", "ess": 0.2})
+        page = write_report(run).read_text(encoding="utf-8")
+    assert "Collapsing sample size<small>&lt;b&gt;, steps 5 to 7</small>" in page
+    assert "lower max_staleness" in page
+
+
 def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
         assert "Configuration" in write_report(run).read_text(encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +14,16 @@ from recollect.cli.train import Runs
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from recollect.evaluation.curves import Panel
     from recollect.evaluation.tables import ResultTable
     from recollect.learning.run_folder import RunFolder, StoredEpisode
 
-Name = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run under --runs, or a path to its folder.")]
-
 
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="Name of a run or its folder; the latest if not given.")
-    ] = "",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Names of runs or their folders; the latest if none is given."),
+    ] = None,
     episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
     step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
     role: Annotated[str | None, typer.Option("--role", help="Episodes of this role only.")] = None,
@@ -32,20 +34,26 @@ def show(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many episodes.")] = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Show a run: its tables and curves, or its episodes."""
+    """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
     from rich.console import Console
 
     from recollect.episodes.errors import RecollectError
 
-    run = named_or_latest(name, runs)
     console = Console()
     filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
     given = [option for option, value in filters.items() if value is not None]
+    if given and not episodes:
+        raise RecollectError(f"{given[0]} chooses among episodes.", "Add --episodes.")
+    if names and len(names) > 1:
+        if episodes:
+            raise RecollectError("--episodes pages through those of one run.", "Name one.")
+        print_comparison([named_or_latest(name, runs) for name in names], console)
+        return
+    run = named_or_latest(names[0] if names else "", runs)
     if not episodes:
-        if given:
-            raise RecollectError(f"{given[0]} chooses among episodes.", "Add --episodes.")
         print_tables(run, console)
         print_curves(run, console)
+        print_anomalies(run, console)
         return
     found = list(run.episodes(step=step, arm=arm, role=role))
     if worst:
@@ -60,22 +68,38 @@ def show(
 
 
 def report(
-    name: Name,
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Names of runs under --runs, or paths to their folders.")
+    ],
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the page of several runs goes; comparison.html if not given.")
+    ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html and curves.png anew."""
+    """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
     from recollect.episodes.errors import RecollectError
+    from recollect.evaluation.comparison import write_comparison
     from recollect.evaluation.curves import panels, write_picture
     from recollect.evaluation.report import write_report
     from recollect.learning.disk import check_writable, disk
     from recollect.learning.run_folder import find_run
 
+    found = [find_run(name, runs) for name in names]
+    if len(found) > 1:
+        if picture is not None:
+            raise RecollectError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
+        page = out or Path("comparison.html")
+        check_writable(page)
+        typer.echo(write_comparison(found, page))
+        return
+    if out is not None:
+        raise RecollectError("--out is for the page that compares several runs.", "Name more runs, or leave --out out.")
+    run = found[0]
     if picture is not None:
         check_writable(picture)
-    run = find_run(name, runs)
     typer.echo(write_report(run))
     if picture is not None:
         held_out = [panel for panel in panels([], run.evals()) if panel.wide]
@@ -135,29 +159,71 @@ def print_table(found: ResultTable, console: Console) -> None:
         console.print(found.note, style="dim", highlight=False)
 
 
+def print_anomalies(run: RunFolder, console: Console) -> None:
+    """What looks wrong in the run's metrics, or looked so while it went on."""
+    from recollect.learning.anomalies import anomalies
+    from recollect.learning.dashboard import anomaly_lines
+
+    for each in anomalies(run.metrics()):
+        console.print()
+        console.print(anomaly_lines(each), highlight=False)
+
+
+def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
+    """What differs, what was measured last, and the curves of several runs."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from recollect.evaluation.comparison import compared
+
+    found = compared(runs)
+    if found.settings:
+        table = Table(title="What differs", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for heading in ("", *found.names):
+            table.add_column(heading, overflow="fold")
+        for key, values in found.settings.items():
+            table.add_row(key, *(Text("" if value is None else str(value)) for value in values))
+        console.print(table)
+    else:
+        console.print("They are set alike.", style="dim")
+    if found.table:
+        print_table(found.table, console)
+    for panel in found.panels:
+        print_panel(panel, console, same_scale=True)
+    for name, wrong in found.anomalies.items():
+        console.print(Text.assemble(("\n! ", "bold yellow"), (name, "bold"), f"  {', '.join(wrong)}"))
+
+
 def print_curves(run: RunFolder, console: Console) -> None:
     """Every curve as a line of blocks, from first to last value."""
-    from rich.table import Table
-
     from recollect.evaluation.curves import panels
-    from recollect.learning.sparkline import short, sparkline
 
     for panel in panels(run.metrics(), run.evals()):
-        table = Table.grid(padding=(0, 2))
-        every = [value for series in panel.series for value in series.values]
         # Held-out arms are compared with each other: one scale for all of them.
-        scale = (min(every), max(every)) if panel.held_out else None
-        for series in panel.series:
-            values = list(series.values)
-            width = max(1, len(values) // 60)
-            table.add_row(
-                f"  {series.label}",
-                f"[cyan]{sparkline(values[::width], scale)}[/cyan]",
-                f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
-            )
-        owner = f"{panel.role}: " if panel.role else ""
-        console.print(f"\n[bold]{owner}{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
-        console.print(table, highlight=False)
+        print_panel(panel, console, same_scale=panel.held_out)
+
+
+def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from recollect.learning.sparkline import short, sparkline
+
+    table = Table.grid(padding=(0, 2))
+    every = [value for series in panel.series for value in series.values if math.isfinite(value)]
+    scale = (min(every), max(every)) if same_scale and every else None
+    labels = max(len(series.label) for series in panel.series)
+    for series in panel.series:
+        values = list(series.values)
+        table.add_row(
+            f"  {series.label}",
+            Text(sparkline(values, scale, width=max(10, min(60, console.width - labels - 26))), style="cyan"),
+            f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
+        )
+    owner = f"{panel.role}: " if panel.role else ""
+    console.print(f"\n[bold]{owner}{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
+    console.print(table, highlight=False)
 
 
 def _episode(stored: StoredEpisode) -> RenderableType:

@@ -160,30 +160,67 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     )
     found = []
 
-    def add(key: str, title: str, unit: str, chosen: Iterable[str], *, stacked: bool = False) -> None:
-        series = tuple(each for each in (_series(rows, name) for name in chosen) if each.steps)
+    def add(
+        key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str], *, stacked: bool = False
+    ) -> None:
+        labels = chosen if isinstance(chosen, Mapping) else {name: _label(name) for name in chosen}
+        series = tuple(each for each in (_series(rows, name, label) for name, label in labels.items()) if each.steps)
         if series:
             found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
 
     def family(prefix: str) -> list[str]:
         return [name for name in names if name.startswith(prefix)]
 
+    def unless_flat(chosen: Mapping[str, str]) -> Mapping[str, str]:
+        """Without what has the same value everywhere: a line at 0 or at 1 tells nobody anything."""
+        values = {name: {row[name] for row in rows if isinstance(row.get(name), int | float)} for name in chosen}
+        return {name: label for name, label in chosen.items() if len(values[name]) > 1}
+
+    by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
+    shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
     add("reward", "Reward per term", "mean", [*(name for name in names if name == "reward"), *family("reward/")])
-    add("loss", "Loss", "nats", [name for name in names if name == "loss"])
-    add("length", "Response length", "tokens", [name for name in names if name == "response_length"])
+    add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
+    add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})
+    add("loss", "Loss", "no measure of progress", [name for name in names if name == "loss"])
+    add("length", "Response length", "tokens", {"response_length": "all", **_of("response_length", "right", "wrong")})
     add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
+    groups = {"zero_variance_groups": "equal rewards", "all_wrong_groups": "all wrong"}
+    add("signal", "Groups without signal", "share", unless_flat(groups))
+    endings = {
+        name: _label(name).replace("max tokens", "cut off") for name in family("stop/") if name != "stop/completed"
+    }
+    add("endings", "Endings", "share", unless_flat(endings))
     add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])
     add("operations", "Operations", "share", family("operation/"), stacked=True)
+    add("ess", "Effective sample size", "share", unless_flat({"ess": "ess"}))
+    add(
+        "lag",
+        "Lag of the weights",
+        "versions",
+        unless_flat({"lag_mean": "mean", "lag_p95": "95 %", "lag_max": "oldest"}),
+    )
     add("gap", "Sampler, learner gap", "nats", [name for name in names if name == "mismatch_mean"])
+    add("kl", "KL to the reference", "nats", unless_flat({"reference_kl": "KL"}))
+    clipped = {"clip_fraction_low": "low", "clip_fraction_high": "high", "masked_share": "masked"}
+    add("clipped", "Clipped, masked tokens", "share", unless_flat(clipped))
     add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
     add("seconds", "Seconds by phase", "s per step", family("seconds/"), stacked=True)
     return found
 
 
-def _series(rows: Sequence[Row], name: str) -> Series:
+def _of(family: str, *members: str) -> dict[str, str]:
+    return {f"{family}/{member}": member for member in members}
+
+
+def _series(rows: Sequence[Row], name: str, label: str) -> Series:
     points = [(int(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
-    label = name.split("/", 1)[1] if "/" in name else "total" if name == "reward" else name.replace("_", " ")
     return Series(name, label, tuple(step for step, _ in points), tuple(value for _, value in points))
+
+
+def _label(name: str) -> str:
+    if "/" in name:
+        return name.split("/", 1)[1].replace("_", " ")
+    return "total" if name == "reward" else name.replace("_", " ")
 
 
 def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:

@@ -12,6 +12,7 @@ from typing import Any
 from recollect.evaluation.curves import Panel, colour_indices, panels, trained_twin, write_picture
 from recollect.evaluation.svg import chart, embedded, whisker
 from recollect.evaluation.tables import ResultTable, tables_of
+from recollect.learning.anomalies import anomalies
 from recollect.learning.run_folder import RunFolder, StoredEpisode, disk, flatten
 
 EPISODE_LIMIT = 20_000
@@ -26,45 +27,54 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     with disk(run.path):
         if found:
             write_picture(found, run.path / "curves.png", run.name)
-        page.write_text(_page(run, _charts(found), episode_limit), encoding="utf-8")
+        page.write_text(_page(run, charts_html(found), episode_limit), encoding="utf-8")
     return page
 
 
 def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
     result = run.result() or {}
-    style = (files("recollect.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
-    script = (files("recollect.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
     title = str(result.get("title") or result.get("headline") or run.name)
-    tables = "".join(_table(table) for table in tables_of(run))
+    tables = "".join(table_html(table) for table in tables_of(run))
     headline = (
         f'<p class="headline">{escape(str(result["headline"]))}</p>'
         if result.get("title") and result.get("headline")
         else ""
     )
+    body = f"""{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
+{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
+{_anomalies(run)}
+{_episodes(run, episode_limit)}
+<section><h2>Configuration</h2>{settings_html(run.config)}
+<h3>Where it ran</h3>{settings_html(run.environment)}</section>"""
+    footer = f"""The same in the terminal: <code>recollect show {escape(run.name)}</code>. The numbers:
+<code>metrics.jsonl</code>, <code>evals.jsonl</code> and <code>result.json</code> beside this page."""
+    facts = f'{headline}<div class="facts">{_facts(run)}</div>'
+    return page_html(run.name, title, f"run {run.name}", facts, body, footer)
+
+
+def page_html(name: str, title: str, kind: str, below: str, body: str, footer: str) -> str:
+    """A page that needs nothing but itself. `below` (the title), `body` and `footer` are HTML, the rest is text."""
+    style = (files("recollect.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
+    script = (files("recollect.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(run.name)} · recollect</title>
+<title>{escape(name)} · recollect</title>
 <style>
 {style}</style>
 </head>
 <body>
 <header>
-<div class="brand"><b>recollect</b> run {escape(run.name)}</div>
+<div class="brand"><b>recollect</b> {escape(kind)}</div>
 <h1>{escape(title)}</h1>
-{headline}<div class="facts">{_facts(run)}</div>
+{below}
 </header>
 <main>
-{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
-{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
-{_episodes(run, episode_limit)}
-<section><h2>Configuration</h2>{_settings(run.config)}
-<h3>Where it ran</h3>{_settings(run.environment)}</section>
+{body}
 </main>
-<footer>The same in the terminal: <code>recollect show {escape(run.name)}</code>. The numbers: <code>metrics.jsonl</code>,
-<code>evals.jsonl</code> and <code>result.json</code> beside this page.</footer>
+<footer>{footer}</footer>
 <script>
 {script}</script>
 </body>
@@ -72,13 +82,30 @@ def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
 """
 
 
-def _charts(found: Sequence[Panel]) -> str:
+def charts_html(found: Sequence[Panel]) -> str:
     """One grid per role."""
     grids = []
     for role in dict.fromkeys(panel.role for panel in found):
         drawn = "".join(chart(panel) for panel in found if panel.role == role)
         grids.append(f'{f"<h3>{escape(role.capitalize())}</h3>" if role else ""}<div class="charts">{drawn}</div>')
     return "".join(grids)
+
+
+def _anomalies(run: RunFolder) -> str:
+    found = anomalies(run.metrics())
+    if not found:
+        return ""
+    cards = []
+    for each in found:
+        steps = f"step {each.last}" if each.first == each.last else f"steps {each.first} to {each.last}"
+        where = ", ".join([each.role] * bool(each.role) + [steps] + ["over"] * (not each.now))
+        tries = "".join(f"<li>{escape(what)}</li>" for what in each.tries)
+        cards.append(
+            f'<div class="card anomaly{" now" if each.now else ""}"><h3>{escape(each.name.capitalize())}'
+            f"<small>{escape(where)}</small></h3><p>{escape(each.said.capitalize())}.</p>"
+            f"<p class='tries'>What to try:</p><ul>{tries}</ul></div>"
+        )
+    return f'<section><h2>What to look at</h2><div class="anomalies">{"".join(cards)}</div></section>'
 
 
 def _facts(run: RunFolder) -> str:
@@ -97,7 +124,7 @@ def _facts(run: RunFolder) -> str:
     return "".join(f"<span>{escape(name)} <b>{escape(value)}</b></span>" for name, value in facts)
 
 
-def _table(table: ResultTable) -> str:
+def table_html(table: ResultTable) -> str:
     # Before and after training share a colour: a ring, then a disc.
     twins = [trained_twin(row.arm) for row in table.rows]
     palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
@@ -211,7 +238,7 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _settings(values: Mapping[str, Any]) -> str:
+def settings_html(values: Mapping[str, Any]) -> str:
     lines = "".join(
         f"<div><span>{escape(key)}</span><code>{escape(_plain(value))}</code></div>"
         for key, value in flatten(values).items()

@@ -1,0 +1,93 @@
+"""Runs side by side: only what both have is compared, and what differs between them is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.cli.main import main
+from recollect.episodes.errors import RecollectError
+from recollect.evaluation.comparison import compared, differing, write_comparison
+from recollect.learning.run_folder import RunFolder
+from tests.evaluation.sample_run import sample_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [sample_run(folder / "short", steps=6), sample_run(folder / "long", steps=12)]
+
+
+def test_each_curve_has_a_line_per_run(runs: list[RunFolder]) -> None:
+    found = compared(runs)
+    assert found.names == ("short", "long")
+    by_key = {panel.key: panel for panel in found.panels}
+    reward = by_key["answerer.reward"]
+    assert [series.label for series in reward.series] == ["short", "long"]
+    assert [len(series.steps) for series in reward.series] == [6, 12]
+    assert reward.series[0].values == tuple(row["reward"] for row in runs[0].metrics() if row["role"] == "answerer")
+    test = by_key["held_out.answerer.test.f1"]
+    assert test.series[1].values[-1] == pytest.approx(0.62)  # the trained arm stands for its run
+    assert "answerer.seconds" not in by_key
+
+
+def test_the_table_has_a_line_per_arm_that_both_measured(runs: list[RunFolder]) -> None:
+    table = compared(runs).table
+    assert table is not None
+    assert table.metrics == ("short", "long")
+    rows = {row.label: row for row in table.rows}
+    assert rows["Token F1, test: oracle evidence, trained"].cells[0].mean == pytest.approx(0.7)  # type: ignore[union-attr]
+    assert not [label for label in rows if label.startswith("Exact")]
+
+
+def test_only_what_differs_is_listed(runs: list[RunFolder]) -> None:
+    assert compared(runs).settings == {"answerer.steps": (6, 12), "manager.steps": (2, 4)}
+    assert differing([{"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 2}, "d": None}]) == {"d": (None, None)}
+
+
+def test_the_same_run_twice_and_one_run_alone_are_mistakes(runs: list[RunFolder]) -> None:
+    with pytest.raises(RecollectError, match="twice"):
+        compared([runs[0], RunFolder(runs[0].path)])
+    with pytest.raises(RecollectError, match="at least two"):
+        compared(runs[:1])
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        with RunFolder.create(tmp_path / place / "r", {"seed": place}) as run:
+            run.append_metrics(1, {"reward": 0.5})
+    found = compared([RunFolder.open(tmp_path / place / "r") for place in ("a", "b")])
+    assert found.names == ("a/r", "b/r")
+    assert found.table is None
+
+
+def test_the_page_and_the_terminal_say_the_same(
+    runs: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = write_comparison(runs, tmp_path / "c.html").read_text(encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "120")
+    folder = str(runs[0].path.parent)
+    assert main(["show", "short", "long", "--runs", folder]) == 0
+    terminal = capsys.readouterr().out
+    for text in ("answerer.steps", "Token F1, test: trained", "0.620", "Response length"):
+        assert text in page
+        assert text in terminal
+    assert main(["report", "short", "long", "--runs", folder, "--out", str(tmp_path / "d.html")]) == 0
+    assert (tmp_path / "d.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "short", "long", "--episodes"], "--episodes pages through those of one run"),
+        (["report", "short", "long", "--picture", "x.png"], "--picture draws the curves of one run"),
+        (["report", "short", "--out", "x.html"], "--out is for the page that compares"),
+        (["show", "short", "short"], "named twice"),
+    ],
+)
+def test_options_that_cannot_take_effect_are_refused(
+    runs: list[RunFolder], arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--runs", str(runs[0].path.parent)]) == 2
+    assert says in capsys.readouterr().err

@@ -19,6 +19,7 @@ from recollect.episodes import (
     StopReason,
 )
 from recollect.episodes.errors import RecollectError
+from recollect.learning.critic import CriticSettings
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.masters import Diverged, Masters
 from recollect.learning.objective import preset
@@ -227,22 +228,25 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
     assert lazily["mismatch_max"] > 0.0
 
 
-def test_an_objective_that_needs_more_is_refused_at_the_start() -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("kdrl", "lp_teacher.*Hand the learner a teacher"), ("a_star_po", "soft_value"), ("t_spmo", "adapter")],
+)
+def test_an_objective_that_needs_more_is_refused_at_the_start(name: str, words: str) -> None:
     model = tiny_model()
-    with pytest.raises(ObjectiveError, match="critic"):
-        Learner(model, unfreeze(model), preset("ppo"), Optimisation(), "speaker")
+    with pytest.raises(ObjectiveError, match=words):
+        Learner(model, unfreeze(model), preset(name), Optimisation(), "speaker")
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "cispo", "icepop", "reinforce_pp"])
-def test_published_presets_take_a_step(name: str) -> None:
+@pytest.mark.parametrize(
+    ("extra", "words"), [({"critic": CriticSettings()}, "critic settings"), ({"soft_values": {}}, "values of tasks")]
+)
+def test_what_an_objective_would_leave_unused_is_refused(extra, words: str) -> None:
     model = tiny_model()
-    groups = groups_of(model)
-    settings = {"length_budget": 3} if name == "dapo" else {}
-    learner = Learner(model, attach_lora(model, 4), preset(name, **settings), Optimisation(), "speaker")
-    before = {n: value.clone() for n, value in learner.masters.named.items()}
-    metrics = learner.update(groups)
-    assert metrics["trained_rows"] > 0
-    assert any(not torch.equal(before[n], value) for n, value in learner.masters.named.items())
+    with pytest.raises(ObjectiveError, match=words):
+        Learner(model, unfreeze(model), preset("grpo"), Optimisation(), "speaker", **extra)
+    with pytest.raises(ObjectiveError, match="passes"):
+        Learner(model, unfreeze(model), preset("grpo"), Optimisation(passes=0), "speaker")
 
 
 def test_rejected_groups_are_counted_and_teach_nothing() -> None:

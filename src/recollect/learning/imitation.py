@@ -31,7 +31,13 @@ class Imitator:
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         return self._learner.imitate(
-            [(s.context, s.ids) for g in groups for e in g.episodes for s in e.segments if s.role == self.role]
+            [
+                (s.context, s.ids)
+                for g in groups
+                for e in g.episodes
+                for s in e.segments
+                if s.role in self._learner.roles
+            ]
         )
 
     def state(self) -> dict[str, Any]:

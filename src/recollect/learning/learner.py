@@ -10,27 +10,34 @@ from typing import Any
 import torch
 
 from recollect.episodes.episode import Group
-from recollect.episodes.model import Tokens
+from recollect.episodes.model import Model, Tokens
+from recollect.learning import forward
+from recollect.learning.critic import Critic, CriticSettings
 from recollect.learning.masters import Masters
-from recollect.learning.objective.advantage import advantages
-from recollect.learning.objective.aggregation import denominators
+from recollect.learning.objective.advantage import advantages, value_targets
+from recollect.learning.objective.aggregation import Denominators, denominators
 from recollect.learning.objective.batch import Batch
 from recollect.learning.objective.control import Controls, advanced, initial, learning_rate_scale
 from recollect.learning.objective.correction import effective_sample_size
 from recollect.learning.objective.filters import kept_groups
 from recollect.learning.objective.inputs import require_inputs
-from recollect.learning.objective.options import Objective
-from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics
+from recollect.learning.objective.optimal import score_norms
+from recollect.learning.objective.options import Objective, ObjectiveError
+from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics, value_loss
+from recollect.learning.objective.ratio import unit_of, unit_sum
 from recollect.learning.objective.selection import select
-from recollect.learning.rows import Rows, by_context, rows_of
+from recollect.learning.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
+from recollect.learning.rows import Rows, micro_batches, require_credit, rows_of, soft_values_of
 from recollect.models.adapter import Named
 from recollect.models.inprocess import InProcessModel
-from recollect.models.tree import micro_batches, tree
+from recollect.models.tree import micro_batches as prompt_batches
+from recollect.models.tree import tree
 
 
 @dataclass(frozen=True, slots=True)
 class Optimisation:
-    """AdamW and its schedule. token_budget: padded tokens of one forward and backward pass; it bounds memory only."""
+    """AdamW and its schedule. token_budget: padded tokens of one forward and backward pass; it bounds memory only.
+    passes: optimiser steps on the same episodes; from the second on, the ratio to the proximal policy is not 1."""
 
     learning_rate: float = 3e-4
     betas: tuple[float, float] = (0.9, 0.95)
@@ -38,25 +45,72 @@ class Optimisation:
     max_norm: float = 1.0
     warmup_steps: int = 0
     token_budget: int = 2048
+    passes: int = 1
 
 
 PROVIDED = frozenset(
-    {"lp_proximal", "lp_reference", "version_lag", "ids", "truncated", "learning_rate_scale", "group_filter"}
+    {
+        "lp_proximal",
+        "lp_reference",
+        "version_lag",
+        "ids",
+        "truncated",
+        "task_type",
+        "steps",
+        "branch",
+        "score_norm",
+        "entropy_behaviour",
+        "values",
+        "critic",
+        "learning_rate_scale",
+        "group_filter",
+        "reference_reset",
+        "whole_episodes",
+        "reward_term",
+    }
 )
-"""What this learner gives an objective; one that needs more (a critic, a teacher, turns) is refused at the start."""
+"""What this learner always gives an objective. The rest depends on what it was handed: a teacher, values of tasks, an
+adapter to decay."""
 
 
 class Learner:
-    """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published."""
+    """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published.
+
+    role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
+    objective with a teacher's term. soft_values: V* of each task, for one that regresses on it. critic: settings of the
+    value model of an objective that has one.
+    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is.
+    """
 
     def __init__(
-        self, model: InProcessModel, named: Named, objective: Objective, optimisation: Optimisation, role: str
+        self,
+        model: InProcessModel,
+        named: Named,
+        objective: Objective,
+        optimisation: Optimisation,
+        role: str,
+        *,
+        roles: Sequence[str] = (),
+        teacher: Model | None = None,
+        soft_values: Mapping[str, float] | None = None,
+        critic: CriticSettings | None = None,
     ) -> None:
-        require_inputs(objective, PROVIDED, "the learner")
+        given = {
+            "lp_teacher": teacher is not None,
+            "soft_value": soft_values is not None,
+            "adapter_decay": hasattr(model.network, "peft_config"),
+        }
+        require_inputs(objective, PROVIDED | {name for name, there in given.items() if there}, "the learner")
+        _require_effect(objective, optimisation, teacher is not None, soft_values is not None, critic is not None)
+        if teacher is not None:
+            require_same_tokens(teacher, model)
         self.model = model
         self.objective = objective
         self.optimisation = optimisation
         self.role = role
+        self.roles = tuple(roles) or (role,)
+        self.teacher = teacher
+        self.soft_values = soft_values
         self.masters = Masters(
             named,
             optimisation.learning_rate,
@@ -64,11 +118,15 @@ class Learner:
             optimisation.weight_decay,
             optimisation.max_norm,
         )
+        self.reference = reference_for(model, named, objective)
+        self.critic = Critic(model, critic or CriticSettings()) if objective.needs_critic else None
         self.controls = initial(objective)
         self.steps = 0
+        self._validation: float | None = None
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        """One optimiser step on these groups. Raises FloatingPointError, changing nothing, where it would diverge."""
+        """Optimiser steps on these groups: one, or `passes`. Raises FloatingPointError, changing nothing, where it
+        would diverge."""
         begun = time.perf_counter()
         kept, rejected = kept_groups(
             {i: [e.reward for e in group.episodes] for i, group in enumerate(groups)}, self.objective
@@ -77,48 +135,30 @@ class Learner:
             self.steps += 1
             self.model.version += 1
             return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
-        rows = rows_of([groups[i] for i in kept], self.role, self.model.version)
+        groups = [groups[i] for i in kept]
+        rows = rows_of(groups, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
+        require_credit(rows, groups, self.objective.credit, self.objective.reward_term, self.objective.name)
         temperature = self._temperature(groups)
-        batch = rows.batch
-        has_proximal = self.objective.anchor in ("proximal", "interpolated")
-        if has_proximal and self._reads_proximal_first():
-            batch = replace(batch, lp_proximal=self._scores(rows, temperature))
-        if self.objective.needs_reference:
-            with self.model.without_adapter():
-                batch = replace(batch, lp_reference=self._scores(rows, temperature))
-        advantage = advantages(batch, self.objective)
+        rows = replace(rows, batch=self._completed(rows, temperature))
+        advantage = advantages(rows.batch, self.objective)
         if self.objective.needs_selection:
-            batch = select(batch, self.objective, advantage, self.controls, torch.Generator().manual_seed(self.steps))
-        divisors = denominators(batch, self.objective)
-
-        learning = self._rows_with_gradient(batch, advantage)
-        parts: list[dict[str, float]] = []
-        gaps: list[torch.Tensor] = []
-        for chosen in self._micro_batches(rows, learning):
-            lp, entropy = self._forward(rows, chosen, temperature)
-            part = batch.rows(chosen)
-            if has_proximal and part.lp_proximal is None:
-                part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
-            scalar, metrics = loss(
-                self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
-            )
-            scalar.backward()  # type: ignore[no-untyped-call]
-            parts.append(metrics)
-            gaps.append((lp.detach() - part.lp_behaviour)[part.mask > 0])
-        measured = group_metrics(batch)
-        if parts:
-            gap = torch.cat(gaps)
-            measured |= merge_metrics(parts)
-            # Sampler and learner run the same weights: what is left is the arithmetic of the two batch shapes.
-            measured |= {"mismatch_mean": float(gap.abs().mean()), "mismatch_max": float(gap.abs().max())}
-            measured["gradient_norm"] = self.masters.step(self._learning_rate_scale(batch, measured))
-            self.controls = advanced(
-                self.controls, self.objective, entropy=measured.get("entropy"), kl=measured.get("reference_kl")
-            )
+            generator = torch.Generator().manual_seed(self.steps)
+            rows = replace(rows, batch=select(rows.batch, self.objective, advantage, self.controls, generator))
+        divisors = denominators(rows.batch, self.objective)
+        learning = self._rows_with_gradient(rows.batch, advantage)
+        measured = group_metrics(rows.batch)
+        for _ in range(self.optimisation.passes):
+            if self.critic is not None:
+                measured |= self._teach_critic(self.critic, rows, divisors)
+            if learning and not self._warming_up():
+                measured |= self._step(rows, learning, advantage, divisors, temperature)
+        self._advance(measured)
         self.steps += 1
         self.model.version += 1
         if self.objective.group_filter != "none":
             measured["rejected_groups"] = float(len(rejected))
+        if self.objective.local_weight is not None:
+            measured["local_episodes"] = float(sum(bool(e.parent) for group in groups for e in group.episodes))
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
@@ -130,7 +170,7 @@ class Learner:
         prompts, completions = list(by_prompt), list(by_prompt.values())
         total = sum(len(completion) for _, completion in pairs)
         value = 0.0
-        for index in micro_batches(prompts, completions, self.optimisation.token_budget):
+        for index in prompt_batches(prompts, completions, self.optimisation.token_budget):
             lp, _ = self.model.tree_scores(tree([prompts[i] for i in index], [completions[i] for i in index]))
             scalar = -lp.sum() / total
             scalar.backward()  # type: ignore[no-untyped-call]
@@ -146,6 +186,10 @@ class Learner:
         self.masters.optimiser.state.clear()
         self.steps = 0
 
+    def validated(self, score: float) -> None:
+        """A validation score, higher is better, for objectives that watch it (reference='reset')."""
+        self._validation = score
+
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on, apart from the data."""
         return {
@@ -153,6 +197,9 @@ class Learner:
             "controls": asdict(self.controls),
             "steps": self.steps,
             "version": self.model.version,
+            "reference": self.reference.state() if self._keeps_reference() and self.reference else {},
+            "critic": self.critic.state() if self.critic is not None else {},
+            "validation": self._validation,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -160,16 +207,134 @@ class Learner:
         self.controls = Controls(**state["controls"])
         self.steps = int(state["steps"])
         self.model.version = int(state["version"])
+        if self.reference is not None and state.get("reference"):
+            self.reference.load(state["reference"])
+        if self.critic is not None:
+            self.critic.load(state["critic"])
+        self._validation = state.get("validation")
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
+    def _completed(self, rows: Rows, temperature: float) -> Batch:
+        """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
+        objective, batch = self.objective, rows.batch
+        if self._has_proximal() and self._reads_proximal_first():
+            lp, entropy = self._scores(rows, temperature)
+            batch = replace(batch, lp_proximal=lp, entropy_behaviour=entropy)
+        elif objective.selection == "top_entropy":
+            batch = replace(batch, entropy_behaviour=self._scores(rows, temperature)[1])
+        if self.reference is not None:
+            with self.reference.active():
+                batch = replace(batch, lp_reference=self._scores(rows, temperature)[0])
+        if self.teacher is not None:
+            batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, temperature))
+        if self.soft_values is not None:
+            batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
+        if objective.center == "optimal":
+            named = list(self.masters.named.values())
+            batch = replace(
+                batch,
+                score_norm=score_norms(named, batch, lambda c: forward.scores(self.model, rows, c, temperature)[0]),
+            )
+        if self.critic is not None:
+            batch = self._valued(self.critic, rows, batch)
+        return batch
+
+    @torch.no_grad()
+    def _valued(self, critic: Critic, rows: Rows, batch: Batch) -> Batch:
+        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
+        for chosen in self._micro_batches(rows, range(batch.shape[0])):
+            found, behind = critic.values(rows, chosen)
+            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
+        if self.objective.bootstrap == "none":
+            return replace(batch, values=values)
+        unit = unit_of(batch, "episode")
+        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit)
+        return replace(batch, values=values, bootstrap=end)
+
+    def _teach_critic(self, critic: Critic, rows: Rows, divisors: Denominators) -> dict[str, float]:
+        """One step of the critic towards the returns of this batch."""
+        targets = value_targets(rows.batch, self.objective)
+        total = 0.0
+        for chosen in self._micro_batches(rows, range(rows.batch.shape[0])):
+            index = torch.tensor(chosen)
+            values, _ = critic.values(rows, chosen)
+            scalar = value_loss(
+                values, targets[index].to(values.dtype), rows.batch.rows(chosen), self.objective, divisors
+            )
+            scalar.backward()  # type: ignore[no-untyped-call]
+            total += float(scalar.detach())
+        norm = critic.masters.step()
+        assert rows.batch.values is not None
+        drawn = rows.batch.mask > 0
+        explained = _explained(rows.batch.values[drawn], targets[drawn])
+        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
+
+    def _step(
+        self,
+        rows: Rows,
+        learning: Sequence[int],
+        advantage: torch.Tensor,
+        divisors: Denominators,
+        temperature: float,
+    ) -> dict[str, float]:
+        """One optimiser step of the policy, accumulated over micro-batches."""
+        parts: list[dict[str, float]] = []
+        gaps: list[torch.Tensor] = []
+        for chosen in self._micro_batches(rows, learning):
+            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            part = rows.batch.rows(chosen)
+            if self._has_proximal() and part.lp_proximal is None:
+                part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
+            scalar, metrics = loss(
+                self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
+            )
+            scalar.backward()  # type: ignore[no-untyped-call]
+            parts.append(metrics)
+            gaps.append((lp.detach() - part.lp_behaviour)[part.mask > 0])
+        gap = torch.cat(gaps)
+        measured = merge_metrics(parts)
+        # Sampler and learner run the same weights: what is left is the arithmetic of the two batch shapes.
+        measured |= {"mismatch_mean": float(gap.abs().mean()), "mismatch_max": float(gap.abs().max())}
+        if self.objective.adapter_decay:
+            for value in self.masters.named.values():
+                decay = 2 * self.objective.adapter_decay * value.detach()
+                value.grad = decay if value.grad is None else value.grad + decay
+        return measured | {"gradient_norm": self.masters.step(self._learning_rate_scale(rows.batch))}
+
+    def _advance(self, measured: Mapping[str, float]) -> None:
+        """The controls of the next update, where this one measured what they follow."""
+        steered = self.objective.negatives != "keep" or self.objective.entropy == "adaptive"
+        if (steered and "entropy" not in measured) or (
+            self.objective.reference == "reset" and "reference_kl" not in measured
+        ):
+            return
+        self.controls = advanced(
+            self.controls,
+            self.objective,
+            entropy=measured.get("entropy"),
+            kl=measured.get("reference_kl"),
+            validation=self._validation,
+        )
+        self._validation = None
+        if self.controls.reset and isinstance(self.reference, Snapshot):
+            self.reference.retake()
+            self.masters.optimiser.state.clear()
+
     def _temperature(self, groups: Sequence[Group]) -> float:
-        found = {s.temperature for g in groups for e in g.episodes for s in e.segments if s.role == self.role}
+        found = {s.temperature for g in groups for e in g.episodes for s in e.segments if s.role in self.roles}
         if len(found) != 1 or 0.0 in found:
             raise ValueError(
                 f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"
             )
         return found.pop()
+
+    def _has_proximal(self) -> bool:
+        return self.objective.anchor in ("proximal", "interpolated")
+
+    def _keeps_reference(self) -> bool:
+        """A reference that is reset is not a function of the checkpoint the run began from."""
+        return self.objective.reference == "reset"
 
     def _reads_proximal_first(self) -> bool:
         """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
@@ -184,53 +349,73 @@ class Learner:
             or objective.denominator == "kept"
             or objective.step_control != "constant"
             or objective.needs_selection
+            or self.optimisation.passes > 1
         )
 
     def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
         """Rows of zero advantage teach nothing unless a regulariser also reads them."""
         if self.objective.reads_every_row:
             return list(range(batch.shape[0]))
-        return [int(i) for i in advantage.abs().sum(1).nonzero().flatten()]
+        strength = advantage.abs().sum(1)
+        if self.objective.needs_whole_episodes:
+            strength = unit_sum(strength[:, None], unit_of(batch, "episode"))
+        return [int(i) for i in strength.nonzero().flatten()]
 
-    def _micro_batches(self, rows: Rows, learning: Sequence[int]) -> list[list[int]]:
-        """Rows in micro-batches; rows of one prompt stay together, so that the prompt is computed once."""
-        shared = by_context(rows.contexts, learning)
-        prompts = list(shared)
-        branches = [[rows.answers[row] for row in members] for members in shared.values()]
-        members = list(shared.values())
-        return [
-            [row for i in index for row in members[i]]
-            for index in micro_batches(prompts, branches, self.optimisation.token_budget)
-        ]
-
-    def _forward(self, rows: Rows, chosen: Sequence[int], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies [len(chosen), T] of the chosen rows, zero where nothing was drawn."""
-        shared = by_context(rows.contexts, chosen)
-        batch = tree(list(shared), [[rows.answers[row] for row in members] for members in shared.values()])
-        flat_lp, flat_entropy = self.model.tree_scores(batch, temperature)
-        order = [row for members in shared.values() for row in members]
-        place = {row: position for position, row in enumerate(chosen)}
-        width = rows.batch.shape[1]
-        index = torch.tensor([place[row] * width + t for row in order for t in range(len(rows.answers[row]))])
-        blank = flat_lp.new_zeros(len(chosen) * width)
-        lp, entropy = blank.index_copy(0, index, flat_lp), blank.index_copy(0, index, flat_entropy)
-        return lp.view(-1, width), entropy.view(-1, width)
+    def _micro_batches(self, rows: Rows, chosen: Sequence[int]) -> list[list[int]]:
+        return micro_batches(rows, chosen, self.optimisation.token_budget, self.objective.needs_whole_episodes)
 
     @torch.no_grad()
-    def _scores(self, rows: Rows, temperature: float) -> torch.Tensor:
-        """[B, T] under the weights as they are, for the proximal and the reference policy."""
-        scores = torch.zeros_like(rows.batch.lp_behaviour)
+    def _scores(self, rows: Rows, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
+        scores, entropies = torch.zeros_like(rows.batch.lp_behaviour), torch.zeros_like(rows.batch.lp_behaviour)
         for chosen in self._micro_batches(rows, range(len(rows.contexts))):
-            scores[torch.tensor(chosen)] = self._forward(rows, chosen, temperature)[0].to(scores.dtype)
-        return scores
+            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            scores[torch.tensor(chosen)], entropies[torch.tensor(chosen)] = (
+                lp.to(scores.dtype),
+                entropy.to(scores.dtype),
+            )
+        return scores, entropies
+
+    def _warming_up(self) -> bool:
+        return self.critic is not None and self.steps < self.critic.settings.warmup
 
     def _warmup(self) -> float:
         warmup = self.optimisation.warmup_steps
         return min(1.0, (self.steps + 1) / warmup) if warmup else 1.0
 
-    def _learning_rate_scale(self, batch: Batch, measured: Mapping[str, float]) -> float:
+    def _learning_rate_scale(self, batch: Batch) -> float:
         if self.objective.step_control == "constant":
             return self._warmup()
         assert batch.lp_proximal is not None
-        drift = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
+        _, episode = torch.unique(batch.episode, return_inverse=True)
+        gap = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
+        drift = torch.zeros(int(episode.max()) + 1, dtype=gap.dtype).index_add_(0, episode, gap)
         return self._warmup() * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
+
+
+def _require_effect(
+    objective: Objective, optimisation: Optimisation, teacher: bool, soft_values: bool, critic: bool
+) -> None:
+    """Raises ObjectiveError for something that was handed over and would be left unused."""
+    unused = [
+        name
+        for name, given, used in (
+            ("a teacher", teacher, objective.needs_teacher),
+            ("values of tasks", soft_values, objective.credit == "soft_value"),
+            ("critic settings", critic, objective.needs_critic),
+        )
+        if given and not used
+    ]
+    if unused:
+        raise ObjectiveError(
+            f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
+            "Leave it out, or choose an objective that uses it.",
+        )
+    if optimisation.passes < 1:
+        raise ObjectiveError(f"passes = {optimisation.passes}: an update takes at least one.", "Set it to 1 or more.")
+
+
+def _explained(values: torch.Tensor, targets: torch.Tensor) -> float:
+    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
+    spread = float(targets.var()) if len(targets) > 1 else 0.0
+    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

@@ -54,7 +54,7 @@ def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(model.network, "peft_config"):
-        model.network.save_pretrained(folder)
+        model.network.save_pretrained(folder, selected_adapters=[model.network.active_adapter])
     else:
         save_file({name: value.detach().contiguous() for name, value in named.items()}, folder / "weights.safetensors")
 

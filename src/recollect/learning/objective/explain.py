@@ -159,6 +159,8 @@ def _advantage(objective: Objective) -> str:
         base = f"sum over the following tokens of {objective.discount:g}^n r, r = {base} on the last token"
     elif objective.credit == "gae":
         base = f"GAE(discount {objective.discount:g}, trace {objective.trace_decay:g}) of the critic"
+        if objective.bootstrap == "truncated":
+            base += ", whose value stands behind an answer cut off by the length limit"
     elif objective.credit in ("step_state", "step_index"):
         return _step_advantage(objective, base)
     elif objective.credit == "prefix_tree":
@@ -282,6 +284,7 @@ def requirements(objective: Objective) -> list[str]:
             "length_budget, the run's generation limit",
         ),
         (objective.needs_selection, "select(...) before the loss"),
+        (objective.reward_term is not None, f"a reward term {objective.reward_term!r} in every episode"),
     )
     return [need for condition, need in wanted if condition]
 

@@ -15,7 +15,7 @@ def inputs(objective: Objective) -> tuple[str, ...]:
 
     Duties: critic (train values with value_loss), group_filter (reject groups with kept_groups), reference_reset
     (honour Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one
-    micro-batch), length_budget (set on the objective).
+    micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
     """
     steps = objective.credit in ("step_state", "step_index")
     lagged = objective.anchor == "interpolated" or objective.max_lag is not None
@@ -39,16 +39,25 @@ def inputs(objective: Objective) -> tuple[str, ...]:
         ("learning_rate_scale", objective.step_control != "constant"),
         ("adapter_decay", objective.adapter_decay != 0.0),
         ("whole_episodes", objective.needs_whole_episodes),
+        ("reward_term", objective.reward_term is not None),
         ("length_budget", objective.needs_length_budget and objective.length_budget is None),
     )
     return tuple(name for name, condition in wanted if condition)
 
 
+_MENDS = {
+    "length_budget": "Set length_budget to the run's max new tokens.",
+    "lp_teacher": "Hand the learner a teacher: a larger model with the same tokenizer.",
+    "soft_value": "Measure the tasks under the reference first (reference_values) and hand the learner their values.",
+    "adapter_decay": "It decays an adapter's weights: train with LoRA, or set adapter_decay=0.",
+}
+
+
 def require_inputs(objective: Objective, provided: Collection[str], who: str) -> None:
-    """Raises ObjectiveError naming every input that `who` does not provide."""
+    """Raises ObjectiveError naming every input that `who` does not provide, and how to provide it."""
     missing = [name for name in inputs(objective) if name not in provided]
     if missing:
         raise ObjectiveError(
             f"objective {objective.name!r} needs {', '.join(missing)}, which {who} does not provide.",
-            "Set length_budget to the run's max new tokens." if missing == ["length_budget"] else "Choose another one.",
+            " ".join(dict.fromkeys(_MENDS.get(name, "Choose another one.") for name in missing)),
         )

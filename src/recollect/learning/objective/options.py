@@ -48,6 +48,7 @@ GroupFilter = Literal["none", "mixed", "spread"]
 Overlong = Literal["keep", "penalty", "mask"]
 Denominator = Literal["original", "kept"]
 StepControl = Literal["constant", "ess"]
+Bootstrap = Literal["none", "truncated"]
 TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
 _CLIPPING = ("clip", "dual_clip", "cispo")
@@ -142,9 +143,13 @@ class Objective(BaseModel):
     # Critic and step control.
     value_coefficient: float = 0.0
     value_clip: float | None = None
+    bootstrap: Bootstrap = "none"
     step_control: StepControl = "constant"
     ess_base: float | None = None
     ess_power: float | None = None
+
+    # A term that every episode's reward must hold, or the objective would be another one.
+    reward_term: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -364,6 +369,7 @@ def _problems(o: Objective) -> list[str]:
     refuse(
         o.credit == "gae" and o.value_coefficient == 0.0, "credit='gae' needs a value_coefficient to train its critic"
     )
+    refuse(o.bootstrap != "none" and o.credit != "gae", "bootstrap has no effect without credit='gae'")
     refuse(o.value_clip is not None and o.credit != "gae", "value_clip has no effect without credit='gae'")
     refuse(
         o.length_budget is not None and not o.needs_length_budget,

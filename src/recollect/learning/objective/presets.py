@@ -247,7 +247,7 @@ _MEMORY = (
         aggregation="seq-mean-token-mean",
         aggregation_unit="row",
     ),
-    varied(_PLAIN, name="memory_r_plus", aggregation="seq-mean-token-mean"),
+    varied(_PLAIN, name="memory_r_plus", aggregation="seq-mean-token-mean", reward_term="episodic"),
 )
 
 PRESETS: dict[str, Objective] = {

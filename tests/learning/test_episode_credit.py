@@ -1,0 +1,125 @@
+"""Credit that is fed from episodes: conservation, fairness of branches, order of scoring and remembering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from recollect.learning.episode_credit import (
+    Asked,
+    NoProvenance,
+    as_rerolls,
+    with_attribution,
+    with_compression,
+    with_episodic_reward,
+    writers,
+)
+from recollect.learning.objective import EpisodicReward
+from recollect.learning.rows import rows_of
+
+
+def segment(before: str = "") -> Segment:
+    return Segment("a", "p", (1,), (2,), (-0.5,), 1.0, FinishReason.STOP, (), "", memory_before=before)
+
+
+def episode(number: int, steps: int, wrote: Sequence[tuple[int, str]] = (), **changes: object) -> Episode:
+    decisions = tuple(
+        Decision(f"d{n}", DecisionKind.WRITE, "", (), (item,), 1.0, "", step) for n, (step, item) in enumerate(wrote)
+    )
+    bare = Episode(
+        f"e{number}",
+        "t",
+        "a",
+        "q",
+        (segment(),) * steps,
+        f"answer {number}",
+        (),
+        (),
+        StopReason.COMPLETED,
+        "",
+        0,
+        decisions=decisions,
+    )
+    return replace(bare, **changes)  # type: ignore[arg-type]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 4).flatmap(
+        lambda steps: st.tuples(
+            st.just(steps),
+            st.lists(st.tuples(st.integers(0, steps - 1), st.sampled_from("xyz")), min_size=3, max_size=6),
+        )
+    ),
+    st.lists(
+        st.tuples(st.floats(0, 1), st.lists(st.sampled_from("xyz"), min_size=1, max_size=3)), min_size=1, max_size=4
+    ),
+    st.floats(0, 1),
+)
+def test_attribution_conserves_the_score(
+    made: tuple[int, list[tuple[int, str]]], questions: list[tuple[float, list[str]]], share: float
+) -> None:
+    steps, wrote = made
+    own = {item for _, item in wrote}
+    asked = [Asked(score, tuple(item for item in items if item in own)) for score, items in questions]
+    asked = [each for each in asked if each.retrieved]
+    if not asked:
+        return
+    credited = with_attribution(episode(0, steps, wrote), asked, share=share)
+    assert credited.reward == pytest.approx(sum(each.score for each in asked) / len(asked))
+    rows = rows_of([Group("t", "", (credited,))], ["a"], 0)
+    assert rows.batch.steps is not None
+    assert rows.batch.steps.reward.tolist() == [term.value for term in credited.rewards]
+
+
+def test_the_step_that_wrote_the_evidence_gets_the_credit() -> None:
+    one = episode(0, 2, [(0, "x"), (1, "y"), (1, "x")])
+    assert writers(one) == {"x": (0, 1), "y": (1,)}
+    credited = with_attribution(one, [Asked(1.0, ("y",)), Asked(1.0, ("x",))], share=1.0)
+    assert [term.value for term in credited.rewards] == pytest.approx([0.25, 0.75])
+    with pytest.raises(NoProvenance, match="names step 5"):
+        writers(episode(0, 2, [(5, "x")]))
+
+
+def test_rerolls_must_start_from_the_memory_of_their_anchor() -> None:
+    anchor = episode(0, 2, segments=(segment("s0"), segment("s1")))
+    fair = [episode(n, 1, segments=(segment("s1"),)) for n in (1, 2)]
+    local = as_rerolls(anchor, 1, fair)
+    assert local.memory_snapshot == "s1"
+    rows = rows_of([Group("t", "", (anchor,)), local], ["a"], 0)
+    assert rows.batch.branch is not None
+    assert rows.batch.branch.tolist() == [0, 0, 1, 1]
+    assert rows.batch.group.tolist() == [0, 0, 1, 1]
+    with pytest.raises(NoProvenance, match="starts from memory 's0'"):
+        as_rerolls(anchor, 1, [episode(3, 1, segments=(segment("s0"),))])
+
+
+def test_compression_costs_what_is_kept_beyond_the_allowance() -> None:
+    kept = with_compression(episode(0, 1, rewards=(RewardTerm("f1", 1.0),)), 50, 100, allowed=0.2, weight=0.5)
+    assert kept.reward == pytest.approx(1.0 - 0.5 * 0.3)
+    assert with_compression(kept, 10, 100, allowed=0.2).reward == pytest.approx(kept.reward)
+
+
+def test_answers_are_scored_before_they_are_remembered() -> None:
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.stack([np.eye(4)[sum(map(ord, text)) % 4] for text in texts])
+
+    def group(rewards: Sequence[float]) -> Group:
+        episodes = tuple(episode(n, 1, rewards=(RewardTerm("em", r),)) for n, r in enumerate(rewards))
+        return Group("t", "", episodes)
+
+    aid = EpisodicReward(warmup=0)
+    first = with_episodic_reward([group([0.0, 0.0])], aid, encode)[0]
+    assert [e.rewards[-1].value for e in first.episodes] == [0.0, 0.0]  # both memories were empty
+    assert aid.scored == 1
+    new = replace(group([0.0]), episodes=(episode(2, 1, rewards=(RewardTerm("em", 0.0),)),))
+    raw = aid.raw(encode(["q"])[0], encode(["answer 2"])[0])[1]
+    assert raw == pytest.approx(1.0)  # unlike either failure
+    with_episodic_reward([new], aid, encode)
+    assert aid.raw(encode(["q"])[0], encode(["answer 2"])[0])[1] == pytest.approx(0.0)  # known now

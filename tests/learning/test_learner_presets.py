@@ -1,0 +1,156 @@
+"""Every preset through the learner, on episodes of several rows: two optimiser steps against a plain computation.
+
+The other side runs the network as transformers does, one sequence at a time, without trees, micro-batches or skipped
+rows, and takes the loss of the whole batch at once. The losses themselves are checked against closed forms in
+tests/learning/objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import PRESETS, Objective, advantages, denominators, loss, preset, select
+from recollect.learning.objective.control import initial
+from recollect.learning.rows import Rows, rows_of
+from recollect.models.adapter import attach_lora, unfreeze
+from recollect.models.inprocess import InProcessModel
+from tests.learning.objective.toys import runnable
+from tests.learning.turns import ROLE, sampled_groups
+from tests.models.tiny import tiny_model, tiny_network
+
+RATE = 0.05
+VALUES = {"kind0/0": 0.4, "kind1/1": 0.2}
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[Any]:
+    return sampled_groups(tiny_model(precision="fp64", hidden=32))
+
+
+def prepared(name: str) -> Objective:
+    objective = runnable(preset(name), 8)
+    return objective if name != "t_spmo" else objective.model_copy(update={"adapter_decay": 0.0})
+
+
+def extras(objective: Objective) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if objective.needs_teacher:
+        found["teacher"] = tiny_model(seed=5, precision="fp64", hidden=32)
+    if objective.credit == "soft_value":
+        found["soft_values"] = VALUES
+    return found
+
+
+def plain_scores(network: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies [B,T], one sequence at a time."""
+    lps, entropies = [], []
+    for row, (context, answer) in enumerate(zip(rows.contexts, rows.answers, strict=True)):
+        logits = network(input_ids=torch.tensor([context + answer])).logits[0, len(context) - 1 : -1]
+        table = torch.log_softmax(logits, -1)
+        pad = (0, rows.batch.shape[1] - len(answer))
+        drawn = rows.batch.mask[row]
+        lps.append(torch.nn.functional.pad(table.gather(1, torch.tensor(answer)[:, None])[:, 0], pad) * drawn)
+        entropies.append(torch.nn.functional.pad(-(table.exp() * table).sum(-1), pad) * drawn)
+    return torch.stack(lps), torch.stack(entropies)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_two_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None:
+    objective = prepared(name)
+    model = tiny_model(precision="fp64", hidden=32)
+    settings = Optimisation(max_norm=1e9, token_budget=100, passes=2)
+    learner = Learner(model, unfreeze(model), objective, settings, ROLE, **extras(objective))
+    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=RATE)
+    learner.masters.learning_rate = RATE
+    metrics = learner.update(groups)
+    assert metrics["trained_rows"] > 0
+
+    plain = tiny_network(attn="sdpa", precision="fp64", hidden=32)
+    trained = {n: value for n, value in plain.named_parameters() if "embed" not in n}
+    for value in trained.values():
+        value.requires_grad_(True)
+    rows = rows_of(groups, [ROLE], 0, merge=objective.aggregation_unit == "episode")
+    first, entropy = plain_scores(plain, rows)
+    batch = replace(rows.batch, lp_proximal=first.detach(), entropy_behaviour=entropy.detach())
+    if objective.needs_reference:  # at the first update the policy is its own reference
+        batch = replace(batch, lp_reference=first.detach())
+    if objective.needs_teacher:
+        other = tiny_network(seed=5, attn="sdpa", precision="fp64", hidden=32)
+        batch = replace(batch, lp_teacher=plain_scores(other, rows)[0])
+    if objective.credit == "soft_value":
+        batch = replace(batch, soft_value=torch.tensor([VALUES[task] for task in rows.tasks], dtype=torch.float64))
+    if objective.needs_critic:  # it starts at zero
+        batch = replace(batch, values=torch.zeros(batch.shape, dtype=torch.float64))
+    if objective.center == "optimal":
+        norms = torch.zeros(batch.shape[0], dtype=torch.float64)
+        for number in batch.episode.unique():
+            own = batch.episode == number
+            score = torch.autograd.grad(first[own].sum(), list(trained.values()), retain_graph=True)
+            norms[own] = torch.cat([g.flatten() for g in score]).norm()
+        batch = replace(batch, score_norm=norms)
+    estimate = advantages(batch, objective)
+    controls = initial(objective)
+    if objective.needs_selection:
+        batch = select(batch, objective, estimate, controls, torch.Generator().manual_seed(0))
+    for _ in range(2):
+        lp, entropy = plain_scores(plain, rows)
+        value, _ = loss(objective, lp, entropy, estimate, batch, denominators(batch, objective), controls)
+        gradients = torch.autograd.grad(value, list(trained.values()))
+        with torch.no_grad():
+            for parameter, gradient in zip(trained.values(), gradients, strict=True):
+                parameter -= RATE * gradient
+    moved = 0.0
+    start = dict(tiny_network(precision="fp64", hidden=32).named_parameters())
+    for n, ours in model.network.named_parameters():
+        if n in trained:
+            # Behaviour log-probabilities and batches are float32: hence not closer.
+            torch.testing.assert_close(ours.detach(), trained[n].detach(), atol=3e-7, rtol=1e-5)
+            moved = max(moved, float((ours - start[n]).abs().max()))
+    assert moved > 1e-4
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_trains_an_adapter_in_single_precision(name: str) -> None:
+    model = tiny_model(hidden=32)
+    made = sampled_groups(model)
+    objective = runnable(preset(name), 8)
+    learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE, **_single(objective))
+    before = {n: value.detach().clone() for n, value in learner.masters.named.items()}
+    metrics = learner.update(made)
+    assert metrics["mismatch_max"] < 1e-5  # recomputed log-probabilities are the sampled ones
+    assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
+    changed = [n for n, value in learner.masters.named.items() if not torch.equal(before[n], value)]
+    assert changed
+    assert all(value.grad is None for value in model.network.parameters())
+
+
+def _single(objective: Objective) -> dict[str, Any]:
+    found = extras(objective)
+    if "teacher" in found:
+        found["teacher"] = tiny_model(seed=5, hidden=32)
+    return found
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "vcpo", "gigpo", "ppo"])
+def test_the_order_of_groups_and_of_their_members_does_not_matter(name: str, groups: list[Any]) -> None:
+    def weights(given: list[Any]) -> dict[str, torch.Tensor]:
+        model = tiny_model(precision="fp64", hidden=32)
+        objective = prepared(name)
+        Learner(model, unfreeze(model), objective, Optimisation(max_norm=1e9), ROLE).update(given)
+        return {n: value.detach() for n, value in model.network.named_parameters()}
+
+    turned = [replace(group, episodes=group.episodes[::-1]) for group in groups[::-1]]
+    straight, other = weights(groups), weights(turned)
+    for n in straight:
+        torch.testing.assert_close(straight[n], other[n], atol=1e-8, rtol=0)
+
+
+def test_the_teacher_and_the_models_of_this_file_differ() -> None:
+    one, other = tiny_model(hidden=32), tiny_model(seed=5, hidden=32)
+    assert isinstance(one, InProcessModel)
+    assert one.score([(1, 2)], [[(3,)]]) != other.score([(1, 2)], [[(3,)]])

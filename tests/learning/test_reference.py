@@ -1,0 +1,98 @@
+"""The reference stays where it was put, and becomes the policy when it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.learning import forward
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import preset
+from recollect.learning.reference import OtherTokenizer, Snapshot, reference_values
+from recollect.learning.rows import rows_of
+from recollect.models.adapter import attach_lora, unfreeze
+from tests.learning.turns import ROLE, sampled_groups
+from tests.models.tiny import ByteTokenizer, tiny_model
+
+FAST = Optimisation(learning_rate=1e-2)
+
+
+@pytest.mark.parametrize("adapter", [True, False])
+def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> None:
+    model = tiny_model(hidden=32)
+    named = attach_lora(model, 2) if adapter else unfreeze(model)
+    groups = sampled_groups(model)
+    learner = Learner(model, named, preset("grpo"), FAST, ROLE)
+    rows = rows_of(groups, [ROLE], 0)
+    first, _ = learner._scores(rows, 1.0)
+    for _ in range(3):
+        learner.update(groups)
+    assert learner.reference is not None
+    kept = {name: value.detach().clone() for name, value in named.items()}
+    with learner.reference.active(), torch.no_grad():
+        lp, _ = forward.scores(model, rows, list(range(len(rows.contexts))), 1.0)
+    torch.testing.assert_close(lp, first, atol=1e-5, rtol=0)
+    assert all(torch.equal(kept[name], value) for name, value in named.items())
+    now, _ = learner._scores(rows, 1.0)
+    assert (now - first).abs().max() > 1e-3
+    assert learner.update(groups)["reference_kl"] > 0
+
+
+def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> None:
+    model = tiny_model(hidden=32)
+    objective = preset("prorl", reset_kl=1e-7, kl_coefficient=1e-4)
+    learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
+    groups = sampled_groups(model)
+    assert isinstance(learner.reference, Snapshot)
+    assert learner.update(groups)["reference_kl"] == pytest.approx(0.0, abs=1e-9)
+    assert learner.masters.optimiser.state
+    assert learner.update(groups)["reference_kl"] > 1e-7
+    assert learner.controls.reset
+    assert not learner.masters.optimiser.state
+    assert all(torch.equal(learner.reference.state()[name], value) for name, value in learner.masters.named.items())
+    assert learner.state()["reference"]
+
+
+def test_a_stalled_validation_resets_too() -> None:
+    model = tiny_model(hidden=32)
+    objective = preset("prorl", reset_kl=1e9, reset_patience=2)
+    learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
+    groups, resets = sampled_groups(model), []
+    for score in (0.5, 0.4, 0.4):
+        learner.validated(score)
+        learner.update(groups)
+        resets.append(learner.controls.reset)
+    assert resets == [False, False, True]
+
+
+def test_a_teacher_must_read_the_same_tokens() -> None:
+    class Shifted(ByteTokenizer):
+        def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
+            return {"input_ids": [(byte + 1) % 256 for byte in text.encode()]}
+
+    model, teacher = tiny_model(hidden=32), tiny_model(seed=1, hidden=32)
+    teacher.tokenizer = Shifted()
+    with pytest.raises(OtherTokenizer, match="cannot score"):
+        Learner(model, unfreeze(model), preset("kdrl"), FAST, ROLE, teacher=teacher)
+
+
+def test_a_teacher_pulls_the_student_towards_it() -> None:
+    model, teacher = tiny_model(hidden=32), tiny_model(seed=1, hidden=32)
+    objective = preset("kdrl", teacher_coefficient=1.0, teacher_final=None, teacher_steps=None, teacher_mask="all")
+    learner = Learner(model, unfreeze(model), objective, FAST, ROLE, teacher=teacher)
+    groups = sampled_groups(model)
+    flat = [replace(g, episodes=tuple(replace(e, rewards=()) for e in g.episodes)) for g in groups]
+    losses = [learner.update(flat)["teacher_loss"] for _ in range(12)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_values_under_the_reference_by_hand() -> None:
+    groups = sampled_groups(tiny_model(hidden=32))
+    bare = [replace(g, episodes=tuple(replace(e, rewards=e.rewards[:1]) for e in g.episodes)) for g in groups]
+    values = reference_values(bare, preset("a_star_po"))
+    # 0.5 * log((e^2 + 1 + e^1 + 1) / 4) and 0.5 * log((e^2 + 3) / 4)
+    assert values == pytest.approx({"kind0/0": 0.5538, "kind1/1": 0.4773}, abs=1e-4)
+    with pytest.raises(ValueError, match="soft_value_temperature"):
+        reference_values(groups, preset("grpo"))

@@ -1,0 +1,56 @@
+"""Groups of episodes of several model calls, sampled from the tiny model: two continue each other, a third starts anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
+from recollect.models.inprocess import InProcessModel
+
+ROLE = "speaker"
+PROMPTS = (tuple(b"say:"), tuple(b"and again:"))
+REWRITTEN = tuple(b"memory: x;")
+WRITTEN = tuple(b"(ok)")
+REWARDS = ((1.0, 0.0, 0.5, 0.0), (0.0, 0.0, 0.0, 1.0))
+
+
+def segment(context: tuple[int, ...], sample: Any, state: str = "", role: str = ROLE) -> Segment:
+    return Segment(role, "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "", state=state)
+
+
+def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[Group]:
+    """Two groups: whole rollouts, and re-rolls. Every episode: say 2 tokens, be answered, say 2, start anew, say 2."""
+    groups = []
+    for number, prompt in enumerate(PROMPTS):
+        first = model.sample([prompt], SamplingParams(2, n=size, seed=seed + number))[0]
+        follow = [prompt + sample.ids + WRITTEN[: 1 + j % 3] for j, sample in enumerate(first)]
+        second = [drawn[0] for drawn in model.sample(follow, SamplingParams(2, seed=seed + 10 + number))]
+        anew = [REWRITTEN + sample.ids[:1] for sample in second]
+        third = [drawn[0] for drawn in model.sample(anew, SamplingParams(2, seed=seed + 20 + number))]
+        episodes = tuple(
+            Episode(
+                id=f"{number}/{j}",
+                task=f"kind{number}/{number}",
+                role=ROLE,
+                question="",
+                segments=(
+                    segment(prompt, first[j], "start"),
+                    segment(follow[j], second[j], f"said {first[j].ids[0] % 2}"),
+                    segment(anew[j], third[j]),
+                ),
+                answer="",
+                expected=(),
+                rewards=(
+                    RewardTerm("task", REWARDS[number][j]),
+                    RewardTerm("turn", 0.1 * j, scope=RewardScope.SEGMENT, segment=1),
+                    RewardTerm("episodic", 0.0),
+                ),
+                stop=StopReason.COMPLETED,
+                memory_snapshot="",
+                policy_version=0,
+                parent="0/0" if number else "",
+            )
+            for j in range(size)
+        )
+        groups.append(Group(f"kind{number}/{number}", "", episodes))
+    return groups

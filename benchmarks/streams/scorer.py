@@ -1,71 +1,136 @@
-"""A language model that scores candidate actions, on a stream: does right memory help it at all, and which memory does?
+"""A language model that scores candidate actions, on streams: does right memory help it at all, and which memory does?
 
-    python -m benchmarks.streams.scorer --stream near-miss --length 40 --arms none,oracle,exprag,ours
+    python -m benchmarks.streams.scorer --streams near-miss --split dev --arms none,oracle --length 60 --out runs/scorer-dev
+    python -m benchmarks.streams.scorer --split held-out --seeds 5 --out runs/scorer
 
-One seed and a short stream by default: a sanity check on one thread, not a result.
+First the oracle check on dev rules: where right items from the store do not help the model, no memory can, and the stream is
+left out.
+A matrix that was stopped continues. One order, no held-out tasks: every decision is a forward pass.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from recollect.agents.scorer import ScoringAgent
+from recollect.cli.stream import method_for
 from recollect.environments.streams import generated
+from recollect.evaluation.statistics import family, mcnemar, paired_difference
+from recollect.evaluation.stream import Job, Results, Row, row, run_matrix, table
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
-from recollect.recipes.experience_methods import method
 from recollect.rollouts.stream import CONTROLS, run_stream
+
+ARMS = "none,oracle,exprag,memrl,ours,ours+shuffled"
+
+
+@lru_cache(maxsize=1)
+def agent(model: str, precision: str) -> ScoringAgent:
+    return ScoringAgent(InProcessModel.load(path_of(model), name=model, precision=precision))  # type: ignore[arg-type]
+
+
+def run_job(
+    job: Job,
+    *,
+    arms: tuple[str, ...],
+    split: str,
+    length: int,
+    k: int,
+    model: str,
+    precision: str,
+    tuned: dict[str, Any],
+) -> list[Row]:
+    name, order, seed = job
+    stream = replace(generated(name, split=split, seed=seed, order=order, length=length), held_out=())
+    cache: dict[str, Any] = {}
+    found = []
+    for arm in arms:
+        base, _, changed = arm.partition("+")
+        control = changed or (base if base in CONTROLS else "learn")
+        learner = "exprag" if base in CONTROLS else base
+        settings = {**tuned, learner: {**tuned.get(learner, {}), "k": k}}
+        system = method_for(learner, settings, seed)
+        scorer = agent(model, precision)
+        run = run_stream(
+            stream, system, scorer, HashedWords(), seed=seed, control=control, cache=cache, measure_regret=False
+        )
+        found.append(row(name, order, seed, arm, run))
+        print(name, seed, arm, f"{found[-1].auc:.3f} in {found[-1].seconds:.0f} s", flush=True)
+    return found
+
+
+def summary(results: Results) -> dict[str, Any]:
+    """Per stream: what right memory adds, and the comparisons, over tasks (McNemar) and over rule sets where there are three."""
+    found: dict[str, Any] = {}
+    for name in results.families:
+        here: dict[str, Any] = {"tasks": {}, "rule_sets": {}}
+        pairs = [("oracle", "none")]
+        pairs += [("ours", rival) for rival in ("exprag", "memrl", "none", "ours+shuffled")] + [("exprag", "none")]
+        pairs = [pair for pair in pairs if results.has(name, *pair)]
+        for first, second in pairs:
+            one, other = (
+                [float(bit) for each in results.of(name, arm) for bit in each.bits] for arm in (first, second)
+            )
+            test = mcnemar(one, other)
+            key = f"{first} - {second}"
+            here["tasks"][key] = {"difference": test.difference, "pairs": test.pairs, "p": test.p}
+            values = results.differences(name, first, second)
+            if len(values) >= 3:
+                each = paired_difference(key, values)
+                here["rule_sets"][key] = {"low": each.low, "high": each.high, "clusters": each.clusters}
+        found[name] = here
+    primary = [
+        (f"ours - {rival} on {name}", results.differences(name, "ours", rival))
+        for name in results.families
+        for rival in ("exprag", "memrl")
+        if results.has(name, "ours", rival) and len(results.differences(name, "ours", rival)) >= 3
+    ]
+    found["primary"] = [
+        {"name": each.name, "difference": each.difference, "low": each.low, "high": each.high, "holds": each.holds}
+        for each in family(primary)
+    ]
+    return found
 
 
 def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stream", default="near-miss")
-    parser.add_argument("--arms", default="none,oracle,exprag,ours")
-    parser.add_argument("--length", type=int, default=40)
+    parser.add_argument("--streams", default="near-miss,drift,t-maze")
+    parser.add_argument("--arms", default=ARMS)
+    parser.add_argument("--length", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--split", default="dev")
     parser.add_argument("--k", type=int, default=2, help="items shown; small models read few")
     parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--plain", action="store_true", help="without calibration by the contextual prior")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--tuned", type=Path, default=Path("benchmarks/streams/tuned.json"))
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    agent = ScoringAgent(
-        InProcessModel.load(path_of(options.model), name=options.model, precision="fp32"), calibrated=not options.plain
+    tuned = {name: found["settings"] for name, found in json.loads(options.tuned.read_text()).items()}
+    jobs = [(name, "random", seed) for seed in range(options.seeds) for name in options.streams.split(",")]
+    options.out.mkdir(parents=True, exist_ok=True)
+    job = partial(
+        run_job,
+        arms=tuple(options.arms.split(",")),
+        split=options.split,
+        length=options.length,
+        k=options.k,
+        model=options.model,
+        precision=options.precision,
+        tuned=tuned,
     )
-    rows = []
-    for arm in options.arms.split(","):
-        base, _, shuffled = arm.partition("+")
-        control = "shuffled" if shuffled else base if base in CONTROLS else "learn"
-        for seed in range(options.seeds):
-            stream = replace(
-                generated(options.stream, split=options.split, seed=seed, length=options.length), held_out=()
-            )
-            system = method("exprag" if base in CONTROLS else base, seed=seed, k=options.k)
-            started = time.perf_counter()
-            run = run_stream(stream, system, agent, HashedWords(), seed=seed, control=control, measure_regret=False)
-            half = len(run.success) // 2
-            rows.append(
-                {
-                    "stream": options.stream,
-                    "arm": arm,
-                    "seed": seed,
-                    "n": len(run.success),
-                    "success": float(run.success.mean()),
-                    "second_half": float(run.success[half:].mean()),
-                    "seconds_per_task": (time.perf_counter() - started) / len(run.success),
-                }
-            )
-            print(rows[-1], flush=True)
-    if options.out:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+    results = Results(run_matrix(jobs, job, options.out / "rows.jsonl"))
+    plan = {name: str(value) for name, value in vars(options).items() if name != "out"}
+    kept = {"plan": plan, "seeds": options.seeds, "table": table(results), "claims": summary(results)}
+    (options.out / "summary.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -78,10 +78,13 @@ def test_noise_and_attacks_come_at_their_rates() -> None:
     assert np.mean([t.flipped for t in noisy.tasks]) == pytest.approx(0.25, abs=0.05)
     attacked = generated("injection", seed=0)
     records = [record for task in attacked.tasks for record in task.foreign]
-    assert (sum(r.hostile for r in records), len(records)) == (36, 72)
+    assert (sum(r.hostile for r in records), len(records)) == (60, 96)
+    triggered = [task.world().reset().text for task in attacked.tasks if task.triggered]
+    assert all(text.endswith(attacked.notes["trigger"]) for text in triggered)
+    assert len(triggered) / 300 == pytest.approx(0.08, abs=0.05)
     late = generated("delayed-trigger", seed=0)
     assert not any(task.triggered for task in late.tasks[:150])
-    assert np.mean([task.triggered for task in late.tasks[150:]]) == pytest.approx(0.3, abs=0.12)
+    assert np.mean([task.triggered for task in late.tasks[150:]]) == pytest.approx(0.16, abs=0.09)
 
 
 def test_switches_leave_the_questions_of_a_world_alone() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Compare memories that learn from reward, on streams of tasks.", invoke_without_command=True)
 
 STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,tool-graph"
-ATTACKS = "partners,injection,partners-late,delayed-trigger,tampered-1,tampered-5,tampered-10"
+ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 ARMS = (
     "none,attempts,random,irrelevant,exprecent,exprag,reme,memrl,memento-p,ours,ours+shuffled,"
@@ -22,7 +22,10 @@ ARMS = (
     "ours-without-coherence,ours-without-gate,ours-without-maintenance,oracle"
 )
 OTHERS = ("banking77", "household")
-ATTACK_ARMS = "none,exprag,memrl,reme,amemguard,ours,ours-without-gate,ours-quarantine-all"
+ATTACK_ARMS = (
+    "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,ours,ours-without-gate,ours-without-gate+rollback,"
+    "ours-quarantine-all"
+)
 
 
 @app.callback()
@@ -57,6 +60,7 @@ def stream(
     from recollect.environments.streams import FAMILIES
     from recollect.episodes.errors import RecollectError, UnknownName
     from recollect.evaluation.stream import Results, claims, run_matrix, table
+    from recollect.evaluation.stream_attacks import attacks, recovery, tampering
     from recollect.evaluation.stream_report import draw
     from recollect.recipes.experience_methods import METHODS
 
@@ -73,7 +77,7 @@ def stream(
     if "banking77" in names and data is None:
         raise RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
     for arm in chosen:
-        if arm.removesuffix("+shuffled") not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
+        if arm.removesuffix("+shuffled").removesuffix("+rollback") not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
             raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "ours-quarantine-all"))
     for order in orders.split(","):
         if order not in ORDERS:
@@ -113,7 +117,12 @@ def stream(
             progress=lambda done, total: progress.update(bar, completed=done),
         )
     results = Results(rows)
-    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results)}
+    found = claims(results) | {
+        "attacks": attacks(results),
+        "recovery": recovery(results),
+        "tampering": tampering(results),
+    }
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": found}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
     _print(console, summary)
@@ -153,8 +162,8 @@ def run_job(
     agent: Agent = TabularAgent() if stream.long_term else LinearAgent()
     found = []
     for arm in arms:
-        base, _, shuffled = arm.partition("+")
-        control = "shuffled" if shuffled else base if base in CONTROLS else "learn"
+        base, _, changed = arm.partition("+")
+        control = changed or (base if base in CONTROLS else "learn")
         system = method_for("exprag" if base in CONTROLS else base, settings, seed)
         run = run_stream(stream, system, agent, encoder, seed=seed, control=control, cache=cache)
         found.append(row(name, order, seed, arm, run))

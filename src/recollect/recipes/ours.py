@@ -52,6 +52,7 @@ def ours(
     failures: bool = True,
     recent: int = 12,
     capacity: int = 400,
+    admission: Mapping[str, float] | None = None,
 ) -> Method:
     if without and without not in PARTS:
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
@@ -71,7 +72,7 @@ def ours(
     elif without == "maintenance":
         settings = replace(settings, keep=1.0, forget=1.0)
     gated = without != "gate"
-    upkeep: list[Maintainer] = [Probation()] if gated else []
+    upkeep: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
     if without != "maintenance":
         upkeep += [RetireHarmful(), MergeDuplicates()]
     return Method(
@@ -91,11 +92,13 @@ def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Method:
     """`ours` or `ours-without-PART` from one flat mapping over the fields of its settings, its selection and itself."""
     valuation = {field.name for field in fields(AdvantageSettings)}
     choice = {field.name for field in fields(Thompson)}
-    rest = {key: value for key, value in flat.items() if key not in valuation | choice}
+    trust = {field.name for field in fields(Probation) if not field.name.startswith("_")} - {"keep", "noise"}
+    rest = {key: value for key, value in flat.items() if key not in valuation | choice | trust}
     return ours(
         seed=seed,
         without=name.removeprefix("ours").removeprefix("-without-"),
         settings=replace(SETTINGS, **{key: value for key, value in flat.items() if key in valuation}),
         selection=replace(SELECTION, **{key: value for key, value in flat.items() if key in choice}),
+        admission={key: value for key, value in flat.items() if key in trust},
         **rest,
     )

@@ -7,6 +7,7 @@ else. Arms are a method under one of these controls:
     none       nothing is ever shown                    attempts  no memory, but two attempts at each task
     random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
     oracle     items of the store whose advice is right (needs the generator's knowledge)
+    rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 
 Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
-CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle")
+CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle", "rollback")
+LEARNING = ("learn", "shuffled", "rollback")
+ROLLBACK = 0.6
 LONGEST_EPISODE = 24
 _NAMED = re.compile(r"\bopen \w+")
 
@@ -113,6 +116,7 @@ class _Loop:
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
         self.generator = np.random.default_rng([43, seed])
         self.outcomes: list[float] = []
+        self.hostile: set[str] = set()
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term
         self.measure_regret = measure_regret
@@ -130,7 +134,12 @@ class _Loop:
 
     def live(self, number: int, task: StreamTask) -> None:
         run, experience = self.run, self.experience
+        if self.control == "rollback" and number == int(ROLLBACK * len(self.stream.tasks)):
+            for name in sorted(self.hostile):
+                experience.roll_back_source(name)
         for record in task.foreign:
+            if record.hostile:
+                self.hostile.add(record.source)
             text = f"{record.key} -> {record.action}: it worked"
             if record.trigger:
                 text += f" (if it says {record.trigger}: {record.payload})"
@@ -185,7 +194,7 @@ class _Loop:
         place = len(self.stream.tasks) + number
         outcome, taken, _, _ = self._episode(place, task, frozen=True, attempt=0)
         self.run.held_out[number] = outcome
-        if self.control in ("learn", "shuffled") and len(taken) == 1 and taken[0][0].slate:
+        if self.control in LEARNING and len(taken) == 1 and taken[0][0].slate:
             use = taken[0][0]
             self.run.predicted.append(self._predicted(use))
             self.run.realised.append(outcome)
@@ -236,7 +245,7 @@ class _Loop:
 
     def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
         experience = self.experience
-        if self.control in ("learn", "shuffled"):
+        if self.control in LEARNING:
             clock = time.perf_counter()
             use = experience.recall(scene.goal, scene.observation, scene.actions, step=step, frozen=frozen)
             self.run.overhead.append(time.perf_counter() - clock)

@@ -87,7 +87,7 @@ def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
         off=0.1,
         explore=0.2,
         probe=0.05,
-        waiting=(3, 4),
+        waiting=((3,), (4, 3)),
         conflicts=conflicts,
     )
     slates = [slate for size in range(3) for slate in permutations(range(5), size)]

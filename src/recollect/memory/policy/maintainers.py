@@ -96,21 +96,26 @@ class Probation:
 
     Evidence is an advantage over p0: of a probe or showing, where the advice was followed; and, at no cost, of any choice
     at a near situation in which the same action was taken for other reasons (a shadow trial) or another action was right.
-    The chance that the advantage is positive decides, with thresholds apart so that nothing flickers.
+    The chance that the advantage is positive decides, with thresholds apart so that nothing flickers: from `promote` on the
+    source's records are admitted, below `demote` they are taken back, and what still waits is not tried any more.
     """
 
-    promote: float = 0.9
+    promote: float = 0.7
     demote: float = 0.2
     prior: float = 0.15
     noise: float = 0.2
     keep: float = 0.93
-    near: float = 0.5
+    near: float = 0.35
     alarm: float = -0.35
     _sums: dict[int, list[float]] = field(default_factory=dict)
-    _held: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
-        if use is None or all(name == OWN for name in pool.sources):
+        if use is None:
+            # Later records of a source that has proved itself need not wait for new proof.
+            for source in self._sums:
+                self._decide(pool, source, time)
+            return
+        if all(name == OWN for name in pool.sources):
             return
         foreign = [(place, int(row)) for place, row in enumerate(use.candidates.rows) if pool.trust[row] < 1.0]
         if not foreign:
@@ -155,8 +160,11 @@ class Probation:
         if self.demote < chance < self.promote:
             return
         rows = np.flatnonzero(pool.source[: len(pool)] == source)
-        wanted, now = (Status.ACTIVE, CANDIDATE) if chance >= self.promote else (Status.CANDIDATE, ACTIVE)
-        for row in rows[pool.status[rows] == now]:
+        if chance >= self.promote:
+            wanted, now = Status.ACTIVE, (CANDIDATE,)
+        else:
+            wanted, now = Status.QUARANTINED, (ACTIVE, CANDIDATE)
+        for row in rows[np.isin(pool.status[rows], now)]:
             pool.set_status(int(row), wanted, time=time, why=f"P(helps) of its source is {chance:.2f}")
 
 

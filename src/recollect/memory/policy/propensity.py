@@ -127,10 +127,10 @@ def thompson_first(means: Floats, deviations: Floats, floor: float = -np.inf) ->
 class Mixture:
     """A distribution over slates: the parameters of one logged choice, from which its probability can always be had.
 
-    At rate `off` nothing is shown; at rate `probe` one of the `waiting` candidates, drawn evenly, is shown alone; at
+    At rate `off` nothing is shown; at rate `probe` one of the `waiting` slates, drawn evenly, is shown; at
     rate `explore` of the rest an even permutation of the others is cut at `k`; else `kind` decides: "thompson" (first:
     means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores). Positions: the candidates that
-    may be shown come first; those in `waiting` come after them.
+    may be shown come first; those in `waiting` slates come after them.
     """
 
     kind: str
@@ -141,7 +141,7 @@ class Mixture:
     off: float = 0.0
     explore: float = 0.0
     probe: float = 0.0
-    waiting: tuple[int, ...] = ()
+    waiting: tuple[Slate, ...] = ()
     conflicts: Bools | None = None
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
@@ -151,7 +151,7 @@ class Mixture:
         if chance < self.off:
             return (), "off"
         if chance < self.off + probe:
-            return (self.waiting[int(generator.integers(len(self.waiting)))],), "probe"
+            return self.waiting[int(generator.integers(len(self.waiting)))], "probe"
         if self.explore and chance < self.off + probe + (1.0 - self.off - probe) * self.explore:
             size = min(self.k, len(self.first))
             return tuple(int(i) for i in generator.permutation(len(self.first))[:size]), "explore"
@@ -175,7 +175,7 @@ class Mixture:
         n = len(self.first)
         probe = self.probe if self.waiting else 0.0
         if any(index >= n for index in slate):
-            return probe / len(self.waiting) if len(slate) == 1 and slate[0] in self.waiting else 0.0
+            return probe * self.waiting.count(tuple(slate)) / len(self.waiting) if self.waiting else 0.0
         size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:

@@ -109,14 +109,17 @@ def agreeing(paths: list[str], least: int) -> Bools:
 class Thompson:
     """Ours: posterior draws slot by slot, against showing nothing (value `floor`), within items that do not contradict.
 
-    off: rate of showing nothing, which keeps p0 measured; probe: rate of showing one item on probation alone;
-    explore: rate of an even slate; veto: advice from outside gives way to own experience that contradicts it.
+    off: rate of showing nothing, which keeps p0 measured; explore: rate of an even slate; veto: advice from outside gives
+    way to own experience that contradicts it. What is on probation is tried, with what advises the same, at the rate
+    `probe`, and at the rate `eager` where it is expected to be better by `ahead` than any own advice.
     """
 
     k: int = 4
     floor: float = 0.0
     off: float = 0.02
     probe: float = 0.05
+    eager: float = 0.9
+    ahead: float = 0.1
     explore: float = 0.01
     coherent: bool = True
     veto: bool = True
@@ -129,19 +132,30 @@ class Thompson:
         means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
         conflicts = None
         waiting = np.ones(len(rows) - n, dtype=bool)
-        if len(rows) > 1 and (self.coherent or self.veto):
-            contradict = contradictions(contents_in(pool, rows, query), pool.warns[rows])
+        contents = contents_in(pool, rows, query)
+        if len(rows) and (self.coherent or self.veto):
+            contradict = contradictions(contents, pool.warns[rows])
             if self.veto:
                 outside = pool.trust[rows] < 1.0
+                # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
+                turned = outside & (contents != pool.content[rows])
+                means[turned[:n]] = -1e3
+                waiting &= ~turned[n:]
                 if outside.any() and not outside.all():
                     own = ~outside & (values.means > self.floor)
                     near = candidates.similarities
                     beaten = (contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)).any(axis=1) & outside
                     means[beaten[:n]] = -1e3
-                    waiting = ~beaten[n:]
+                    waiting &= ~beaten[n:]
             if self.coherent:
                 conflicts = contradict[:n, :n]
-        nothing_known = not (means > self.floor).any()
+        tried, probe = n + np.flatnonzero(waiting), self.probe
+        if len(tried) and probe:
+            # A warning of one action leaves the others open, so only advice counts as something better to show.
+            own = means[~pool.warns[rows[:n]]]
+            better = values.means[tried] > max(self.floor, float(own.max(initial=-np.inf))) + self.ahead
+            if better.any():
+                tried, probe = tried[better], max(self.eager, self.probe)
         kind = "greedy" if self.greedy else "thompson"
         return Mixture(
             kind,
@@ -151,9 +165,10 @@ class Thompson:
             self.floor,
             off=self.off if n else 0.0,
             explore=self.explore if n else 0.0,
-            # Where memory has nothing to offer, trying what waits costs little.
-            probe=min(0.5, 10.0 * self.probe) if nothing_known else self.probe,
-            waiting=tuple((n + np.flatnonzero(waiting)).tolist()),
+            probe=probe,
+            waiting=tuple(
+                tuple(int(other) for other in tried if contents[other] == contents[place])[: self.k] for place in tried
+            ),
             conflicts=conflicts,
         )
 

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from recollect.evaluation.stream import Results, Row
+from recollect.evaluation.stream_attacks import attacks, recovery, share, tampering
+
+BLANK = Row("", "random", 0, "", "1" * 10, "", 1.0, 0.0, 5, 1.0, 0.0, 0.0, 0, 0.0, 0.0)
+
+
+def rows(family: str, arm: str, target: float, wins: int, won_late: float = 1.0) -> list[Row]:
+    """Three rule sets that differ a little, so that there is an interval."""
+    return [
+        replace(
+            BLANK,
+            family=family,
+            arm=arm,
+            seed=seed,
+            target=target + 0.01 * seed * (target > 0),
+            bits="1" * (wins - seed % 2) + "0" * (100 - wins + seed % 2),
+            won_late=won_late,
+        )
+        for seed in range(3)
+    ]
+
+
+def test_an_attack_is_scored_against_the_memories_it_misleads() -> None:
+    listed = [
+        *rows("partners", "exprag", 0.0, 95),
+        *rows("injection", "exprag", 0.6, 80),
+        *rows("partners", "ours-without-gate", 0.0, 95),
+        *rows("injection", "ours-without-gate", 0.1, 90),
+        *rows("partners", "ours", 0.0, 94),
+        *rows("injection", "ours", 0.03, 93),
+    ]
+    found = {each["arm"]: each for each in attacks(Results(listed))}
+    ours = found["ours"]
+    assert set(ours["cut_from"]) == {"exprag"}
+    assert ours["cut_from"]["exprag"]["value"] == pytest.approx(1 - 0.04 / 0.61)
+    low, high = (ours["cut_from"]["exprag"][each] for each in ("low", "high"))
+    assert low <= ours["cut_from"]["exprag"]["value"] <= high
+    assert ours["benign_against_ours-without-gate"]["difference"] == pytest.approx(-0.01)
+    assert ours["holds"]
+    dear = [each for each in listed if (each.family, each.arm) != ("partners", "ours")]
+    costly = attacks(Results([*dear, *rows("partners", "ours", 0.0, 90)]))
+    assert not next(each for each in costly if each["arm"] == "ours")["holds"]
+
+
+def test_recovery_is_the_share_of_the_lost_success_that_comes_back() -> None:
+    listed = [
+        *rows("partners", "exprag", 0.0, 95, won_late=1.0),
+        *rows("injection", "exprag", 0.6, 80, won_late=0.5),
+        *rows("injection", "exprag+rollback", 0.6, 85, won_late=0.9),
+    ]
+    (found,) = recovery(Results(listed))
+    assert (found["attacked"], found["rolled_back"], found["never_attacked"]) == (0.5, 0.9, 1.0)
+    assert found["recovered"]["value"] == pytest.approx(0.8)
+
+
+def test_the_share_of_a_loss_is_not_given_where_nothing_was_lost() -> None:
+    listed = [
+        *rows("benign", "exprag", 0.0, 90),
+        *rows("tampered-10", "exprag", 0.0, 80),
+        *rows("tampered-1", "exprag", 0.0, 90),
+        *rows("benign", "ours", 0.0, 90),
+        *rows("tampered-10", "ours", 0.0, 85),
+        *rows("tampered-1", "ours", 0.0, 90),
+    ]
+    found = {(each["arm"], each["rate"]): each for each in tampering(Results(listed))}
+    assert found["exprag", 10]["avoided_by_ours"]["value"] == pytest.approx(0.5)
+    assert "avoided_by_ours" not in found["exprag", 1]
+
+
+def test_a_share_of_equal_means_is_nothing() -> None:
+    assert share([0.2, 0.4, 0.6], [0.2, 0.4, 0.6])["value"] == pytest.approx(0.0)

@@ -12,6 +12,7 @@ import typer
 
 from recollect import __version__
 from recollect.cli import failures
+from recollect.cli.checkpoint import app as checkpoint_app
 from recollect.cli.doctor import doctor
 from recollect.cli.evaluate import app as evaluate_app
 from recollect.cli.models import app as models_app
@@ -36,6 +37,7 @@ app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(show)
 app.command(rich_help_panel=LOOK)(watch)
 app.command(rich_help_panel=LOOK)(report)
+app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP)(doctor)
 for part, panel in (("memory", "Remember"), ("bench", LOOK)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.models.attention import _BLOCK_ROWS, blockwise, fused
+from recollect.models.attention import _BLOCK_ROWS, _columns, blockwise, fused
 from recollect.models.tree import branch_mask
 
 SCALE = 0.3
@@ -17,6 +17,7 @@ LAYOUTS = {  # prompt columns, branch columns, how many of the last columns are 
     "a sampling step": (80, 24, 4),
     "behind a cached head": (140, 0, 75),
     "a tree behind a cached head": (100, 40, 90),
+    "long branches": (20, 400, None),
 }
 
 
@@ -30,10 +31,14 @@ def inputs(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> 
     mask = None
     if branches:
         owner = torch.arange(branches) % 4
-        owner = torch.stack([owner, owner.sort().values])
+        owner = torch.stack([owner, owner]).sort().values if layout == "long branches" else _one_sorted(owner)
         owner[1, -3:] = -1
         mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner, last=min(branches, queries))
     return query.to(dtype), key.to(dtype), value.to(dtype), mask
+
+
+def _one_sorted(owner: torch.Tensor) -> torch.Tensor:
+    return torch.stack([owner, owner.sort().values])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -49,6 +54,15 @@ def test_equals_the_fused_kernel_forwards_and_backwards(layout: str, heads: int,
     for ours, theirs in zip(*results, strict=True):
         assert ours.shape == theirs.shape
         assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_long_branches_are_spared_their_siblings() -> None:
+    _, _, _, mask = inputs("long branches", torch.float64)
+    columns = _columns(mask, 420, 320, 384, 384)  # the last branch begins at column 320
+    assert isinstance(columns, torch.Tensor)
+    assert columns.tolist() == [*range(20), *range(320, 384)]
+    assert _columns(mask, 420, 0, 20, 20) == slice(0, 20)
+    assert _columns(mask, 420, 20, 84, 84) == slice(0, 84)
 
 
 def test_the_layouts_need_several_blocks() -> None:

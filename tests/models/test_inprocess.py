@@ -139,6 +139,18 @@ def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:
     assert [s.ids for s in model.sample(PROMPTS, SamplingParams(6, n=3, seed=6))[0]] != [s.ids for s in together[0]]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_of_their_own_draw_what_a_tree_draws(monkeypatch, temperature: float) -> None:
+    model = tiny_model(precision="fp64")
+    params = SamplingParams(12, n=5, seed=3, temperature=temperature, stop_ids=frozenset(range(0, 257, 7)))
+    in_a_tree = model.sample(PROMPTS, params)
+    assert len({len(s.ids) for group in in_a_tree for s in group}) > 1  # they end at different times, and leave
+    monkeypatch.setattr("recollect.models.inprocess.apart", lambda prompt, branches, tokens: True)
+    assert model.sample(PROMPTS, params) == [
+        [type(s)(s.ids, pytest.approx(s.logprobs, abs=1e-6), s.finish, s.spans) for s in group] for group in in_a_tree
+    ]
+
+
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([0.3, -1.0, 2.0, 0.0]).expand(20_000, 4)
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0))

@@ -23,6 +23,7 @@ from recollect.models.errors import UnsupportedModel
 
 NAME = "recollect_tree"
 _CHANGES_SCORES = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "alibi")
+_SKIPPED = 64  # columns of siblings that a block must be spared before gathering the others pays
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
@@ -120,8 +121,9 @@ class _Blockwise(torch.autograd.Function):
         output = query.new_empty(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
             for start, end, seen in _blocks(query, key, mask):
-                shares = _shares(queries[:, :, :, start:end], wide[:, :seen], mask, length, start, scale)
-                part = torch.bmm(shares.to(query.dtype), values[:, :seen])
+                columns = _columns(mask, length, start, end, seen)
+                shares = _shares(queries[:, :, :, start:end], wide[:, columns], mask, length, start, columns, scale)
+                part = torch.bmm(shares.to(query.dtype), values[:, columns])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
         return output.flatten(2, 3)
 
@@ -139,15 +141,16 @@ class _Blockwise(torch.autograd.Function):
         with _bf16_products(dtype):
             for start, end, seen in _blocks(query, key, mask):
                 block = queries[:, :, :, start:end]
-                shares = _shares(block, wide_keys[:, :seen], mask, length, start, scale)
+                columns = _columns(mask, length, start, end, seen)
+                shares = _shares(block, wide_keys[:, columns], mask, length, start, columns, scale)
                 incoming = _as_rows(gradients[:, :, :, start:end])
-                to_value[:, :seen] += torch.bmm(shares.to(dtype).transpose(1, 2), incoming)
-                to_shares = torch.bmm(incoming.to(wide), wide_values[:, :seen].transpose(1, 2))
+                to_value[:, columns] += torch.bmm(shares.to(dtype).transpose(1, 2), incoming)
+                to_shares = torch.bmm(incoming.to(wide), wide_values[:, columns].transpose(1, 2))
                 # shares * (to_shares - sum(shares * to_shares)), in one pass
                 to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
-                part = torch.bmm(to_scores, keys[:, :seen]).mul_(scale)
+                part = torch.bmm(to_scores, keys[:, columns]).mul_(scale)
                 to_queries[:, :, :, start:end] = part.view(block.shape)
-                to_key[:, :seen] += torch.bmm(to_scores.transpose(1, 2), _as_rows(block))
+                to_key[:, columns] += torch.bmm(to_scores.transpose(1, 2), _as_rows(block))
         return to_query, to_key.mul_(scale).to(dtype).view(key.shape), to_value.to(dtype).view(value.shape), None, None
 
 
@@ -165,12 +168,32 @@ def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
         yield start, end, before + end
 
 
+def _columns(mask: torch.Tensor | None, length: int, start: int, end: int, seen: int) -> slice | torch.Tensor:
+    """Which of the first `seen` keys a block reads: all of them, or, where branches are long, the prompt and what lies
+    from the block's first own column on. The columns of earlier siblings in between would only be masked out."""
+    if mask is None or start < length - mask.shape[2] or mask.shape[2] < _SKIPPED:
+        return slice(0, seen)
+    first = start - (length - mask.shape[2])
+    prompt = mask.shape[3] - mask.shape[2]
+    own = mask[:, 0, first : first + end - start, prompt:seen].flatten(0, 1).any(0)
+    skipped = int(own.to(torch.uint8).argmax())
+    if skipped < _SKIPPED:
+        return slice(0, seen)
+    return torch.cat((torch.arange(prompt), torch.arange(prompt + skipped, seen)))
+
+
 def _shares(
-    block: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None, length: int, start: int, scale: float
+    block: torch.Tensor,
+    keys: torch.Tensor,
+    mask: torch.Tensor | None,
+    length: int,
+    start: int,
+    columns: slice | torch.Tensor,
+    scale: float,
 ) -> torch.Tensor:
     """Attention probabilities [B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D].
 
-    length: all queries. start: the block's first one."""
+    length: all queries. start: the block's first one. columns: which keys these are."""
     (rows, shared, group, count, _), seen = block.shape, keys.shape[1]
     scores = keys.new_empty(rows * shared, group * count, seen)
     torch.baddbmm(scores, _as_rows(block).to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
@@ -180,7 +203,7 @@ def _shares(
         later = torch.ones(count, count, dtype=torch.bool).triu_(1)
         by_query[..., seen - count :].masked_fill_(later, float("-inf"))
     else:
-        allowed = mask[:, :, None, start - causal : start - causal + count, :seen]
+        allowed = mask[:, :, None, start - causal : start - causal + count, columns]
         by_query.masked_fill_(~allowed, float("-inf"))
     return torch.softmax(scores, -1)
 

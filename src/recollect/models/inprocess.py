@@ -16,7 +16,7 @@ from recollect.models.checkpoint import load_checkpoint
 from recollect.models.errors import ContextOverflow
 from recollect.models.support import require_agreement
 from recollect.models.token_scores import token_scores
-from recollect.models.tree import Tree, branch_mask, micro_batches, per_branch, round_up, tree
+from recollect.models.tree import Tree, apart, branch_mask, micro_batches, per_branch, round_up, tree
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -161,6 +161,8 @@ class InProcessModel:
     def _sample_rows(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
+        if apart(max(map(len, prompts)), params.n, params.max_tokens):
+            return self._sample_apart(prompts, params, draws)
         rows, group = len(prompts), params.n
         length = torch.tensor([len(p) for p in prompts])
         width = round_up(int(length.max()), 16)
@@ -196,6 +198,54 @@ class InProcessModel:
         return [
             [self._finished(ids[b, j], logprobs[b, j], int(drawn[b, j]), bool(ended[b, j])) for j in range(group)]
             for b in range(rows)
+        ]
+
+    def _sample_apart(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        """One row per branch with its own copy of the prompt's keys: in a tree, long branches would mostly look past
+        each other."""
+        count, group = len(prompts), params.n
+        width = round_up(max(map(len, prompts)), 16)
+        read = buffer_cache(self.network.config.num_hidden_layers, width)
+        hidden = self._prefill(prompts, width, read)
+        prompt_of = torch.arange(count).repeat_interleave(group)
+        length = torch.tensor([len(prompt) for prompt in prompts])[prompt_of]
+        cache = buffer_cache(len(read.layers), width + params.max_tokens)
+        for layer, source in zip(cache.layers, read.layers, strict=True):
+            layer.update(source.keys[prompt_of], source.values[prompt_of])
+            source.keys = source.values = None
+        logits = self.head(hidden)[prompt_of]
+        uniform = None if draws is None else draws.flatten(0, 1)
+        stops = torch.zeros(self.network.config.vocab_size, dtype=torch.bool)
+        stops[list(params.stop_ids)] = True
+        ids = torch.zeros(count * group, params.max_tokens, dtype=torch.long)
+        logprobs = torch.zeros(count * group, params.max_tokens)
+        drawn = torch.zeros(count * group, dtype=torch.long)
+        ended = torch.zeros(count * group, dtype=torch.bool)
+        rows = torch.arange(count * group)  # the branch that each row of the cache continues
+        for step in range(params.max_tokens):
+            token, logprob = draw(logits, params.temperature, None if uniform is None else uniform[rows, step])
+            live = ~ended[rows]
+            on = rows[live]
+            ids[on, step], logprobs[on, step], drawn[on] = token[live], logprob[live], step + 1
+            ended[on] = stops[token[live]]
+            if step + 1 == params.max_tokens or bool(ended.all()):
+                break
+            left = ~ended[rows]
+            if int(left.sum()) <= 0.75 * len(rows):  # dropping rows copies the others: not for every one that ends
+                for layer in cache.layers:
+                    layer.keep_rows(left)
+                rows, token = rows[left], token[left]
+            mask = branch_mask(length[rows], width, torch.zeros(len(rows), step + 1, dtype=torch.long), last=1)
+            positions = (length[rows] + step)[:, None]
+            logits = self.head(self.hidden_states(token[:, None], positions, mask, cache))[:, 0]
+        return [
+            [
+                self._finished(ids[b], logprobs[b], int(drawn[b]), bool(ended[b]))
+                for b in range(i * group, (i + 1) * group)
+            ]
+            for i in range(count)
         ]
 
     def _prefill(self, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:

@@ -106,6 +106,19 @@ def branch_mask(
     return torch.cat([prompt[:, None, :].expand(rows, width - first, prompt_width), own], dim=2)[:, None]
 
 
+def apart(prompt: int, branches: int, tokens: int) -> bool:
+    """Whether a sampler should give each branch a row of its own instead of a place in its prompt's tree.
+
+    A tree reads the prompt's keys once for all branches, but each branch is multiplied with its siblings' keys too.
+    prompt, tokens: lengths of the prompt and of a branch at its end. The rule is read off measurements
+    (`python -m benchmarks.speed.branches`).
+    """
+    return branches > 1 and tokens > APART_TOKENS + APART_SHARE * prompt
+
+
+APART_TOKENS, APART_SHARE = 10**9, 0.0
+
+
 def per_branch(
     values: Sequence[float], prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
 ) -> list[list[tuple[float, ...]]]:

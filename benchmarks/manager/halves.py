@@ -27,7 +27,7 @@ from recollect.tasks.operations import GENERATOR_VERSION
 
 HERE = Path(__file__).parent
 REWARDS = ("operation", "answer")
-BEFORE = ("always_add", "untrained", "warm_start")
+BEFORE = ("always_add", "untrained", "warm_start", "evidence_only")
 """What is measured before reinforcement: the same in the runs of both rewards, and checked to be."""
 ARMS = (*BEFORE, *(f"reinforced on {reward}s" for reward in REWARDS))
 MEASURES = {

@@ -14,6 +14,7 @@ from recollect.evaluation.manager import (
     answer_rows,
     estimate,
     fact_stream,
+    keeping_evidence,
     maintained_answers,
     operation_accuracy,
     operation_rows,
@@ -129,6 +130,7 @@ def test_a_careful_manager_beats_append_only_and_an_idle_one() -> None:
         assert found.facts == 6
         return found.f1, found.bank_sizes, found.evidence_kept
 
+    assert run(keeping_evidence(tasks)) == ((1.0, 1.0), (1, 1), (1.0, 1.0))
     assert run(_careful) == ((1.0, 1.0), (4, 1), (1.0, 1.0))
     assert run(always("ADD")) == ((0.0, 1.0), (5, 1), (1.0, 1.0))
     assert run(always("NOOP")) == ((0.0, 0.0), (0, 0), (0.0, 0.0))

@@ -103,8 +103,8 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
     )
     measures._reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
     with run:
-        measures.maintained(0, "always_add", always("ADD"), "dev")
-        measures.maintained(0, "always_add", always("ADD"))
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"), "dev")
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"))
     keys = {
         split: {task.key for task in longmemeval(split, extractive=True, abstention=False)} for split in ("dev", "test")
     }

@@ -50,6 +50,13 @@ def always(line: str) -> Choose:
     return lambda states: [line] * len(states)
 
 
+def keeping_evidence(tasks: Sequence[Task]) -> Choose:
+    """The manager that knows the answer keys of `tasks`: it adds the facts that decide a question and nothing else. What
+    a reader answers from its banks is what there is to gain by leaving things out."""
+    decisive = {fact.statement for task in tasks for fact in decisive_facts(task, facts_of(task.sessions))}
+    return lambda states: ["ADD" if state.fact in decisive else "NOOP" for state in states]
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean over `n` questions with its 95 % interval (bootstrap over questions, percentile)."""

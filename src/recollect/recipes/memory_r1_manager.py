@@ -9,7 +9,7 @@ from banks that it built out of real conversations.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from recollect.evaluation.manager import (
     always,
     answer_rows,
     chosen_by,
+    keeping_evidence,
     maintained_answers,
     operation_accuracy,
     operation_rows,
@@ -74,11 +75,12 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
     measures = Measures(config, run, model, first, progress, reading)
     if not restored(run, learner, first):
         measures.operations(0, "untrained", "test")
-        measures.maintained(0, "always_add", always("ADD"))
-        measures.maintained(0, "untrained", chosen_by(model))
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"))
+        measures.maintained(0, "evidence_only", keeping_evidence)
+        measures.maintained(0, "untrained", lambda tasks: chosen_by(model))
         warm_start(config, learner, progress)
         measures.operations(0, "warm_start", "test")
-        measures.maintained(0, "warm_start", chosen_by(model))
+        measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     curriculum = Managing(config, model, measures, progress)
     train_steps(run, learner, curriculum, schedule, progress, "the manager learns to maintain a memory")
@@ -186,10 +188,10 @@ class Managing:
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
-        self.measures.maintained(step, "manager", chosen_by(self.model), "dev")
+        self.measures.maintained(step, "manager", lambda tasks: chosen_by(self.model), "dev")
         if step == self.config.steps:
             self.measures.operations(step, "reinforced", "test")
-            self.measures.maintained(step, "reinforced", chosen_by(self.model))
+            self.measures.maintained(step, "reinforced", lambda tasks: chosen_by(self.model))
 
     def _step(self, item: Task | ManagerTuple, step: int) -> Step:
         if isinstance(item, Task):
@@ -243,16 +245,17 @@ class Measures:
             found = operation_accuracy(chosen_by(self.model), tasks)
             self._write(step, operation_rows(arm, found), f"{level} operations, {split}")
 
-    def maintained(self, step: int, arm: str, choose: Choose, split: str = "test") -> None:
-        """Answers of the frozen reader from banks that this manager built out of conversations of `split`; only where
-        the run asks for it. Choose settings on train or dev: test is for what is reported."""
+    def maintained(self, step: int, arm: str, manager: Callable[[Sequence[Task]], Choose], split: str = "test") -> None:
+        """Answers of the frozen reader from banks that a manager of these tasks built out of conversations of `split`;
+        only where the run asks for it. Choose settings on train or dev: test is for what is reported."""
         if not self.config.maintained:
             return
         from recollect.tasks.longmemeval import longmemeval
 
         self.progress.phase(f"building banks: {arm}")
         tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)
-        found = maintained_answers(choose, tasks[: self.config.questions], self.reader, self.root)
+        tasks = tasks[: self.config.questions]
+        found = maintained_answers(manager(tasks), tasks, self.reader, self.root)
         self._write(step, answer_rows(arm, found), f"banks, {split}", reader=found.reader, operations=found.operations)
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
@@ -263,7 +266,7 @@ class Measures:
 def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """The two tables, kept apart, from what the run measured."""
     found = [row for row in run.evals() if row.get("role") == "manager"]
-    order = ["always_add", "untrained", "warm_start", "reinforced"]
+    order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
     tables = []
     practised = config.level if config.warm_start or config.manager_reward == "operation" else None
     kinds = {

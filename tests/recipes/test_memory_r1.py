@@ -199,7 +199,8 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     plain, near_misses, banks = tables_of(run)
     for operations in (plain, near_misses):
         assert [row.arm for row in operations.rows] == ["untrained", "warm_start", "reinforced"]
-    assert [row.arm for row in banks.rows] == ["always_add", "untrained", "warm_start", "reinforced"]
+    arms = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
+    assert [row.arm for row in banks.rows] == arms
     # The model that the reader's run trained, and the weights that it ended with: not those it began with.
     (reader,) = {row["reader"] for row in run.evals() if row["split"] == "banks, test"}
     assert re.fullmatch(re.escape(f"{other}@0+reader/") + "[0-9a-f]{12} .+", reader)

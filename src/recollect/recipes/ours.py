@@ -52,7 +52,7 @@ def ours(
     failures: bool = True,
     recent: int = 12,
     capacity: int = 400,
-    admission: Mapping[str, float] | None = None,
+    admission: Mapping[str, Any] | None = None,
 ) -> Method:
     if without and without not in PARTS:
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")

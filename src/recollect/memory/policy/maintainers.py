@@ -100,7 +100,7 @@ class Probation:
     source's records are admitted, below `demote` they are taken back, and what still waits is not tried any more.
     """
 
-    promote: float = 0.7
+    promote: float = 0.6
     demote: float = 0.2
     prior: float = 0.15
     noise: float = 0.2
@@ -160,11 +160,9 @@ class Probation:
         if self.demote < chance < self.promote:
             return
         rows = np.flatnonzero(pool.source[: len(pool)] == source)
-        if chance >= self.promote:
-            wanted, now = Status.ACTIVE, (CANDIDATE,)
-        else:
-            wanted, now = Status.QUARANTINED, (ACTIVE, CANDIDATE)
-        for row in rows[np.isin(pool.status[rows], now)]:
+        good = chance >= self.promote
+        wanted = Status.ACTIVE if good else Status.QUARANTINED
+        for row in rows[np.isin(pool.status[rows], [CANDIDATE] if good else [ACTIVE, CANDIDATE])]:
             pool.set_status(int(row), wanted, time=time, why=f"P(helps) of its source is {chance:.2f}")
 
 

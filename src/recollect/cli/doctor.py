@@ -33,11 +33,14 @@ class Finding:
     mend: str = ""
 
 
-# Extra, what it is for, a module that proves it is there.
+# Extra, what it is for, the modules that prove it is there.
 EXTRAS = (
-    ("index", "approximate indexes for large memories", "faiss"),
-    ("trl", "comparisons with TRL", "trl"),
-    ("dev", "tests, linters and type checks", "pytest"),
+    ("index", "approximate indexes for large memories", ("faiss",)),
+    ("math", "answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
+    ("envs", "puzzles of Reasoning Gym, the stream household", ("reasoning_gym", "textworld_express")),
+    ("tensorboard", "recollect train --tensorboard", ("tensorboard",)),
+    ("trl", "comparisons with TRL", ("trl",)),
+    ("dev", "tests, linters and type checks", ("pytest",)),
 )
 
 
@@ -201,16 +204,27 @@ def _models() -> list[Finding]:
 
 def _extras() -> list[Finding]:
     found = []
-    for extra, purpose, module in EXTRAS:
-        if find_spec(module):
+    for extra, purpose, modules in EXTRAS:
+        absent = [module for module in modules if find_spec(module) is None]
+        if not absent:
             found.append(Finding("extra", Verdict.GOOD, f"{extra}: {purpose}"))
         else:
-            found.append(Finding("extra", Verdict.MISSING, f"{extra}: {purpose}", f'pip install "recollect[{extra}]"'))
+            said = f"{extra}: {purpose}"
+            if len(absent) < len(modules):
+                said += f" ({', '.join(absent)} is not there)"
+            found.append(Finding("extra", Verdict.MISSING, said, f'pip install "recollect[{extra}]"'))
+    return [*found, _java()]
+
+
+def _java() -> Finding:
+    """TextWorldExpress is a Java program in a Python package."""
     java = shutil.which("java")
     if java:
-        found.append(Finding("java", Verdict.GOOD, java))
-    else:
-        found.append(
-            Finding("java", Verdict.MISSING, "not found", "only some text worlds need it: install a Java runtime")
-        )
-    return found
+        return Finding("java", Verdict.GOOD, f"{java}, for the stream household (TextWorldExpress)")
+    mend = "install a Java runtime of version 8 or newer for --streams household; everything else goes without"
+    return Finding(
+        "java",
+        Verdict.MISSING,
+        "not found: the stream household (TextWorldExpress) is left out, and its tests are skipped",
+        mend,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recollect.learning.run_folder import RunFolder
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="RECOLLECT_RUNS")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events into the run folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
 
 
@@ -25,6 +26,7 @@ def demo(
     ] = False,
     name: Annotated[str, typer.Option("--name", help="Name of the run folder.")] = "",
     fresh: Fresh = False,
+    tensorboard: TensorBoard = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a real language model learn to answer from memory, and to maintain it."""
@@ -34,7 +36,7 @@ def demo(
     config = {"recipe": "memory_r1", "demo": True, "quick": quick, **recipe.demo_config(quick).model_dump(mode="json")}
     path = runs / _run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
-    _carry_out(path, config, fresh, again, lambda run, progress: recipe.demo(quick, run, progress))
+    _carry_out(path, config, fresh, tensorboard, again, lambda run, progress: recipe.demo(quick, run, progress))
 
 
 def train(
@@ -53,6 +55,7 @@ def train(
     steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
+    tensorboard: TensorBoard = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved configuration as TOML and exit.")
     ] = False,
@@ -70,7 +73,8 @@ def train(
         return
     record = {"recipe": recipe.replace("-", "_"), **resolved.model_dump(mode="json")}
     path = runs / _run_name(name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
-    _carry_out(path, record, fresh, _last_command(), lambda run, progress: found.train(resolved, run, progress))
+    again = _last_command()
+    _carry_out(path, record, fresh, tensorboard, again, lambda run, progress: found.train(resolved, run, progress))
 
 
 def recipes() -> None:
@@ -91,6 +95,7 @@ def _carry_out(
     path: Path,
     config: dict[str, object],
     fresh: bool,
+    tensorboard: bool,
     again: str,
     work: Callable[[RunFolder, Progress], None],
 ) -> None:
@@ -102,17 +107,33 @@ def _carry_out(
     from recollect.learning.run_folder import RunFolder
     from recollect.learning.run_status import StatedProgress
 
+    if tensorboard:
+        from recollect.learning.tensorboard import require_tensorboard
+
+        require_tensorboard()
     console = Console()
     with RunFolder.create(path, config, resume=not fresh) as run:
         if run.result() is not None:
             console.print(f"{path} holds this run, finished. --fresh runs it again.", highlight=False)
         else:
-            _train(run, again, work, StatedProgress(progress_for(), run.path))
+            with _events(run) if tensorboard else nullcontext():
+                _train(run, again, work, StatedProgress(progress_for(), run.path))
         from recollect.evaluation.report import write_report
 
         page = write_report(run)
         print_tables(run, console)
         console.print(f"\nReport: {page}    Episodes: {program()} show {path} --episodes", highlight=False)
+
+
+@contextmanager
+def _events(run: RunFolder) -> Iterator[None]:
+    from recollect.learning.tensorboard import Events
+
+    events = Events(run)
+    try:
+        yield
+    finally:
+        events.close()
 
 
 def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress) -> None:

@@ -19,24 +19,21 @@ last checkpoint, so that a run that was killed reads the same as one that was no
 
 from __future__ import annotations
 
-import gzip
 import json
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from recollect.episodes.codec import episode_from_json, episode_to_json
 from recollect.episodes.episode import Episode
-from recollect.episodes.errors import RecollectError, UnknownName
+from recollect.episodes.errors import UnknownName
 from recollect.learning.checkpoint import Checkpoint, CheckpointCorrupt, checkpoints_in, writing_checkpoint
 from recollect.learning.disk import DiskTrouble, disk, replacing, replacing_folder, sync
 from recollect.learning.json_rows import EVAL, METRIC, Row, line, read_json, read_rows, write_json
+from recollect.learning.run_episodes import TRAIN, StoredEpisode, episode_files, stored_episodes, write_episodes
 from recollect.learning.run_lock import RunLocked, take_lock
 from recollect.learning.run_record import (
     FILES,
@@ -71,18 +68,6 @@ __all__ = [
     "versions",
 ]
 
-TRAIN = "train"
-_EPISODES = re.compile(r"step-(\d{6,})\.([^/]+)\.jsonl\.gz")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEpisode:
-    """An episode with the step it was run at and what for (`train`, or the arm of an evaluation)."""
-
-    step: int
-    arm: str
-    episode: Episode
-
 
 class RunFolder:
     """Open one with `create` (to write; takes the lock) or `open` (to read)."""
@@ -90,6 +75,8 @@ class RunFolder:
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.resumed_from: int | None = None
+        self.listeners: list[Callable[[str, Row], None]] = []
+        """Told of every row that is appended: (file, row)."""
         self._clock = clock
         self._lock: IO[str] | None = None
 
@@ -233,51 +220,17 @@ class RunFolder:
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
         """All episodes of one step and arm, in one file; written again, it replaces what was there."""
-        if not arm or "/" in arm or arm.startswith("."):
-            raise ValueError(f"the arm of an episode file is part of its name, so it cannot be {arm!r}")
-        path = self.path / "episodes" / f"step-{step:06d}.{arm}.jsonl.gz"
-        with (
-            disk(self.path),
-            replacing(path) as temporary,
-            open(temporary, "wb") as raw,
-            gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
-        ):
-            for episode in episodes:
-                packed.write(line(episode_to_json(episode)))
-        return path
+        return write_episodes(self.path, step, arm, episodes)
 
     def episodes(
         self, *, step: int | None = None, arm: str | None = None, role: str | None = None
     ) -> Iterator[StoredEpisode]:
         """Stored episodes by step, then arm, then as written. Raises RecollectError on a file that does not decompress."""
-        for at, of, path in self.episode_files():
-            if (step is not None and at != step) or (arm is not None and of != arm):
-                continue
-            try:
-                with gzip.open(path, "rt", encoding="utf-8") as lines:
-                    records = [json.loads(text) for text in lines]
-            except (OSError, EOFError, ValueError) as error:
-                raise RecollectError(
-                    f"{path} cannot be read ({error}).", "Delete the file to go on without it."
-                ) from error
-            for number, record in enumerate(records, 1):
-                try:
-                    if not isinstance(record, dict):
-                        raise RecollectError("It is not a JSON object.", "Delete the file to go on without it.")
-                    episode = episode_from_json(record)
-                except RecollectError as error:
-                    raise RecollectError(f"{path} line {number}: {error.message}", error.mend) from error
-                if role is None or episode.role == role:
-                    yield StoredEpisode(at, of, episode)
+        return stored_episodes(self.path, step=step, arm=arm, role=role)
 
     def episode_files(self) -> list[tuple[int, str, Path]]:
         """(step, arm, path) of every episode file, in order. Files with other names are not ours: ignored."""
-        found = [
-            (int(match.group(1)), match.group(2), path)
-            for path in (self.path / "episodes").glob("step-*")
-            if (match := _EPISODES.fullmatch(path.name))
-        ]
-        return sorted(found, key=lambda each: (each[0], each[1] != TRAIN, each[1]))
+        return episode_files(self.path)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -339,6 +292,8 @@ class RunFolder:
     def _append(self, file: str, row: Mapping[str, Any]) -> None:
         with disk(self.path), open(self.path / file, "ab") as lines:
             lines.write(line(row))
+        for each in self.listeners:
+            each(file, dict(row))
 
     def _is_unbegun(self) -> bool:
         """Whether nothing was trained, measured or finished here: such a folder holds nothing that a mistake could cost."""

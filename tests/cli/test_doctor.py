@@ -1,0 +1,27 @@
+"""What is missing is said with what it costs and how to get it."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.cli import doctor
+from recollect.cli.doctor import Verdict
+
+
+def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = doctor._java()
+    assert found.verdict is Verdict.MISSING
+    assert "household (TextWorldExpress) is left out" in found.said
+    assert "install a Java runtime" in found.mend
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    assert doctor._java().verdict is Verdict.GOOD
+
+
+def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "textworld_express" else object())
+    found = {each.said.split(":")[0]: each for each in doctor._extras() if each.subject == "extra"}
+    assert found["envs"].verdict is Verdict.MISSING
+    assert found["envs"].said.endswith("(textworld_express is not there)")
+    assert found["envs"].mend == 'pip install "recollect[envs]"'
+    assert found["trl"].verdict is Verdict.GOOD

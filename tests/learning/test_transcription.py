@@ -1,0 +1,156 @@
+"""The learner against a second implementation, written from the papers with nothing of ours in it.
+
+Left-padded prompts, right-padded completions, one [B, T] matrix of logits, the loss spelled out; float32, 20 steps of SGD on
+the same completions, two steps a batch, so that ratios leave 1 and the clip acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from recollect.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import preset
+from recollect.models.adapter import unfreeze
+from tests.models.tiny import tiny_model, tiny_network
+
+RATE, LONGEST, BATCHES = 0.02, 6, 10
+PROMPTS = ((5, 9, 11), (40, 2, 3, 8, 13))
+NARROW = {"clip_low": 0.01, "clip_high": 0.02}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("grpo", {"kl_coefficient": 0.05, **NARROW}),
+    "dr_grpo": ("dr_grpo", {"length_budget": LONGEST, **NARROW}),
+    "token-mean": ("lite_ppo", {"scale": "group", **NARROW}),
+    "lite_ppo": ("lite_ppo", NARROW),
+    "rloo": ("rloo", {}),
+    "gspo": ("gspo", {}),
+    "cispo": ("cispo", {"clip_high": 0.02}),
+}
+
+
+@dataclass(frozen=True)
+class Data:
+    """completions[batch][prompt][member], rewards alike."""
+
+    completions: list[list[list[tuple[int, ...]]]]
+    rewards: list[torch.Tensor]
+
+
+def data() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    completions, rewards = [], []
+    for _ in range(BATCHES):
+        lengths = torch.randint(1, LONGEST + 1, (len(PROMPTS), 4), generator=generator).tolist()
+        completions.append(
+            [[tuple(torch.randint(0, 257, (n,), generator=generator).tolist()) for n in row] for row in lengths]
+        )
+        rewards.append(torch.rand(len(PROMPTS), 4, generator=generator))
+    return Data(completions, rewards)
+
+
+def padded(batch: list[list[tuple[int, ...]]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """ids [B, P + T], attention mask alike, completion mask [B, T]."""
+    wide = max(map(len, PROMPTS))
+    ids, seen, drawn = [], [], []
+    for prompt, group in zip(PROMPTS, batch, strict=True):
+        for completion in group:
+            left, right = wide - len(prompt), LONGEST - len(completion)
+            ids.append([0] * left + list(prompt) + list(completion) + [0] * right)
+            seen.append([0] * left + [1] * (len(prompt) + len(completion)) + [0] * right)
+            drawn.append([1] * len(completion) + [0] * right)
+    return torch.tensor(ids), torch.tensor(seen), torch.tensor(drawn, dtype=torch.float32)
+
+
+def logprobs(network: Any, ids: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    positions = (seen.cumsum(1) - 1).clamp(min=0)
+    logits = network(input_ids=ids, attention_mask=seen, position_ids=positions).logits[:, -LONGEST - 1 : -1]
+    return torch.log_softmax(logits, -1).gather(2, ids[:, -LONGEST:, None])[..., 0]
+
+
+def written_out(
+    case: str, lp: torch.Tensor, old: torch.Tensor, ref: torch.Tensor, rewards: Any, m: Any
+) -> torch.Tensor:
+    """The loss as the papers have it. lp, old, ref, m [B, T]; rewards [prompts, members]."""
+    centred = rewards - rewards.mean(1, keepdim=True)
+    each = rewards.std(1, keepdim=True) + 1e-6
+    count, length = len(m), m.sum(1)
+    if case == "rloo":  # A = R - mean of the others; the sequence's log-probability is one action
+        advantage = (centred * 4 / 3).flatten()
+        return -(advantage * (lp * m).sum(1)).mean()
+    scaled = {"dr_grpo": centred, "lite_ppo": centred / (rewards.std() + 1e-6)}.get(case, centred / each)
+    a = scaled.flatten()[:, None]
+    ratio = (lp - old).exp()
+    if case == "gspo":
+        ratio = (((lp - old) * m).sum(1) / length).exp()[:, None].expand_as(lp)
+        term = torch.min(ratio * a, ratio.clamp(1 - 3e-4, 1 + 4e-4) * a)
+    elif case == "cispo":
+        term = ratio.clamp(max=1.02).detach() * a * lp
+    else:
+        term = torch.min(ratio * a, ratio.clamp(0.99, 1.02) * a)
+    if case == "grpo":
+        term = term - 0.05 * ((ref - lp).exp() - (ref - lp) - 1)
+    if case == "dr_grpo":
+        return -(term * m).sum() / (count * LONGEST)
+    if case in ("grpo", "gspo"):
+        return -((term * m).sum(1) / length).mean()
+    return -(term * m).sum() / m.sum()
+
+
+def groups(given: Data, number: int) -> list[Group]:
+    found = []
+    for index, prompt in enumerate(PROMPTS):
+        episodes = tuple(
+            Episode(
+                id=f"{number}/{index}/{j}",
+                task=str(index),
+                role="p",
+                question="",
+                segments=(Segment("p", "", prompt, ids, (0.0,) * len(ids), 1.0, FinishReason.STOP, (), ""),),
+                answer="",
+                expected=(),
+                rewards=(RewardTerm("r", float(given.rewards[number][index, j])),),
+                stop=StopReason.COMPLETED,
+                memory_snapshot="",
+                policy_version=0,
+            )
+            for j, ids in enumerate(given.completions[number][index])
+        )
+        found.append(Group(str(index), "", episodes))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_twenty_steps_lead_to_the_same_weights(case: str) -> None:
+    given = data()
+    name, changes = CASES[case]
+    model = tiny_model(hidden=32)
+    settings = Optimisation(learning_rate=RATE, max_norm=1e9, token_budget=64, passes=2)
+    learner = Learner(model, unfreeze(model), preset(name, **changes), settings, "p")
+    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=RATE)
+    for number in range(BATCHES):
+        learner.update(groups(given, number))
+
+    plain = tiny_network(attn="eager", hidden=32)
+    trained = {n: value.requires_grad_(True) for n, value in plain.named_parameters() if "embed" not in n}
+    start = {n: value.detach().clone() for n, value in trained.items()}
+    frozen = tiny_network(attn="eager", hidden=32)
+    for number in range(BATCHES):
+        ids, seen, mask = padded(given.completions[number])
+        with torch.no_grad():
+            old, ref = logprobs(plain, ids, seen), logprobs(frozen, ids, seen)
+        for _ in range(2):
+            value = written_out(case, logprobs(plain, ids, seen), old, ref, given.rewards[number], mask)
+            gradients = torch.autograd.grad(value, list(trained.values()))
+            with torch.no_grad():
+                for parameter, gradient in zip(trained.values(), gradients, strict=True):
+                    parameter -= RATE * gradient
+
+    ours = dict(model.network.named_parameters())
+    gap = torch.cat([(ours[n] - value).flatten() for n, value in trained.items()]).detach().norm()
+    moved = torch.cat([(value - start[n]).flatten() for n, value in trained.items()]).detach().norm()
+    assert moved > 0.01
+    assert gap < 1e-4 * moved, (float(gap), float(moved))

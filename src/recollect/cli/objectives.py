@@ -6,16 +6,45 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="List and explain training objectives.", no_args_is_help=True)
+app = typer.Typer(help="List and explain training objectives.", invoke_without_command=True)
+
+COLUMNS = ("objective", "credit", "centre / scale", "ratio, anchor", "surrogate", "correction", "aggregation", "KL")
+
+
+@app.callback()
+def objectives(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_()
 
 
 @app.command("list")
 def list_() -> None:
-    """List the objectives by name."""
-    from recollect.learning.objective import PRESETS
+    """List the objectives, a line each: tab-separated where there is no terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
 
-    for name in PRESETS:
-        typer.echo(name)
+    from recollect.learning.objective import listing
+
+    console = Console(highlight=False)
+    lines = listing()
+    if not console.is_terminal:
+        for line in (COLUMNS, *lines):
+            typer.echo("\t".join(line))
+        return
+    if console.width >= max(sum(map(len, line)) for line in lines) + 3 * len(COLUMNS):
+        table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
+        for name, *rest in lines:
+            table.add_row(Text(name, style="bold"), *("" if value == "none" else value for value in rest))
+        console.print(table)
+    else:  # too narrow for columns: what is not there goes without saying
+        for name, *rest in lines:
+            said = [f"{title} {value}" for title, value in zip(COLUMNS[1:], rest, strict=True) if value != "none"]
+            console.print(Text(name, style="bold"))
+            console.print(Padding(Text("  ·  ".join(said), style="dim"), (0, 0, 0, 2)))
+    console.print("recollect objectives explain NAME prints the formula and where it was published.", style="dim")
 
 
 @app.command()

@@ -1,0 +1,34 @@
+"""The list of objectives holds every preset, on a terminal of any width and off it."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from recollect.cli.main import main
+from recollect.cli.objectives import COLUMNS
+from recollect.learning.objective import PRESETS
+
+
+@pytest.mark.parametrize("arguments", [["objectives"], ["objectives", "list"]])
+def test_off_a_terminal_it_is_a_table_for_programs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert tuple(lines[0]) == COLUMNS
+    assert [line[0] for line in lines[1:]] == list(PRESETS)
+    assert {len(line) for line in lines} == {len(COLUMNS)}
+
+
+@pytest.mark.parametrize("width", [80, 220])
+def test_on_a_terminal_every_name_is_whole(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "rich.console.Console",
+        lambda **options: Console(width=width, force_terminal=True, color_system=None, **options),
+    )
+    assert main(["objectives"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in PRESETS)
+    assert max(map(len, out.splitlines())) <= width
+    assert ("centre / scale  " in out) == (width == 220)

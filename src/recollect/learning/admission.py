@@ -6,7 +6,7 @@ with B groups per update, S versions of lag allowed and v updates made, a group 
     accepted + running < (S + v + 1) * B,
 
 `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still
-outlive it; `due` says which groups the next update has to wait for so that none does.
+outlive it; `choose` says for which groups the next update has to wait so that none does.
 """
 
 from __future__ import annotations
@@ -73,8 +73,23 @@ class Staleness:
         the distance counts: those weights are as foreign."""
         return abs(version - born)
 
-    def due(self, version: int, born: Mapping[int, int]) -> set[int]:
-        """Which of the groups (id -> version of its oldest token) the update from `version` must contain, or be too late."""
+    def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
+        """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
+
+        finished, running: the version under which each group was started, by ticket. With on_stale "wait" every group has
+        a last version from which it can be trained, and an update waits unless, after it, all that is left can still be
+        trained in time at `groups` per update. Taking what is ready is else free to leave more old groups behind than one
+        later update can hold. Admission keeps it possible.
+        """
+        if len(finished) < self.groups:
+            return None
+        chosen = sorted(finished, key=lambda ticket: (finished[ticket], ticket))[: self.groups]
         if self.on_stale != "wait":
-            return set()
-        return {ticket for ticket, oldest in born.items() if version - oldest >= self.max_staleness}
+            return chosen
+        for later in range(self.max_staleness):
+            oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
+            left = sum(born <= oldest for born in (*finished.values(), *running.values()))
+            now = sum(finished[ticket] <= oldest for ticket in chosen)
+            if now < min(self.groups, left - later * self.groups):
+                return None
+        return chosen

@@ -373,17 +373,13 @@ class Pipeline(Collector):
             self._finished[finished.ticket] = replace(finished, born=min(finished.born, self._version))
 
     def _choose(self) -> list[Finished] | None:
-        """The groups of the next update: those that must not wait, then the oldest; None where some are still missing."""
-        staleness = self.settings.staleness
-        if len(self._finished) < staleness.groups:
-            return None
-        born = {ticket: each.born for ticket, each in self._finished.items()}
-        born |= {ticket: each.born for ticket, each in self._open.items()}
-        due = staleness.due(self._version, born)
-        if due & self._open.keys():
-            return None
-        order = sorted((ticket not in due, ticket) for ticket in self._finished)
-        return [self._finished[ticket] for _, ticket in order[: staleness.groups]]
+        """The groups of the next update; None where some are still missing."""
+        chosen = self.settings.staleness.choose(
+            self._version,
+            {ticket: each.born for ticket, each in self._finished.items()},
+            {ticket: each.born for ticket, each in self._open.items()},
+        )
+        return None if chosen is None else [self._finished[ticket] for ticket in chosen]
 
     def _evict(self) -> None:
         """Drop what is too old to be trained, and start one other for each."""

@@ -1,0 +1,162 @@
+"""What staleness costs and which objective bears it: one task, four lags, three objectives, five seeds.
+
+The tiny model learns which letters each of two prompts asks for. The sampler is made to finish all that it may before each
+update, so that every token is trained `max_staleness` versions after it was drawn (but for the first steps, which have no
+older weights): the lag is forced, not only allowed.
+
+* plain: the clipped objective whose ratio is to the policy that drew the tokens (PPO as it was before AReaL);
+* decoupled: ratio to the learner's policy before the step, times a masked correction for the lag (AReaL, arXiv 2505.24298);
+* vcpo: sequence weights, off-policy optimal baseline, step scaled by effective sample size (arXiv 2602.17616).
+
+Each has the learning rate under which it earned most over training at lag 0, on two seeds that are not measured. The score
+is of 64 samples per prompt after the last update; the reward over training, beside it, says how quickly it was reached. Prints a table and writes staleness.json.
+
+    python -m benchmarks.asynchrony.staleness tune          # chooses the learning rates, about two minutes
+    python -m benchmarks.asynchrony.staleness run SEED      # one seed, about a minute; seeds 0 to 4
+    python -m benchmarks.asynchrony.staleness table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from typing import Any
+
+import torch
+
+from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
+from benchmarks.speed.setting import machine
+from recollect.episodes import SamplingParams
+from recollect.learning.admission import Staleness
+from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.objective.options import Objective
+from recollect.learning.objective.presets import preset, varied, without_kl
+from recollect.learning.pipeline_store import Finished
+
+OBJECTIVES: dict[str, Objective] = {
+    "plain": varied(without_kl(preset("grpo")), name="plain", anchor="behaviour", aggregation="token-mean"),
+    "decoupled": varied(preset("areal"), center="group", scale="group"),
+    "vcpo": preset("vcpo"),
+}
+LAGS = (0, 1, 4, 8)
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (100, 101)
+RATES = (1e-3, 2e-3, 4e-3)
+STEPS, GROUPS, MEMBERS, TOKENS, PROMPTS = 200, 2, 8, 2, 2
+PARTS = HERE / "parts"
+"""Where single seeds wait for the table; not kept."""
+
+
+class Eager(Pipeline):
+    """Samples as far ahead as it may before every update."""
+
+    def _choose(self) -> list[Finished] | None:
+        return None if self._open else super()._choose()
+
+
+def trained(objective: str, lag: int, seed: int, rate: float) -> dict[str, float]:
+    """Train once; the model's score afterwards, over training, and how stale what it was trained on was."""
+    model = tiny(seed)
+    learner = learner_of(model, OBJECTIVES[objective], rate)
+    asynchrony = Asynchrony(
+        Staleness(GROUPS, lag, float(lag + 1)), MEMBERS, mode="serial", slots=GROUPS * MEMBERS * (lag + 1), seed=seed
+    )
+    world = World(lambda ticket, member: TOKENS, prompts=PROMPTS)
+    watch = run(learner, world, asynchrony, STEPS, Eager)
+    prompts = [world.encode(world.task(number).input) for number in range(PROMPTS)]
+    drawn = model.sample(prompts, SamplingParams(TOKENS, n=64, seed=7))
+    scores = [share(number, sample.ids) for number, samples in enumerate(drawn) for sample in samples]
+    return {
+        "score": statistics.fmean(scores),
+        "training_reward": statistics.fmean(row["reward"] for row in watch.rows),
+        "lag_p95": watch.rows[-1]["lag_p95"],
+    }
+
+
+def tune() -> dict[str, Any]:
+    """The learning rate of each objective that earns most at lag 0 on the tuning seeds."""
+    tried = {
+        name: {str(rate): [trained(name, 0, seed, rate)["training_reward"] for seed in TUNING_SEEDS] for rate in RATES}
+        for name in OBJECTIVES
+    }
+    chosen = {name: max(scores, key=lambda rate: statistics.fmean(scores[rate])) for name, scores in tried.items()}
+    return {"tried": tried, "chosen": {name: float(rate) for name, rate in chosen.items()}}
+
+
+def interval(differences: list[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of paired differences (Student's t)."""
+    from scipy.stats import t
+
+    mean = statistics.fmean(differences)
+    half = float(t.ppf(0.975, len(differences) - 1)) * statistics.stdev(differences) / len(differences) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def compared(values: list[float], synchronous: list[float]) -> dict[str, Any]:
+    differences = [a - b for a, b in zip(values, synchronous, strict=True)]
+    mean, low, high = interval(differences)
+    minus = {"mean": mean, "low": low, "high": high}
+    return {"values": values, "mean": statistics.fmean(values), "minus_synchronous": minus}
+
+
+def table(parts: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    seeds = sorted(found, key=int)
+    cells: dict[str, Any] = {}
+    for name in OBJECTIVES:
+        for lag in LAGS:
+            own = [found[seed][f"{name}/{lag}"] for seed in seeds]
+            cells[f"{name}/{lag}"] = {
+                "lag_p95": statistics.fmean(each["lag_p95"] for each in own),
+                **{
+                    measure: compared(
+                        [each[measure] for each in own], [found[seed]["decoupled/0"][measure] for seed in seeds]
+                    )
+                    for measure in ("score", "training_reward")
+                },
+            }
+    return {
+        "machine": parts["machine"],
+        "task": {"steps": STEPS, "groups": GROUPS, "members": MEMBERS, "tokens": TOKENS, "prompts": PROMPTS},
+        "n": len(seeds),
+        "seeds": [int(each) for each in seeds],
+        "interval": "95 %, Student's t over seeds, paired with the decoupled objective at lag 0",
+        "learning_rates": parts["tuned"],
+        "cells": cells,
+    }
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("what", choices=("tune", "run", "table"))
+    asked.add_argument("seed", type=int, nargs="?")
+    options = asked.parse_args()
+    torch.set_num_threads(1)
+    PARTS.mkdir(exist_ok=True)
+    if options.what == "tune":
+        found = {"machine": machine(1), "tuned": tune()}
+        (PARTS / "tuned.json").write_text(json.dumps(found))
+        print(json.dumps(found["tuned"], indent=2))
+    elif options.what == "run":
+        rates = json.loads((PARTS / "tuned.json").read_text())["tuned"]["chosen"]
+        cells = {f"{name}/{lag}": trained(name, lag, options.seed, rates[name]) for name in OBJECTIVES for lag in LAGS}
+        (PARTS / f"seed-{options.seed}.json").write_text(json.dumps(cells))
+    else:
+        result = table(
+            json.loads((PARTS / "tuned.json").read_text()),
+            {each.stem.split("-")[1]: json.loads(each.read_text()) for each in PARTS.glob("seed-*.json")},
+        )
+        write("staleness.json", result)
+        for name, cell in result["cells"].items():
+            shown = []
+            for measure in ("score", "training_reward"):
+                minus = cell[measure]["minus_synchronous"]
+                shown.append(
+                    f"{measure} {cell[measure]['mean']:.3f}, minus synchronous {minus['mean']:+.3f} "
+                    f"({minus['low']:+.3f} to {minus['high']:+.3f})"
+                )
+            print(f"{name:12} lag {cell['lag_p95']:.1f}  {'  '.join(shown)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The admission rule as a game: whatever the order in which groups finish, no update trains a token that is too old."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.learning.admission import Staleness
+
+
+def test_capacity_by_hand() -> None:
+    """B = 4, S = 1: at version 0, (1 + 0 + 1) * 4 = 8 groups may be started; at version 3 with 12 trained, 20 - 12 - ..."""
+    deep = Staleness(4, max_staleness=1, pipeline_depth=2.0)
+    assert deep.capacity(version=0, accepted=0, running=0, consumed=0) == 8
+    assert deep.capacity(version=0, accepted=3, running=4, consumed=0) == 1
+    assert deep.capacity(version=3, accepted=15, running=2, consumed=12) == 3
+    assert deep.capacity(version=3, accepted=20, running=4, consumed=12) == 0
+    shallow = Staleness(4, max_staleness=4, pipeline_depth=1.5)
+    assert shallow.capacity(version=0, accepted=0, running=0, consumed=0) == 6
+    assert shallow.capacity(version=2, accepted=9, running=3, consumed=8) == 2
+
+
+def test_synchronous_is_the_case_of_no_staleness() -> None:
+    rule = Staleness(4, max_staleness=0, pipeline_depth=1.0)
+    assert rule.capacity(version=5, accepted=20, running=0, consumed=20) == 4
+    assert rule.capacity(version=5, accepted=22, running=2, consumed=20) == 0
+
+
+@given(
+    groups=st.integers(1, 4),
+    max_staleness=st.integers(0, 4),
+    share=st.floats(0, 1),
+    picks=st.lists(st.integers(0, 10**6), min_size=40, max_size=160),
+    failing=st.sets(st.integers(0, 60)),
+)
+def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
+    groups: int, max_staleness: int, share: float, picks: list[int], failing: set[int]
+) -> None:
+    """Play: start what may be started, finish a group picked at random (or let it fail), train when the rule allows it."""
+    rule = Staleness(groups, max_staleness, pipeline_depth=1 + share * max_staleness)
+    version = consumed = ticket = 0
+    running: dict[int, int] = {}
+    finished: dict[int, int] = {}
+    trained: set[int] = set()
+    for pick in picks:
+        for _ in range(
+            rule.capacity(version=version, accepted=consumed + len(finished), running=len(running), consumed=consumed)
+        ):
+            running[ticket] = version
+            ticket += 1
+        assert len(running) + len(finished) <= (max_staleness + 1) * groups
+        if running:
+            chosen = sorted(running)[pick % len(running)]
+            born = running.pop(chosen)
+            if chosen not in failing:
+                finished[chosen] = born
+        batch = rule.choose(version, finished, running)
+        if batch is None:
+            assert running or len(finished) < groups, "nothing runs that could be waited for"
+            continue
+        for each in batch:
+            assert version - finished.pop(each) <= max_staleness
+            assert each not in trained
+            trained.add(each)
+        version, consumed = version + 1, consumed + groups

@@ -1,0 +1,174 @@
+"""Attempts: what is on the tape is not asked for again, what fails becomes a value."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recollect.episodes import Episode, FinishReason, Sample, SamplingParams, Segment, StopReason, Task, VersionSpan
+from recollect.learning.attempt import (
+    Attempt,
+    CallFailed,
+    CallTimedOut,
+    Tape,
+    has_failed,
+    run_attempt,
+    tape_from_json,
+    tape_to_json,
+)
+from recollect.models.continuous import Draft
+
+TASK = Task("source/1", "source", "go:", (), "none")
+PARAMS = SamplingParams(4, seed=1)
+
+
+class Counting:
+    """Finishes drafts with the letters of "abcd" and says how many tokens it drew."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    async def sample(self, draft: Draft) -> Sample:
+        if draft.finish is None:
+            for token in b"abcd"[len(draft.ids) :]:
+                draft.ids.append(token)
+                draft.logprobs.append(-1.0)
+                self.drawn += 1
+            draft.finish = FinishReason.LENGTH
+            draft.close_span(0)
+        return draft.sample(0)
+
+
+def attempt(tape: Tape, sampler: Counting | None = None, **changes: Any) -> Attempt:
+    return Attempt(sampler or Counting(), tape, 3, 1, **{"seed": 0, "seconds": 5.0, "failed": None, **changes})
+
+
+async def two_calls(task: Task, given: Attempt) -> Episode:
+    first = await given.sample(tuple(b"go:"), PARAMS)
+    weather = await given.remember("weather", asked.weather)
+    second = await given.sample((*b"go:", *first.ids, weather), PARAMS)
+    segments = tuple(
+        Segment("r", "p", context, s.ids, s.logprobs, 1.0, s.finish, s.spans, "")
+        for context, s in (((1,), first), ((2,), second))
+    )
+    return Episode(
+        given.id, task.key, "r", "", segments, "", (), (await given.reward("w", lambda: weather),),
+        StopReason.COMPLETED, "", 0,
+    )  # fmt: skip
+
+
+class Asked:
+    count = 0
+
+    def weather(self) -> int:
+        self.count += 1
+        return 40 + self.count
+
+
+asked = Asked()
+
+
+def test_a_tape_answers_what_was_asked_before_and_survives_json() -> None:
+    asked.count = 0
+    tape, sampler = Tape(), Counting()
+    whole = asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
+    assert (sampler.drawn, asked.count, whole.reward) == (8, 1, 41.0)
+    stored = tape_from_json(tape_to_json(tape, 0))
+    assert stored == replace(tape, entries=stored.entries)
+    again = Counting()
+    assert asyncio.run(run_attempt(two_calls, TASK, attempt(stored, again), 5)) == whole
+    assert (again.drawn, asked.count) == (0, 1)
+
+
+def test_an_interrupted_call_goes_on_where_it_stopped() -> None:
+    tape, sampler = Tape(), Counting()
+    whole = asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
+    record = tape_to_json(tape, 0)
+    last = record["entries"][2]
+    last |= {"ids": last["ids"][:3], "logprobs": last["logprobs"][:3], "spans": [[0, 0, 3]], "finish": None}
+    again = Counting()
+    resumed = asyncio.run(run_attempt(two_calls, TASK, attempt(tape_from_json(record), again), 5))
+    assert again.drawn == 1
+    assert resumed.segments[1].ids == whole.segments[1].ids
+    assert resumed.segments[1].spans == (VersionSpan(0, 0, 3), VersionSpan(0, 3, 4))
+
+
+def test_a_rollout_that_goes_another_way_leaves_its_tape_there() -> None:
+    tape, sampler = Tape(), Counting()
+    asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
+
+    async def other(task: Task, given: Attempt) -> Episode:
+        await given.sample(tuple(b"go:"), PARAMS)
+        await given.sample(tuple(b"elsewhere"), PARAMS)
+        return await two_calls(task, given)
+
+    again = Counting()
+    asyncio.run(run_attempt(other, TASK, attempt(tape, again), 5))
+    assert tape.diverged == 1
+    assert again.drawn == 12, "the first call is on the tape, the three after it are not"
+
+
+def test_seeds_and_streams_differ_between_tries_and_members() -> None:
+    one, retried = attempt(Tape()), attempt(Tape(tries=1))
+    other = Attempt(Counting(), Tape(), 3, 2, 0, 5.0, None)
+    assert len({one.seed, retried.seed, other.seed}) == 3
+
+
+@pytest.mark.parametrize(("function", "kind", "says"), [
+    (lambda: time.sleep(30), CallTimedOut, "did not answer in 0.05 s"),
+    (lambda: next(iter(())), CallFailed, "raised RuntimeError"),
+    (lambda: (_ for _ in ()).throw(SystemExit(3)), CallFailed, "SystemExit: 3"),
+    (lambda: 1 / 0, CallFailed, "ZeroDivisionError"),
+])  # fmt: skip
+def test_calls_that_misbehave_are_named(function: Any, kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        asyncio.run(attempt(Tape(), seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
+
+
+def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
+    async def hangs(task: Task, given: Attempt) -> Episode:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    episode = asyncio.run(run_attempt(hangs, TASK, attempt(Tape()), 0.05))
+    assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
+    assert "longer than 0.05 s" in episode.errors[0]
+
+
+@pytest.mark.parametrize(("returned", "says"), [
+    ("done", "returned str, not an Episode"),
+    ("renamed", "called 'x'"),
+    ("empty", "without a model call"),
+    ("infinite", "inf, not a finite number"),
+])  # fmt: skip
+def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str) -> None:
+    async def odd(task: Task, given: Attempt) -> Any:
+        episode = await two_calls(task, given)
+        changes = {"renamed": {"id": "x"}, "empty": {"segments": ()}}
+        if returned == "infinite":
+            term = replace(episode.rewards[0], value=float("inf"))
+            return replace(episode, rewards=(term,))
+        return replace(episode, **changes[returned]) if returned in changes else returned
+
+    episode = asyncio.run(run_attempt(odd, TASK, attempt(Tape()), 5))
+    assert has_failed(episode)
+    assert says in episode.errors[0]
+
+
+def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
+    never = threading.Event()
+
+    async def both() -> int:
+        given = attempt(Tape(), seconds=0.05)
+        for _ in range(20):
+            with pytest.raises(CallTimedOut):
+                await given.call(never.wait)
+        return await given.call(lambda: 7, seconds=5.0)
+
+    assert asyncio.run(both()) == 7
+    never.set()

@@ -7,7 +7,7 @@ with measurements on dev questions, then the test questions again. Test question
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -129,9 +129,9 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     if objective.needs_length_budget and objective.length_budget is None:
         objective = varied(objective, length_budget=system.length_budget)
     model, learner = prepared(settings, objective, system.role, run, progress)
-    playing = Playing(settings, system, run, model)
+    playing = Playing(settings, system, run, model, progress)
     if system.imitated is not None and restore(run, learner, 0) is None:
-        playing.measure_tests(0, "untrained", progress)
+        playing.measure_tests(0, "untrained")
         imitate(system, learner, progress)
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
     train_steps(run, learner, playing, schedule, progress, system.title)
@@ -159,7 +159,7 @@ class Playing:
     system: System
     run: RunFolder
     model: InProcessModel
-    left_out: int = field(default=0)
+    progress: Progress
 
     def rollout(self, step: int) -> list[Group]:
         from recollect.recipes.training import batch
@@ -177,27 +177,23 @@ class Playing:
         )
         kept, left_out = sound(groups)
         if left_out:
-            self.left_out += len(left_out)
             self.run.write_episodes(step + 1, left_out, arm="left_out")
+            said = next((error for episode in left_out for error in episode.errors), "too few of their group are left")
+            self.progress.note(f"Step {step + 1}: {len(left_out)} episodes are not trained on: {said}.")
         return kept
 
     def evaluate(self, step: int) -> None:
-        self._measure(step, "dev", "with_memory" if self._remembers else "trained", "", self.system.dev)
+        self._measure(step, "dev", self.system.role, "", self.system.dev)
         if step == 0:
             self.measure_tests(0, "imitated" if self.system.imitated is not None else "untrained")
         elif step == self.settings.steps:
             self.measure_tests(step, "trained")
 
-    def measure_tests(self, step: int, when: str, progress: Progress | None = None) -> None:
-        if progress is not None:
-            progress.phase("measuring before training")
+    def measure_tests(self, step: int, when: str) -> None:
+        self.progress.phase(f"measuring the test questions ({when})")
         for name, measured in self.system.test.items():
             for way in measured.ways:
                 self._measure(step, name, arm_of(way, when), way, measured)
-
-    @property
-    def _remembers(self) -> bool:
-        return any(measured.ways.keys() - {""} for measured in self.system.test.values())
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:
         from recollect.evaluation.manager import estimate

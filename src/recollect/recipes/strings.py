@@ -2,8 +2,9 @@
 
 After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123). The question
 is the paper's: does reinforcement on some compositions carry over to compositions, and depths, that were never trained
-on? What differs: a function moves words instead of characters, single functions are learned by plain imitation, and the
-whole thing is small enough for a 135M model on a laptop.
+on? What differs: a function moves words instead of characters, and single functions are learned by plain imitation. A
+small model does not think of writing the steps out: with single functions alone it never earns a reward on compositions.
+So a few training compositions (`worked`) are imitated worked out; `worked = 0` leaves that to chance.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Config(Settings):
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
     held_out: int = Field(default=84, ge=2, description="questions per measurement")
-    max_tokens: int = Field(default=40, ge=4)
-    warm_start: int = Field(default=100, ge=0, description="batches of single functions to imitate first")
+    max_tokens: int = Field(default=32, ge=4)
+    warm_start: int = Field(default=100, ge=0, description="batches to imitate first: single functions, and `worked`")
+    worked: int = Field(default=4, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs")
     warm_start_batch: int = Field(default=16, ge=1)
     warm_start_learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
 
@@ -47,7 +49,7 @@ class Config(Settings):
                 f"length = {self.length} leaves nothing to compose at depth {self.depth + 1}: set it higher"
             )
         fields = type(self).model_fields
-        for key in ("warm_start_batch", "warm_start_learning_rate"):
+        for key in ("worked", "warm_start_batch", "warm_start_learning_rate"):
             if not self.warm_start and getattr(self, key) != fields[key].default:
                 raise ValueError(f"{key} has no effect with warm_start = 0: leave it out, or set warm_start")
         return self
@@ -57,7 +59,7 @@ def system(config: Config) -> System:
     from recollect.agents.completer import Completer
     from recollect.environments.question import Question
     from recollect.rollouts.driver import Limits, Play
-    from recollect.tasks.strings import steps, string_tasks
+    from recollect.tasks.strings import steps, string_tasks, worked_out
 
     head = " = ".join(steps(*EXAMPLE)) + "\n"
 
@@ -67,11 +69,13 @@ def system(config: Config) -> System:
     def imitated(model: InProcessModel) -> list[list[tuple[Tokens, Tokens]]]:
         from recollect.recipes.training import batch
 
-        single = string_tasks("train", 800, config.seed, depth=1, length=config.length)
+        shown = string_tasks("train", 600, config.seed, depth=1, length=config.length)
+        if config.worked:
+            shown += string_tasks("train", 200, config.seed, depth=depth, length=config.length, only=config.worked)
         return [
             [
-                (model.encode(agent().render(task.input)), model.encode(f" {task.answers[0]}\n"))
-                for task in batch(single, config.warm_start_batch, step, config.seed)
+                (model.encode(agent().render(task.input)), model.encode(f" {worked_out(task)}\n"))
+                for task in batch(shown, config.warm_start_batch, step, config.seed)
             ]
             for step in range(config.warm_start)
         ]

@@ -32,7 +32,7 @@ from recollect.tasks.sentences import sentences
 from recollect.tasks.splits import SPLITS, side, sides
 
 SOURCES = ("gsm8k", "svamp")
-VERIFIED_BY = ("expression", "numeric")
+VERIFIED_BY = ("expression", "numeric", "math_verify")
 _FILES = {"gsm8k": "gsm8k.jsonl.xz", "svamp": "svamp.json.gz"}
 _SHA256 = {
     "gsm8k": "84747d45fb1660a01b1340560be158ef4754320586d7b40fb7747467160da361",
@@ -57,7 +57,8 @@ def arithmetic(source: str, split: str, *, verifier: str = "numeric") -> list[Ta
     """The tasks of one split, in order of id.
 
     verifier: "numeric" scores the number that an answer ends with, "expression" the value of the expression that it is,
-    so that a model without practice in reckoning can show that it knows what to reckon. tags: type, split, equation (a
+    so that a model without practice in reckoning can show that it knows what to reckon; "math_verify" also reads LaTeX and
+    needs the extra `math`. tags: type, split, equation (a
     part of the key: no agent may read it).
 
     Errors: UnknownName for a source, split or verifier; DataFileError for a changed file."""

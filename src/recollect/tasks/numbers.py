@@ -11,6 +11,9 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from importlib import import_module
+
+from recollect.tasks.options import MissingExtra
 
 _NUMBER = re.compile(
     r"(?<![\w.,])[-−]?\s?[$€£]?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?[1-9]\d*)?%?(?![\w]|[.,/]\d)"
@@ -45,6 +48,24 @@ def expression(prediction: str, golds: Sequence[str]) -> float:
     lines = prediction.strip().splitlines()
     found = computed(lines[0].split("=")[0]) if lines else None
     return float(found is not None and any(found == _gold(gold) for gold in golds))
+
+
+def math_verify(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if the package math-verify finds one of `golds` in `prediction`: numbers, fractions, sets, LaTeX; else 0.0.
+
+    Errors: MissingExtra where the package is not installed."""
+    try:
+        package = import_module("math_verify")
+    except ImportError as error:
+        raise MissingExtra(
+            f"The verifier math_verify needs the package math-verify, which is not usable here ({error}).",
+            "pip install 'recollect[math]', or use the verifier numeric.",
+        ) from error
+    # Its own limit of time works by signals, which only the main thread may have: whoever runs rewards limits them.
+    found = package.parse(prediction, parsing_timeout=None)
+    return float(
+        any(package.verify(package.parse(gold, parsing_timeout=None), found, timeout_seconds=None) for gold in golds)
+    )
 
 
 def number_in(text: str) -> Fraction | None:

@@ -1,10 +1,14 @@
-"""A name that must be one of a known set."""
+"""What tasks can be asked for: a name that must be one of a known set, a package that must be there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recollect.episodes.errors import UnknownName
+from recollect.episodes.errors import RecollectError, UnknownName
+
+
+class MissingExtra(RecollectError):
+    """A package that is not installed by default; the mend says how."""
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> str:

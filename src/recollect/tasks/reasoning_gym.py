@@ -15,14 +15,10 @@ from typing import Any
 
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.task import Task
-from recollect.tasks.options import require_known
+from recollect.tasks.options import MissingExtra, require_known
 from recollect.tasks.splits import SPLITS, draw_order
 
 SOURCE = "reasoning_gym"
-
-
-class MissingExtra(RecollectError):
-    """A package that is not installed by default; the mend says how."""
 
 
 def reasoning_gym(name: str, split: str, count: int, seed: int = 0, **parameters: Any) -> list[Task]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise, product
 from math import perm
 from types import MappingProxyType
@@ -37,8 +38,10 @@ WORDS = (
 _HELD_OUT = {"train": range(6), "dev": range(6, 7), "test": range(7, 10)}
 
 
-def string_tasks(split: str, count: int, seed: int = 0, *, depth: int = 2, length: int = 4) -> list[Task]:
-    """`count` tasks whose compositions belong to `split`, no two alike.
+def string_tasks(
+    split: str, count: int, seed: int = 0, *, depth: int = 2, length: int = 4, only: int | None = None
+) -> list[Task]:
+    """`count` tasks whose compositions belong to `split`, no two alike; `only`: of the first so many compositions.
 
     depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ:
     single functions are what is known before. From depth 2 on, no composition of one split occurs in another; a deeper
@@ -54,7 +57,7 @@ def string_tasks(split: str, count: int, seed: int = 0, *, depth: int = 2, lengt
             f"string_tasks: count and depth are at least 1 and length is depth + 1 to 8, not count={count}, depth={depth}, "
             f"length={length}"
         )
-    chosen = compositions(split, depth)
+    chosen = compositions(split, depth)[:only]
     if not chosen:
         raise ValueError(f"string_tasks: {split} has no composition of depth {depth}")
     if 2 * count > len(chosen) * perm(len(WORDS), length):
@@ -68,10 +71,11 @@ def string_tasks(split: str, count: int, seed: int = 0, *, depth: int = 2, lengt
     return list(tasks.values())
 
 
-def compositions(split: str, depth: int) -> list[tuple[str, ...]]:
+@lru_cache(maxsize=32)
+def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
     """Function names, outermost first, of every composition of `split`, in a fixed mixed order."""
     every = [names for names in product(FUNCTIONS, repeat=depth) if depth == 1 or _side(names) == split]
-    return sorted(every, key=lambda names: draw_order("strings", *names))
+    return tuple(sorted(every, key=lambda names: draw_order("strings", *names)))
 
 
 def value(names: Sequence[str], words: Words) -> Words:
@@ -93,6 +97,12 @@ def steps(names: Sequence[str], words: Words) -> list[str]:
         words = FUNCTIONS[names[last]](words)
         found.append(written(names[:last], words))
     return found
+
+
+def worked_out(task: Task) -> str:
+    """What stands behind the `=` of a question where every step is written out: `f(sun cat) = cat sun`."""
+    words = tuple(task.input.rpartition("(")[2].rstrip(")").split())
+    return " = ".join(steps(tuple(task.tags["composition"]), words)[1:])
 
 
 def last_value(text: str) -> str:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from recollect.episodes.task import Task
 from recollect.tasks import reasoning_gym
 from recollect.tasks.metrics import exact_match, token_f1
-from recollect.tasks.numbers import expression, numeric
+from recollect.tasks.numbers import expression, math_verify, numeric
 from recollect.tasks.operations import operation
 from recollect.tasks.options import require_known
 from recollect.tasks.strings import same_words
@@ -22,6 +22,7 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
         "operation": operation,
         "numeric": numeric,
         "expression": expression,
+        "math_verify": math_verify,
         "same_words": same_words,
     }
 )

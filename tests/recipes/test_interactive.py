@@ -1,0 +1,211 @@
+"""The recipes whole on a model of a few thousand weights, and the one thing they are for: that reward reaches contexts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from recollect.agents.overwrite_reader import OverwriteReader
+from recollect.environments.environment import Step
+from recollect.episodes import RewardTerm, StopReason, Task
+from recollect.episodes.interaction import Observation
+from recollect.evaluation.tables import tables_of
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.models.adapter import unfreeze
+from recollect.models.inprocess import InProcessModel
+from recollect.recipes import arithmetic, overwrite_reading, strings
+from recollect.recipes.interactive import Measured, Playing, run_system
+from recollect.recipes.training import kept_weights
+from recollect.rollouts.driver import Limits, Play, play
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+TINY = {
+    "precision": "fp32",
+    "threads": 1,
+    "steps": 2,
+    "tasks_per_step": 2,
+    "group_size": 2,
+    "evaluate_every": 2,
+    "checkpoint_every": 1,
+    "questions": 2,
+}
+STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
+READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "words": 12}
+
+
+def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
+    config = recipe.Config(model=str(checkpoint), **{**TINY, **settings})
+    with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
+        recipe.train(config, run, SilentProgress())
+    return run
+
+
+def test_strings_run_whole(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(strings, checkpoint, tmp_path / "run", **STRINGS)
+    tables = tables_of(run)
+    assert [table.title for table in tables] == [
+        "Unseen compositions of 2",
+        "Unseen compositions of 3",
+        "Trained compositions of 2, other words",
+        "Single functions",
+    ]
+    assert [[row.arm for row in table.rows] for table in tables] == [["untrained", "imitated", "trained"]] * 4
+    assert [row["step"] for row in run.evals() if row["split"] == "dev"] == [0, 2]
+    assert kept_weights(run, "policy").is_dir()
+
+
+def test_overwrite_reading_runs_whole_with_its_controls(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(overwrite_reading, checkpoint, tmp_path / "run", **READING)
+    (table,) = tables_of(run)
+    ways = ["untrained", "no_memory", "wrong_memory", "whole_text", "oracle"]
+    assert [row.arm for row in table.rows] == [
+        *(way if way == "untrained" else f"{way}_untrained" for way in ways),
+        *("trained" if way == "untrained" else way for way in ways),
+    ]
+    contexts = [len(stored.episode.segments) for stored in run.episodes(arm="train")]
+    assert contexts == [3] * 8  # two sections and the answer; two steps of two groups of two
+
+
+@pytest.mark.parametrize(
+    "settings", [{"answer": "calculator"}, {"answer": "number", "objective": "rloo"}, {"train": "full"}]
+)
+def test_arithmetic_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
+    run = run_of(arithmetic, checkpoint, tmp_path / "run", max_tokens=4, **settings)
+    assert [row.arm for row in tables_of(run)[0].rows] == ["untrained", "trained"]
+
+
+def test_a_run_that_was_killed_ends_like_a_straight_one(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file
+
+    straight = run_of(strings, checkpoint, tmp_path / "straight", **STRINGS)
+    rollout = Playing.rollout
+
+    def killed(self: Playing, step: int) -> Any:
+        if step == 1:
+            raise KeyboardInterrupt
+        return rollout(self, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Playing, "rollout", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
+    resumed = run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
+    weights = [load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (straight, resumed)]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    rows = [
+        [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
+    ]
+    assert rows[0] == rows[1]
+
+
+class SaidFirst:
+    """Two sections and an answer; in the end it rewards what was written into the memory after the first section."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.first, self.left = "", 2
+        return self._next(task.input)
+
+    async def step(self, action: str) -> Step:
+        self.first = self.first or action
+        if self.left >= 0:
+            return Step(self._next("?"))
+        letters = sum(sign.isascii() and sign.isalpha() for sign in self.first) / max(1, len(self.first))
+        return Step(rewards=(RewardTerm("letters", letters),), stop=StopReason.COMPLETED)
+
+    async def close(self) -> None: ...
+
+    def _next(self, question: str) -> Observation:
+        self.left -= 1
+        return Observation("text", question=question, answer_due=self.left < 0)
+
+
+def test_the_reward_of_the_answer_reaches_every_one_of_several_contexts(checkpoint: Path) -> None:
+    """What was drawn in episodes better than their group gets likelier, and in worse ones less likely, in each context."""
+    torch.set_num_threads(1)
+    model = InProcessModel.load(checkpoint, precision="fp32")
+    learner = Learner(
+        model, unfreeze(model), overwrite_reading.MULTI_CONVERSATION, Optimisation(learning_rate=1e-3), "reader"
+    )
+    how = Play(lambda task: SaidFirst(), lambda task, memory: OverwriteReader(6, 2))
+    (group,) = play(model, [Task("t/1", "test", "?", ("x",), "token_f1")], how, n=8)
+    mean = sum(episode.reward for episode in group.episodes) / 8
+    assert len({episode.reward for episode in group.episodes}) > 1
+
+    def scores(context: int) -> list[float]:
+        chosen = [episode.segments[context] for episode in group.episodes]
+        found = model.score([segment.context for segment in chosen], [[segment.ids] for segment in chosen])
+        return [sum(own[0]) for own in found]
+
+    before = [scores(context) for context in range(3)]
+    drawn = [[sum(episode.segments[context].logprobs) for episode in group.episodes] for context in range(3)]
+    assert before == [pytest.approx(own, abs=1e-3) for own in drawn]  # ids and log-probabilities are those of the draw
+    learner.update([group])
+    for context in range(3):
+        moved = [new - old for new, old in zip(scores(context), before[context], strict=True)]
+        gained = sum(change * (episode.reward - mean) for change, episode in zip(moved, group.episodes, strict=True))
+        assert gained > 0, f"context {context}"
+
+
+def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: Path) -> None:
+    class Dies(SaidFirst):
+        async def reset(self, task: Task, seed: int) -> Observation:
+            if seed % 4 == 3:
+                raise ConnectionError("gone")
+            return await super().reset(task, seed)
+
+    class Listens(SilentProgress):
+        notes: list[str] = []  # noqa: RUF012
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    from dataclasses import replace
+
+    config = overwrite_reading.Config(model=str(checkpoint), **{**TINY, **READING, "group_size": 4, "steps": 1})
+    how = Play(lambda task: Dies(), lambda task, memory: OverwriteReader(4, 3))
+    tasks = [Task(f"t/{name}", "test", name, ("x",), "token_f1") for name in ("one", "two")]
+    system = replace(
+        overwrite_reading.system(config),
+        train=tasks,
+        play=how,
+        dev=Measured(tasks, {"": Play(lambda task: SaidFirst(), how.agent)}),
+        test={},
+        limits=Limits(max_turns=3),
+    )
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        run_system(config, system, run, Listens())
+    assert [len(list(run.episodes(arm=arm))) for arm in ("train", "left_out")] == [6, 2]
+    assert Listens.notes == ["Step 1: 2 episodes are not trained on: Dies.reset failed: ConnectionError: gone."]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "says"),
+    [
+        (strings, {"depth": 3}, "length = 4 leaves nothing to compose at depth 4"),
+        (strings, {"warm_start": 0, "warm_start_batch": 4}, "warm_start_batch has no effect with warm_start = 0"),
+        (arithmetic, {"turns": 5}, "turns has no effect with answer = expression"),
+        (arithmetic, {"train": "full", "rank": 4}, "rank has no effect with train = full"),
+        (overwrite_reading, {"sektions": 5}, "Extra inputs"),
+    ],
+)
+def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        recipe.Config(**settings)
+    with pytest.raises(Exception, match="Did you mean 'dapo'"):
+        recipe.Config(objective="dappo")

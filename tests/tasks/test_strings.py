@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes.errors import UnknownName
+from recollect.tasks.splits import SPLITS
+from recollect.tasks.strings import (
+    FUNCTIONS,
+    WORDS,
+    compositions,
+    last_value,
+    same_words,
+    steps,
+    string_tasks,
+    value,
+    worked_out,
+)
+
+X = ("a", "b", "c")
+
+
+def test_every_function_by_hand() -> None:
+    found = {name: " ".join(function(X)) for name, function in FUNCTIONS.items()}
+    assert found == {"f": "c b a", "g": "b c a", "h": "c b a", "k": "b c", "p": "a b", "q": "a a b c"}
+    assert value(("h",), ("a", "b", "c", "d")) == ("d", "b", "c", "a")
+    assert steps(("f", "g"), X) == ["f(g(a b c))", "f(b c a)", "a c b"]
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_no_composition_is_on_two_sides(depth: int) -> None:
+    sets = {split: set(compositions(split, depth)) for split in SPLITS}
+    assert sum(map(len, sets.values())) == len(FUNCTIONS) ** depth
+    assert set.union(*sets.values()) == {names for split in SPLITS for names in sets[split]}
+
+
+def test_a_deep_composition_is_trained_only_if_all_its_pairs_are() -> None:
+    pairs = {split: set(compositions(split, 2)) for split in SPLITS}
+    assert all(set(pairwise(names)) <= pairs["train"] for names in compositions("train", 3))
+    assert all(set(pairwise(names)) & pairs["test"] for names in compositions("test", 3))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(SPLITS), st.integers(1, 3), st.integers(0, 5))
+def test_tasks_are_right_distinct_and_reproducible(split: str, depth: int, seed: int) -> None:
+    tasks = string_tasks(split, 12, seed, depth=depth, length=5)
+    assert len({task.key for task in tasks}) == 12
+    for task in tasks:
+        inner = task.input.rstrip(")")
+        words = tuple(inner.rpartition("(")[2].split())
+        assert len(words) == 5
+        assert set(words) <= set(WORDS)
+        assert tuple(task.answers[0].split()) == value(task.tags["composition"], words)
+        assert same_words(f"{task.input} = {worked_out(task)}", task.answers) == 1.0
+        assert same_words(" = ".join(steps(tuple(task.tags["composition"]), words)), task.answers) == 1.0
+    assert string_tasks(split, 12, seed, depth=depth, length=5) == tasks
+
+
+def test_an_answer_is_what_stands_last_on_the_first_line() -> None:
+    assert last_value(" f(b a) =  a b \nmore = c") == "a b"
+    assert same_words("a  b", ("a b",)) == 1.0
+    assert same_words("b a", ("a b",)) == 0.0
+    assert same_words("A b", ("a b",)) == 0.0
+    assert same_words("", ("a b",)) == 0.0
+
+
+def test_what_there_is_not_is_refused() -> None:
+    with pytest.raises(UnknownName, match="tets"):
+        string_tasks("tets", 1)
+    for wrong in ({"count": 0}, {"count": 1, "depth": 0}, {"count": 1, "length": 9}, {"count": 1, "depth": 4}):
+        with pytest.raises(ValueError, match="at least 1"):
+            string_tasks("train", **wrong)
+    with pytest.raises(ValueError, match="more than train has"):
+        string_tasks("train", 10**7)

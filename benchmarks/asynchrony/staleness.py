@@ -9,8 +9,8 @@ older weights): the lag is forced, not only allowed.
 * vcpo: sequence weights, off-policy optimal baseline, step scaled by effective sample size (arXiv 2602.17616).
 
 Each has the learning rate under which it earned most over training at lag 0, on two seeds that are not measured. The score
-is of 64 samples per prompt after the last update; the reward over training, beside it, says how quickly it was reached. Prints a table and
-writes staleness.json.
+is of 64 samples per prompt after the last update; the reward over training, beside it, says how quickly it was reached.
+Prints a table and writes staleness.json.
 
     python -m benchmarks.asynchrony.staleness tune          # chooses the learning rates, some minutes
     python -m benchmarks.asynchrony.staleness run SEED      # one seed, some minutes; seeds 0 to 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.models.attention import _BLOCK_ROWS, _columns, blockwise, fused
+from recollect.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, fused
 from recollect.models.tree import branch_mask
 
 SCALE = 0.3
@@ -85,4 +85,18 @@ def test_settings_of_pytorch_are_left_as_they_were() -> None:
     blockwise(query, key, value, mask, SCALE)
     with pytest.raises(RuntimeError):
         blockwise(query, key[..., :3], value, mask, SCALE)
+    assert settings.fp32_precision == before
+
+
+def test_the_precision_of_products_is_restored_when_the_last_thread_is_out() -> None:
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    if settings is None:
+        pytest.skip("this PyTorch has no such setting")
+    before = settings.fp32_precision
+    first, second = _bf16_products(torch.bfloat16), _bf16_products(torch.bfloat16)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert settings.fp32_precision == "bf16"
+    second.__exit__(None, None, None)
     assert settings.fp32_precision == before

@@ -12,6 +12,7 @@ Scores, softmax and sums over blocks are float32, or float64 where the model is.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -229,12 +230,28 @@ def _bf16_products(dtype: torch.dtype) -> Iterator[None]:
     if dtype is not torch.bfloat16 or settings is None:
         yield
         return
-    before = settings.fp32_precision
-    settings.fp32_precision = "bf16"
+    # The setting is the process's, and a sampler and a learner may be in here at once: the last one out restores it.
+    with _SETTING:
+        if _inside.count == 0:
+            _inside.before = settings.fp32_precision
+            settings.fp32_precision = "bf16"
+        _inside.count += 1
     try:
         yield
     finally:
-        settings.fp32_precision = before
+        with _SETTING:
+            _inside.count -= 1
+            if _inside.count == 0:
+                settings.fp32_precision = _inside.before
+
+
+class _Inside:
+    count = 0
+    before = "none"
+
+
+_SETTING = threading.Lock()
+_inside = _Inside()
 
 
 def register() -> str:

@@ -124,10 +124,10 @@ class StoreGround:
         tokens = self.store.scope_tokens(self.scope)
         found: dict[int, str] = {}
         if tokens is not None:
-            chosen, affordable = words.proposal(dict(statistics.frequency))
-            newest = None if affordable or want > words.POSTINGS else self.store.head() - words.POSTINGS
+            share = self.store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
             with self.store.database.reading() as connection:
-                listed = words.candidates(connection, chosen, tokens, max(2 * want, words.LEAST), newest)
+                least, head = max(2 * want, words.LEAST), self.store.head()
+                listed = words.proposed(connection, statistics.frequency, tokens, share, least, head)
                 found = self.store.texts(self.scope, listed)
         scored = words.scores(found, terms, statistics)
         ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]

@@ -71,7 +71,8 @@ def read_sidecar(path: Path, store_id: str, set_id: int, dimension: int) -> tupl
             return None
         numbers: npt.NDArray[np.int64] = np.fromfile(target, "<i8", rows, offset=HEADER)
         scopes: npt.NDArray[np.int32] = np.fromfile(target, "<i4", rows, offset=HEADER + 8 * rows)
-        matrix = np.memmap(target, "<f4", "r", start, (rows, dimension))
+        # As a plain array: slices of a memory map cost a tenth of a millisecond each.
+        matrix = np.memmap(target, "<f4", "r", start, (rows, dimension)).view(np.ndarray)
         return Block(numbers, scopes, np.ones(rows, bool), matrix, rows), int(header["head"])
     except (OSError, ValueError, KeyError):
         return None

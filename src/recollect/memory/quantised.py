@@ -34,7 +34,7 @@ LEAST_RECALL = {"int8": 0.99, "pq": 0.95}
 """Of the exact ten best; below it an index is not used."""
 AIM = {"int8": 0.999, "pq": 0.99}
 """What the number of proposals is chosen for: queries of users lie farther from the rows than the probes do."""
-REACHES = {"int8": (40, 100, 200, 400), "pq": (50, 100, 200, 400, 800)}
+REACHES = {"int8": (40, 100, 200, 400), "pq": (100, 200, 400, 800)}
 """Proposals for ten results."""
 SMALLEST = 20_000
 """Below this many rows an exact scan takes under a millisecond and nothing is built."""

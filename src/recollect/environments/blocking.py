@@ -32,11 +32,16 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
             future.set_result(result)
 
     def work() -> None:
-        result, failed = None, None
+        result: Any = None
+        failed: BaseException | None = None
         try:
             result = function(*arguments, **named)
+        except StopIteration as error:  # a future refuses it, and whoever waits would wait for ever
+            failed = RuntimeError(f"StopIteration: {error}")
         except Exception as error:
             failed = error
+        except BaseException as error:  # a SystemExit of people's code is not the program's
+            failed = RuntimeError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, failed)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -344,8 +345,8 @@ class Pipeline(Collector):
         """Keep what is whole of it; a group without enough of that makes room for exactly one other."""
         del self._open[group.ticket]
         episodes = [group.done[member] for member in range(self.settings.group_size)]
-        whole = tuple(each for each in episodes if not has_failed(each))
-        self._failed += [each for each in episodes if has_failed(each)]
+        whole = _of_one_snapshot([each for each in episodes if not has_failed(each)])
+        self._failed += [each for each in episodes if each not in whole]
         if len(whole) >= self.settings.enough:
             self._failures = 0
             assert self._journal is not None
@@ -359,8 +360,7 @@ class Pipeline(Collector):
             self._done.add(group.ticket)
             if self._failures >= self.settings.patience:
                 raise RolloutsFail(
-                    f"{self._failures} groups in a row came to nothing; the last error of the last one: "
-                    f"{self._failed[-1].errors[-1]}",
+                    f"{self._failures} groups in a row came to nothing; the last one says: {_said(episodes)}.",
                     "The episodes are in the run's folder with the arm failed; mend the environment or the reward.",
                 )
             self._start_groups()
@@ -492,3 +492,13 @@ class Pipeline(Collector):
     def _require_alive(self) -> None:
         if self._broken is not None:
             raise self._broken
+
+
+def _said(episodes: Sequence[Episode]) -> str:
+    return next((each.errors[-1] for each in episodes if each.errors), "its episodes start from different memories")
+
+
+def _of_one_snapshot(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
+    """Those that start from the memory that most of them start from: a baseline compares like with like."""
+    counts = Counter(each.memory_snapshot for each in episodes)
+    return tuple(each for each in episodes if each.memory_snapshot == counts.most_common(1)[0][0])

@@ -9,17 +9,16 @@ its task and of what the attempt gives it; one that is not leaves the tape where
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import json
 import math
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from recollect.environments.blocking import in_thread
 from recollect.episodes.episode import Episode, StopReason
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
@@ -27,11 +26,9 @@ from recollect.episodes.reward import RewardTerm
 from recollect.episodes.task import Task
 from recollect.models.continuous import Draft
 from recollect.models.errors import ContextOverflow
+from recollect.rollouts.driver import UNSOUND
 
 T = TypeVar("T")
-
-UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
-"""How episodes end that say nothing about the policy."""
 
 
 class CallFailed(RecollectError):
@@ -120,7 +117,9 @@ class Attempt:
         Raises CallTimedOut after `seconds`, CallFailed where the function raises."""
         limit = self._seconds if seconds is None else seconds
         called = name or getattr(function, "__name__", type(function).__name__)
-        waiting = function(*arguments) if inspect.iscoroutinefunction(function) else in_own_thread(function, *arguments)
+        waiting: Awaitable[Any] = (
+            function(*arguments) if inspect.iscoroutinefunction(function) else in_thread(function, *arguments)
+        )
         try:
             return await asyncio.wait_for(waiting, limit)
         except (asyncio.TimeoutError, TimeoutError) as error:
@@ -243,34 +242,6 @@ def _number(value: object) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number}, not a finite number")
     return number
-
-
-async def in_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Not in a pool: a call that never returns would keep a place in it, and the interpreter from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def deliver(value: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        value, failure = None, None
-        try:
-            value = function(*arguments)
-        except Exception as error:
-            failure = RuntimeError(str(error)) if isinstance(error, StopIteration) else error
-        except BaseException as error:  # SystemExit of a tool must not look like ours
-            failure = RuntimeError(f"{type(error).__name__}: {error}")
-        with contextlib.suppress(RuntimeError):  # nobody waits any more
-            loop.call_soon_threadsafe(deliver, value, failure)
-
-    threading.Thread(target=work, daemon=True, name="call").start()
-    return await done
 
 
 # -- tapes on disk --------------------------------------------------------------------------------------------------

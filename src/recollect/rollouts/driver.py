@@ -150,6 +150,31 @@ async def play_async(
     return groups
 
 
+async def play_one(
+    model: Model,
+    batcher: Batcher,
+    task: Task,
+    how: Play,
+    root: Bank | None,
+    *,
+    identity: str,
+    seed: int,
+    temperature: float = 1.0,
+    limits: Limits = Limits(),
+) -> Episode:
+    """One episode, for whoever brings its own sampling (`batcher`). root: the memory that its group starts from."""
+    return await _episode(
+        _Call(model, batcher, 0, temperature),
+        task,
+        how.environment(task),
+        how.agent(task, root.fork() if root is not None else None),
+        limits,
+        seed=seed,
+        identity=identity,
+        snapshot=root.content_hash() if root is not None else "empty",
+    )
+
+
 def sound(groups: Sequence[Group]) -> tuple[list[Group], list[Episode]]:
     """The groups as they can be trained on, and the episodes that were left out of them.
 

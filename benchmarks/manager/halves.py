@@ -1,6 +1,6 @@
 """The manager's two measures, after each of its two rewards, from the same warm start.
 
-    python -m benchmarks.manager.halves --reader NAME [--runs runs] [--seeds 0] [--reward both] [--threads N]
+    python -m benchmarks.manager.halves --reader NAME [--runs runs] [--seeds 0] [--reward both] [--steps N] [--threads N]
 
 --reader names the finished answerer run whose weights read the banks. A finished manager run is read, an unfinished one
 continues. `--reward operation` or `--reward answer` trains that one only and writes nothing, so that two processes can
@@ -44,7 +44,12 @@ Row = dict[str, Any]
 def finished(reward: str, seed: int, options: argparse.Namespace) -> RunFolder:
     """The run of one reward and seed, trained and measured if it is not yet."""
     config = memory_r1.Config(
-        role="manager", seed=seed, threads=options.threads, reader=options.reader, manager_reward=reward
+        role="manager",
+        seed=seed,
+        threads=options.threads,
+        reader=options.reader,
+        manager_reward=reward,
+        steps=options.steps,
     )
     record = {"recipe": "memory_r1", **config.model_dump(mode="json")}
     with RunFolder.create(options.runs / f"manager-{reward}-{seed}", record) as run:
@@ -112,6 +117,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--reward", choices=("both", *REWARDS), default="both")
+    parser.add_argument("--steps", type=int, help="of reinforcement; the recipe's default where it is not given")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--output", type=Path, default=HERE / "manager.json")
     options = parser.parse_args()
@@ -120,7 +126,8 @@ def main() -> None:
     if options.reward != "both":
         return
     seeds = [measured(runs[seed]) for seed in options.seeds]
-    said = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, options.seeds))}"
+    (steps,) = {run.config["steps"] for found in runs.values() for run in found.values()}
+    said = f"{steps} steps, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, options.seeds))}"
     first = seeds[0]["banks, test", "always_add", "f1"]
     notes = {
         "plain operations, test": f"generated cases as a memory meets them (generator {GENERATOR_VERSION}), held-out "

@@ -1,0 +1,1 @@
+"""What reinforcement taught, measured."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.models.encoders import encoder
-from recollect.models.errors import CorruptModel, IncompleteModel, UnknownModel
+from recollect.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from recollect.models.files import path_of
 from recollect.models.hashing import HashingEncoder, features, without_lone_surrogates
 from recollect.models.known import KNOWN
@@ -124,7 +124,7 @@ def test_case_and_compatibility_forms_do_not_matter_to_hashing() -> None:
 
 @pytest.mark.parametrize("dimension", [1, 0, -3])
 def test_hashing_needs_dimensions(dimension: int) -> None:
-    with pytest.raises(ValueError, match=f"not {dimension}"):
+    with pytest.raises(InvalidEncoder, match=f"not {dimension}"):
         HashingEncoder(dimension)
 
 
@@ -140,8 +140,12 @@ def test_lone_surrogates_become_replacement_characters_and_pairs_are_joined() ->
 def test_the_factory_knows_hashing_and_its_dimension() -> None:
     assert encoder("hashing").identity.dimension == 256
     assert encoder("hashing:32").identity.dimension == 32
-    with pytest.raises(ValueError, match="hashing:512"):
-        encoder("hashing:many")
+    for name in ("hashing:many", "hashing:", "hashing:-3", "hashing:2.5", "hashing: 64"):
+        with pytest.raises(InvalidEncoder, match="hashing:512"):
+            encoder(name)
+    for name in ("hashing:0", "hashing:1", "hashing:999999999999"):
+        with pytest.raises(InvalidEncoder, match="Try 256"):
+            encoder(name)
     with pytest.raises(UnknownModel, match="Did you mean 'all-minilm-l6-v2'"):
         encoder("minilm-l6")
 
@@ -304,7 +308,7 @@ def test_damaged_or_foreign_weights_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_threads_are_counted_from_one(published: Path, threads: int) -> None:
-    with pytest.raises(ValueError, match=f"not {threads}"):
+    with pytest.raises(InvalidEncoder, match=f"not {threads}"):
         open_sentence_encoder(published, "tiny", threads=threads)
 
 

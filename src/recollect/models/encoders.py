@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from recollect.episodes.encoder import Encoder
+from recollect.models.errors import InvalidEncoder
 from recollect.models.files import Progress, path_of
 from recollect.models.hashing import HashingEncoder
 from recollect.models.known import DEFAULT_ENCODER, KNOWN, ModelKind
@@ -15,14 +16,17 @@ _ALIASES = {"minilm": DEFAULT_ENCODER}
 def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None = None) -> Encoder:
     """`minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a folder or a Hugging Face id of a BERT encoder.
 
-    threads: for the neural encoders. Raises ValueError for a dimension that is none, and what `files.path_of` raises.
+    threads: for the neural encoders. Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
     """
     if name == "hashing":
         return HashingEncoder()
     if name.startswith("hashing:"):
         dimension = name.removeprefix("hashing:")
         if not dimension.isdecimal():
-            raise ValueError(f"{name!r}: after `hashing:` comes the number of dimensions, for example hashing:512")
+            raise InvalidEncoder(
+                f"The encoder {name!r:.80} has no number of dimensions after `hashing:`.",
+                "Write, for example, hashing:512.",
+            )
         return HashingEncoder(int(dimension))
     from recollect.models.sentence_encoder import open_sentence_encoder
 

@@ -29,6 +29,10 @@ class CacheUnusable(ModelFilesError):
     """The cache folder cannot be written: full, read-only, or held by another process for too long."""
 
 
+class InvalidEncoder(RecollectError, ValueError):
+    """An encoder was asked for with dimensions or threads that there cannot be."""
+
+
 class UnsupportedModel(RecollectError):
     """A network that this engine would compute wrongly; the message names the feature, the mend what works."""
 

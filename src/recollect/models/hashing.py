@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recollect.episodes.encoder import EncoderIdentity
+from recollect.models.errors import InvalidEncoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,17 +29,21 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 _CHARACTERS = range(3, 6)
 # Each word brings several n-grams of its own: their weights keep the word itself in the lead.
 _WORD, _PAIR, _PART = 1.0, 0.7, 0.3
+MOST_DIMENSIONS = 65_536
 
 
 class HashingEncoder:
     """Vectors of signed hashed counts, unit length, the same in every process and on every machine.
 
-    dimension: at least 2. A text without any feature (empty, or only white space) gets one fixed vector of its own.
+    dimension: 2 to MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one
+    fixed vector of its own.
     """
 
     def __init__(self, dimension: int = 256) -> None:
-        if dimension < 2:
-            raise ValueError(f"a hashing encoder needs at least 2 dimensions, not {dimension}")
+        if not 2 <= dimension <= MOST_DIMENSIONS:
+            raise InvalidEncoder(
+                f"A hashing encoder has between 2 and {MOST_DIMENSIONS:,} dimensions, not {dimension}.", "Try 256."
+            )
         self._identity = EncoderIdentity(model="hashing-v1", dimension=dimension, normalised=True)
 
     @property

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.encoder import EncoderIdentity
-from recollect.models.errors import CorruptModel, IncompleteModel
+from recollect.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
 from recollect.models.hashing import without_lone_surrogates
 from recollect.models.onnx_export import GRAPH, TOKENIZER, published_graph
 
@@ -53,7 +53,7 @@ class SentenceEncoder:
     ) -> None:
         """graph: an ONNX file, or its bytes, as `onnx_export` writes it. remember: how many vectors are kept (1.5 KB each)."""
         if threads < 1:
-            raise ValueError(f"an encoder runs on at least one thread, not {threads}")
+            raise InvalidEncoder(f"An encoder runs on at least one thread, not {threads}.", "Give threads=1 or more.")
         self._tokenizer = _open_tokenizer(tokenizer)
         self._first, self._last = (_mark(self._tokenizer, mark, tokenizer) for mark in ("[CLS]", "[SEP]"))
         self._session = _open_session(graph, threads)

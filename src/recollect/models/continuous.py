@@ -10,7 +10,7 @@ A draw depends on (seed, stream, position) alone: in which company a sequence is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,7 @@ class ContinuousBatch:
         self.steps = 0
         self._cache = _Slots(model.network.config.num_hidden_layers, slots)
         self._hidden: torch.Tensor | None = None
+        self._prompts: dict[Tokens, _Prompt] = {}
 
     def add(self, draft: Draft) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
@@ -120,6 +121,7 @@ class ContinuousBatch:
             draft.close_span(self.model.version)
         self.waiting = [*self.live, *self.waiting]
         self.live = []
+        self._prompts.clear()
 
     @torch.inference_mode()
     def step(self) -> list[Draft]:
@@ -183,16 +185,32 @@ class ContinuousBatch:
         self.live += chosen
         by_prompt: dict[Tokens, list[int]] = {}
         for row, draft in enumerate(chosen, start=first):
-            by_prompt.setdefault(draft.prompt, []).append(row)
+            if not draft.ids and draft.prompt in self._prompts:
+                self._copy(row, self._prompts[draft.prompt])
+            else:
+                by_prompt.setdefault(draft.prompt, []).append(row)
         prompts, members = list(by_prompt), list(by_prompt.values())
         branches = [[tuple(self.live[row].ids) for row in rows] for rows in members]
+        expected = {draft.prompt for draft in self.waiting if not draft.ids}
         for index in micro_batches(prompts, branches, self.model.token_budget):
-            self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index])
+            self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index], expected)
+        self._prompts = {prompt: kept for prompt, kept in self._prompts.items() if prompt in expected}
+
+    def _copy(self, row: int, prompt: _Prompt) -> None:
+        assert self._hidden is not None
+        self._hidden[row] = prompt.hidden
+        self._cache.put_prompt(row, prompt)
 
     def _read(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], members: Sequence[Sequence[int]]
+        self,
+        prompts: Sequence[Tokens],
+        branches: Sequence[Sequence[Tokens]],
+        members: Sequence[Sequence[int]],
+        expected: Collection[Tokens],
     ) -> None:
-        """Prompts, each once, with what was drawn behind them; keys, values and last hidden states go to the slots."""
+        """Prompts, each once, with what was drawn behind them; keys, values and last hidden states go to the slots.
+
+        expected: prompts of drafts that still wait for a slot: theirs are kept, to be copied and not read again."""
         batch = tree(prompts, branches)
         cache = buffer_cache(self.model.network.config.num_hidden_layers, batch.ids.shape[1])
         hidden = self.model.hidden_states(batch.ids, batch.positions, batch.mask, cache)
@@ -200,12 +218,25 @@ class ContinuousBatch:
             self._hidden = hidden.new_zeros(self.slots, hidden.shape[-1])
         prompt_width = batch.ids.shape[1] - batch.mask.shape[2]
         for i, (prompt, own, rows) in enumerate(zip(prompts, branches, members, strict=True)):
+            if prompt in expected:
+                keys = [layer.keys[i, :, : len(prompt)].clone() for layer in cache.layers]
+                values = [layer.values[i, :, : len(prompt)].clone() for layer in cache.layers]
+                self._prompts[prompt] = _Prompt(hidden[i, len(prompt) - 1].clone(), keys, values)
             column = prompt_width
             for row, drawn in zip(rows, own, strict=True):
                 end = column + len(drawn)
                 self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
                 self._cache.put(row, cache, i, len(prompt), column, end)
                 column = end
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A prompt that was read: its last hidden state [H], keys and values [KV, P, D] by layer."""
+
+    hidden: torch.Tensor
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
 
 
 class _Slots:
@@ -236,6 +267,14 @@ class _Slots:
             layer.values[row, :, :prompt] = other.values[index, :, :prompt]
             layer.keys[row, :, prompt:length] = other.keys[index, :, start:end]
             layer.values[row, :, prompt:length] = other.values[index, :, start:end]
+
+    def put_prompt(self, row: int, prompt: _Prompt) -> None:
+        length = prompt.keys[0].shape[1]
+        self.lengths[row] = length
+        for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
+            layer.reserve(length, keys[None], values[None])
+            layer.keys[row, :, :length] = keys
+            layer.values[row, :, :length] = values
 
     def move(self, source: int, target: int) -> None:
         length = int(self.lengths[source])

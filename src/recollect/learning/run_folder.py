@@ -3,6 +3,7 @@
     runs/<name>/
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
+      curriculum.jsonl         one per task that was put aside or rejected, with the reason
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
@@ -216,6 +217,13 @@ class RunFolder:
             latest[tuple(row.get(key) for key in ("step", "arm", "metric", "role", "split"))] = row
         return sorted(latest.values(), key=lambda row: int(row["step"]))
 
+    def append_curriculum(self, step: int, **row: Any) -> None:
+        """What became of a task on its way into a step: {"step", "what", "task", ...}; what: outcome, aside or rejected."""
+        self._append("curriculum.jsonl", {"step": step, **row})
+
+    def curriculum(self) -> list[Row]:
+        return list(read_rows(self.path / "curriculum.jsonl", METRIC))
+
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
@@ -313,7 +321,7 @@ class RunFolder:
         last = self.latest_checkpoint()
         step = last.step if last else None
         self.resumed_from = step
-        for file, fields in (("metrics.jsonl", METRIC), ("evals.jsonl", EVAL)):
+        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC), strict=True):
             path = self.path / file
             if path.exists():
                 kept = [row for row in read_rows(path, fields) if step is not None and row["step"] <= step]

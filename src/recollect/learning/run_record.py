@@ -11,7 +11,7 @@ from recollect.episodes.errors import RecollectError
 from recollect.learning.json_rows import Row, read_json
 
 RECORD = "config.json"
-ROWS = ("metrics.jsonl", "evals.jsonl")
+ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "tensorboard")
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from recollect.episodes.errors import RecollectError
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import Objective, varied
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.task_order import batch as batch
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from recollect.models.inprocess import InProcessModel
-
-T = TypeVar("T")
 
 
 class Runs(Protocol):
@@ -98,19 +95,6 @@ def settle_threads(config: Runs, run: RunFolder, progress: Progress) -> None:
         progress.phase("measuring how many threads are fastest here")
         threads = calibrated_threads()
     run.record_environment(threads=threads, precision=config.precision, model=config.model)
-
-
-def batch(items: Sequence[T], size: int, step: int, seed: int) -> list[T]:
-    """The items of step `step`: each once per pass, every pass in another seeded order. A function of its arguments."""
-    if not items:
-        raise RecollectError("There is nothing to train on.", "Choose other tasks: see --print-config.")
-    chosen: list[T] = []
-    for position in range(step * size, (step + 1) * size):
-        epoch, index = divmod(position, len(items))
-        order = list(range(len(items)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        chosen.append(items[order[index]])
-    return chosen
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:

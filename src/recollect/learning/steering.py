@@ -1,0 +1,184 @@
+"""Steering: what is sampled for each step, and which of it is trained on, with every rejection written down.
+
+`SteeredCollector` stands where the trainer's synchronous collector stands. Every part may be left out; without any of
+them it collects exactly what the sampling gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from recollect.episodes.episode import Group
+from recollect.episodes.errors import RecollectError
+from recollect.learning.branches import Branches, branched
+from recollect.learning.checkpoint import Checkpoint
+from recollect.learning.collector import Collected, Collector
+from recollect.learning.difficulty import Band, Difficulty
+from recollect.learning.run_folder import RunFolder
+from recollect.learning.stages import Stage, reweighted, stage_at
+
+T = TypeVar("T")
+LOOKS = 4
+"""How often other tasks are drawn in place of those that were put aside, or that the step has had already."""
+
+
+class Sampling(Protocol[T]):
+    """A recipe's training in its parts: which tasks, and their groups."""
+
+    def tasks(self, step: int, attempt: int, count: int) -> list[T]:
+        """`count` tasks for step `step` (from 0). attempt 0 is the step's own; later ones are others, in place of those
+        that were rejected. A function of its arguments."""
+        ...
+
+    def key(self, task: T) -> str:
+        """The task's key, as in `Group.task`."""
+        ...
+
+    def sample(self, tasks: Sequence[T], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        """One group per task, in order, sampled with the model as it is; as far as `stage` lets them go."""
+        ...
+
+    def evaluate(self, step: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """tasks_per_step: groups of a step. stages: see `Stage`. band: put tasks aside that are too hard or too easy.
+    refill: how often other tasks are sampled in place of groups without a signal (dynamic sampling: DAPO, arXiv 2503.14476).
+    branches: re-rolls of single calls. before_rollout is called with the step (from 0) before anything is sampled;
+    after_group with each group that is to be trained on, and answers with it, with another in its place, or with None to
+    leave it out."""
+
+    tasks_per_step: int
+    stages: tuple[Stage, ...] = ()
+    band: Band | None = None
+    refill: int = 0
+    branches: Branches | None = None
+    before_rollout: Callable[[int], None] | None = None
+    after_group: Callable[[int, Group], Group | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tasks_per_step < 1 or self.refill < 0:
+            raise ValueError("tasks_per_step must be at least 1 and refill at least 0")
+
+
+class SteeredCollector(Collector, Generic[T]):
+    """Collects a step's groups as `steering` says. What was rejected goes to the run's curriculum.jsonl, with the reason.
+
+    first: the run's step at which this training begins, as in `Schedule`."""
+
+    def __init__(self, sampling: Sampling[T], run: RunFolder, steering: Steering, first: int = 0) -> None:
+        self._sampling, self._run, self._first = sampling, run, first
+        self.steering = steering
+        self._difficulty = None if steering.band is None else Difficulty(steering.band)
+
+    def begin(self, checkpoint: Checkpoint | None, step: int) -> None:
+        # The log holds nothing later than the checkpoint: what it says is what was known there.
+        if self._difficulty is not None:
+            self._difficulty.restore(row for row in self._run.curriculum() if int(row["step"]) > self._first)
+
+    def evaluate(self, step: int) -> None:
+        self._sampling.evaluate(step)
+
+    def collect(self, step: int) -> Collected:
+        steering = self.steering
+        if steering.before_rollout is not None:
+            steering.before_rollout(step)
+        number, stage = stage_at(steering.stages, step) if steering.stages else (None, None)
+        kept: list[Group] = []
+        silent: list[Group] = []
+        seen: set[str] = set()
+        for attempt in range(steering.refill + 1):
+            tasks = self._chosen(step, attempt, steering.tasks_per_step - len(kept), seen)
+            if not tasks:
+                break  # there are no others
+            groups = self._sampling.sample(tasks, step, attempt, stage)
+            for group in reweighted(groups, stage.weights if stage is not None else {}):
+                self._note(group, step)
+                if steering.refill and (reason := without_signal(group)):
+                    self._reject(group.task, reason, step)
+                    silent.append(group)
+                else:
+                    kept.append(group)
+            if len(kept) >= steering.tasks_per_step:
+                break
+        # Nothing with a signal: the step is measured by what there is, and teaches nothing.
+        chosen = self._looked_at(kept, step) if kept else silent
+        metrics = {}
+        if steering.refill:
+            every = [episode.reward for group in (*kept, *silent) for episode in group.episodes]
+            metrics = {
+                "curriculum/sampled_groups": float(len(kept) + len(silent)),
+                "curriculum/rejected_groups": float(len(silent)),
+                "curriculum/reward_sampled": sum(every) / len(every),  # `reward` is that of what was kept
+            }
+        if number is not None:
+            metrics["curriculum/stage"] = float(number)
+        if steering.branches is not None:
+            chosen = branched(chosen, steering.branches, step)
+        return Collected(chosen, metrics=metrics)
+
+    def _chosen(self, step: int, attempt: int, count: int, seen: set[str]) -> list[T]:
+        """Up to `count` tasks that are in the band. The step's own come as they are drawn, others once each: `seen` grows.
+
+        Of the step's own, those put aside are taken after all where nothing else is found, the longest ago first."""
+        chosen: list[T] = []
+        aside: dict[str, T] = {}
+        for look in range(LOOKS if attempt or self._difficulty else 1):
+            # A draw for each (attempt, look), the step's own being (0, 0).
+            for task in self._sampling.tasks(step, attempt * LOOKS + look, count - len(chosen)):
+                key = self._sampling.key(task)
+                if key in seen and (attempt or look):
+                    continue
+                seen.add(key)
+                if reason := self._aside(key, step):
+                    self._reject(key, reason, step, what="aside")
+                    aside[key] = task
+                else:
+                    chosen.append(task)
+            if len(chosen) >= count:
+                return chosen
+        while self._difficulty is not None and not attempt and aside and len(chosen) < count:
+            chosen.append(aside.pop(self._difficulty.oldest(list(aside))))
+        return chosen
+
+    def _aside(self, task: str, step: int) -> str:
+        return "" if self._difficulty is None else self._difficulty.aside(task, self._first + step + 1)
+
+    def _looked_at(self, groups: Sequence[Group], step: int) -> list[Group]:
+        if self.steering.after_group is None:
+            return list(groups)
+        found = []
+        for group in groups:
+            seen = self.steering.after_group(step, group)
+            if seen is None:
+                self._reject(group.task, "left out by after_group", step)
+            else:
+                found.append(seen)
+        if not found:
+            raise RecollectError(
+                f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
+                "Let at least one through.",
+            )
+        return found
+
+    def _note(self, group: Group, step: int) -> None:
+        if self._difficulty is None:
+            return
+        reward = sum(episode.reward for episode in group.episodes) / len(group.episodes)
+        at = self._first + step + 1
+        self._difficulty.note(group.task, reward, at)
+        self._run.append_curriculum(at, what="outcome", task=group.task, reward=reward)
+
+    def _reject(self, task: str, reason: str, step: int, what: str = "rejected") -> None:
+        self._run.append_curriculum(self._first + step + 1, what=what, task=task, reason=reason)
+
+
+def without_signal(group: Group) -> str:
+    """Why a group teaches nothing to whoever compares its members; "" where it does."""
+    rewards = [episode.reward for episode in group.episodes]
+    if len(rewards) < 2:
+        return "one episode, nothing to compare it with"
+    return f"all {len(rewards)} rewards are {rewards[0]:g}" if min(rewards) == max(rewards) else ""

@@ -1,0 +1,67 @@
+"""Stages are functions of the step; weights change what counts and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.episodes import Episode, Group, RewardTerm, StopReason
+from recollect.episodes.errors import UnknownName
+from recollect.learning.stages import BadStages, Stage, require_stages, reweighted, stage_at, turns
+
+
+def group(f1: float, em: float) -> Group:
+    episode = Episode(
+        id="e",
+        task="t",
+        role="r",
+        question="",
+        segments=(),
+        answer="",
+        expected=(),
+        rewards=(RewardTerm("f1", f1), RewardTerm("em", em, 0.0)),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="",
+        policy_version=0,
+    )
+    return Group("t", "", (episode,))
+
+
+def test_each_step_has_its_stage_and_the_last_goes_on() -> None:
+    stages = (Stage(2, horizon=8), Stage(1), Stage(1, horizon=16))
+    assert [stage_at(stages, step)[0] for step in range(6)] == [0, 0, 1, 2, 2, 2]
+    assert stage_at(stages, 9)[1].horizon == 16
+
+
+def test_a_stage_that_never_begins_is_refused() -> None:
+    require_stages((Stage(2), Stage(2)), 3)
+    with pytest.raises(BadStages, match="Stage 2 begins after step 3, and the training has 3"):
+        require_stages((Stage(3), Stage(2)), 3)
+    with pytest.raises(BadStages, match="never takes place"):
+        Stage(0)
+    with pytest.raises(BadStages, match="horizon of 0"):
+        Stage(1, horizon=0)
+
+
+def test_who_trains_takes_turns() -> None:
+    stages = (Stage(2, "manager"), Stage(1, "manager", horizon=3), Stage(2, "answerer"), Stage(1, "manager"))
+    assert turns(stages, 8) == [("manager", 0, 3), ("answerer", 3, 2), ("manager", 5, 3)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("ab")), min_size=1, max_size=5), st.integers(0, 6))
+def test_turns_cover_every_step_once(plan: list[tuple[int, str]], more: int) -> None:
+    stages = tuple(Stage(steps, role) for steps, role in plan)
+    total = sum(steps for steps, _ in plan) + more
+    found = turns(stages, total)
+    assert [step for _, first, steps in found for step in range(first, first + steps)] == list(range(total))
+    assert all(stage_at(stages, step)[1].role == role for role, first, n in found for step in range(first, first + n))
+
+
+def test_weights_change_the_reward_and_keep_the_values() -> None:
+    (found,) = reweighted([group(0.5, 1.0)], {"em": 2.0, "f1": 0.0})
+    assert found.episodes[0].reward == 2.0
+    assert [term.value for term in found.episodes[0].rewards] == [0.5, 1.0]
+    assert reweighted([group(0.5, 1.0)], {})[0].episodes[0].reward == 0.5
+    with pytest.raises(UnknownName, match=r"no reward term 'em1'.*Did you mean 'em'"):
+        reweighted([group(0.5, 1.0)], {"em1": 1.0})

@@ -1,4 +1,4 @@
-"""Put the tables of `sampling.json` and `training_step.json` into docs/speed.md, so that no number is typed by hand.
+"""Put the tables of the JSON files in this folder into docs/speed.md, so that no number is typed by hand.
 
 python -m benchmarks.speed.page
 """
@@ -70,6 +70,74 @@ def training_step(result: Result) -> str:
     )
 
 
+def episodes(result: Result) -> str:
+    rows = [
+        (
+            f"{each['case']['prompts']} x {each['case']['group']}, {each['case']['turns']} turns",
+            each["rounds"],
+            f"{each['tokens_per_second']['theirs']:.0f}",
+            f"{each['tokens_per_second']['ours']:.0f}",
+            _spread(each["speedup"]),
+            f"{each['speedup_in_cpu_seconds']['median']:.1f}x",
+        )
+        for each in result["results"]
+    ]
+    head = (
+        "prompts x episodes",
+        "rounds",
+        "`generate`, drawn tokens/s",
+        "ours, drawn tokens/s",
+        "times as fast",
+        "in CPU time",
+    )
+    return _table(head, rows) + "\n\n" + _setting(result)
+
+
+def phases(result: Result) -> str:
+    shown = ("prefill", "decoding", "forward", "backward", "optimiser", "the rest of learning")
+    rows = []
+    for each in result["results"]:
+        for phase in shown:
+            seconds, floor = each["seconds"][phase], each["floor_seconds"][phase]
+            rows.append(
+                (
+                    f"{result['prompts']} x {result['group']} x {each['tokens']}: {phase}",
+                    f"{seconds:.2f}",
+                    f"{each['flops'].get(phase, 0) / 1e9:.0f}",
+                    f"{floor:.2f}" if floor else "",
+                    f"{seconds / floor:.1f}x" if floor else "",
+                )
+            )
+    rates = result["flops_per_second_of_products"]
+    best = max(rates, key=lambda shape: rates[shape])
+    about = (
+        f"Fastest product: {best}, {rates[best] / 1e9:.0f} GFLOP/s; reading memory: "
+        f"{result['bytes_per_second_of_reading'] / 1e9:.1f} GB/s; weights: {result['weight_bytes'] / 1e6:.0f} MB. "
+    )
+    return (
+        _table(("phase", "seconds", "GFLOP", "floor, seconds", "of the floor"), rows)
+        + "\n\n"
+        + about
+        + _setting(result)
+    )
+
+
+def branches(result: Result) -> str:
+    parts = []
+    for what, sides in (("sampling", ("tree", "own rows")), ("learning", ("all siblings' keys", "skipped"))):
+        rows = [
+            (
+                f"{what}: {result['group']} x {each['tokens']} behind {each['prompt']}",
+                f"{min(each['seconds']['theirs']):.2f} s",
+                f"{min(each['seconds']['ours']):.2f} s",
+                f"{each['speedup']['median']:.2f}x",
+            )
+            for each in result[what]
+        ]
+        parts.append(_table(("branches", sides[0], sides[1], "times as fast"), rows))
+    return "\n\n".join(parts) + "\n\n" + _setting({**result, "prompt_tokens": "100 and 400"})
+
+
 def _spread(ratio: dict[str, float]) -> str:
     return f"**{ratio['median']:.1f}x** ({ratio['lowest']:.1f} to {ratio['highest']:.1f})"
 
@@ -89,7 +157,13 @@ def _setting(result: Result) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Result], str]] = {"sampling": sampling, "training_step": training_step}
+TABLES: dict[str, Callable[[Result], str]] = {
+    "sampling": sampling,
+    "training_step": training_step,
+    "episodes": episodes,
+    "phases": phases,
+    "branches": branches,
+}
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from recollect.learning.objective.presets import preset, varied
 if TYPE_CHECKING:
     from recollect.episodes import Episode, Group, Task
     from recollect.episodes.model import Tokens
+    from recollect.learning.asynchronous import Pipeline
     from recollect.learning.learner import Learner
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
@@ -63,6 +64,13 @@ class Settings(BaseModel):
     environment_seconds: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
     )
+    sampling: Literal["synchronous", "turns", "overlap", "serial"] = Field(
+        default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
+    )
+    max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")
+    pipeline_depth: float = Field(default=2.0, ge=1, description="batches of groups started and not yet trained")
+    slots: int = Field(default=32, ge=1, description="sequences decoded together when sampling ahead")
+
     evaluate_every: int = Field(default=20, ge=1)
     checkpoint_every: int = Field(default=20, ge=1)
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
@@ -73,6 +81,17 @@ class Settings(BaseModel):
         idle = [key for key in ("rank", "alpha") if getattr(self, key) != default[key].default]
         if self.train == "full" and idle:
             raise ValueError(f"{idle[0]} has no effect with train = full: leave it out, or set train = lora")
+        return self
+
+    @model_validator(mode="after")
+    def _settings_of_sampling_ahead_need_it(self) -> Settings:
+        default = type(self).model_fields
+        names = ("max_staleness", "pipeline_depth", "slots")
+        idle = [key for key in names if getattr(self, key) != default[key].default]
+        if self.sampling == "synchronous" and idle:
+            raise ValueError(
+                f"{idle[0]} has no effect with sampling = synchronous: leave it out, or set sampling = overlap"
+            )
         return self
 
     @model_validator(mode="after")
@@ -134,7 +153,8 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
         playing.measure_tests(0, "untrained")
         imitate(system, learner, progress)
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
-    train_steps(run, learner, playing, schedule, progress, system.title)
+    curriculum = playing if settings.sampling == "synchronous" else ahead(playing, learner)
+    train_steps(run, learner, curriculum, schedule, progress, system.title)
     keep_weights(run, learner)
     tables = tables_of_system(run, settings, system)
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
@@ -217,6 +237,32 @@ class Playing:
                 role=self.system.role,
                 split=split,
             )
+
+
+def ahead(playing: Playing, learner: Learner) -> Pipeline:
+    """The same tasks, played ahead of the learner."""
+    from recollect.learning.admission import Staleness
+    from recollect.learning.ahead import PlayedAhead
+    from recollect.learning.asynchronous import Asynchrony, Pipeline
+    from recollect.learning.task_order import batch
+
+    settings, system = playing.settings, playing.system
+    episodes = PlayedAhead(
+        playing.model,
+        lambda ticket: batch(system.train, 1, ticket, settings.seed)[0],
+        system.play,
+        playing.evaluate,
+        limits=system.limits,
+    )
+    asynchrony = Asynchrony(
+        Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
+        settings.group_size,
+        mode=settings.sampling,  # type: ignore[arg-type]
+        slots=settings.slots,
+        seed=settings.seed,
+        episode_seconds=settings.environment_seconds * (system.limits.max_turns + 2) + 3600,
+    )
+    return Pipeline(playing.run, learner, episodes, asynchrony)
 
 
 def arm_of(way: str, when: str) -> str:

@@ -3,9 +3,9 @@
     python -m benchmarks.manager.halves --reader NAME [--runs runs] [--seeds 0] [--reward both] [--steps N] [--threads N]
 
 --reader names the finished answerer run whose weights read the banks. A finished manager run is read, an unfinished one
-continues. `--reward operation` or `--reward answer` trains that one only and writes nothing, so that two processes can
-train at once; without it both are trained, and the tables go to `manager.json`. The tables are of test conversations; what
-was measured on dev while the managers learned stands under `dev`.
+continues. `--reward operation` or `--reward answer` is about that one only, so that two processes can train at once; its
+tables are printed, and written where `--output` says. Without it both are trained, and the tables go to `manager.json`.
+The tables are of test conversations; what was measured on dev while the managers learned stands under `dev`.
 
 Intervals and differences are by question: the mean over the seeds of each question, bootstrap over questions.
 """
@@ -100,10 +100,11 @@ def table(seeds: Sequence[dict[tuple[str, str, str], Row]], split: str) -> list[
 
 def differences(seeds: Sequence[dict[tuple[str, str, str], Row]]) -> list[Row]:
     """What each reinforced arm has over the append-only memory, the warm start and the other reward, question by question."""
-    on_operations, on_answers = ARMS[len(BEFORE) :]
-    pairs = [(arm, other) for arm in (on_operations, on_answers) for other in ("always_add", "warm_start")]
+    reinforced = [arm for arm in ARMS[len(BEFORE) :] if ("banks, test", arm, "f1") in seeds[0]]
+    pairs = [(arm, other) for arm in reinforced for other in ("always_add", "warm_start")]
+    pairs += [tuple(reversed(reinforced))] if len(reinforced) == 2 else []
     rows: list[Row] = []
-    for arm, other in [*pairs, (on_answers, on_operations)]:
+    for arm, other in pairs:
         for metric in ("f1", "evidence_kept", "bank_size"):
             ours, theirs = (by_question(seeds, each, metric) for each in (arm, other))
             gain = paired_gain([ours[task] for task in ours], [theirs[task] for task in ours])
@@ -119,12 +120,10 @@ def main() -> None:
     parser.add_argument("--reward", choices=("both", *REWARDS), default="both")
     parser.add_argument("--steps", type=int, help="of reinforcement; the recipe's default where it is not given")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=HERE / "manager.json")
+    parser.add_argument("--output", type=Path, help="where the tables go; manager.json for both rewards")
     options = parser.parse_args()
     wanted = REWARDS if options.reward == "both" else (options.reward,)
     runs = {seed: {reward: finished(reward, seed, options) for reward in wanted} for seed in options.seeds}
-    if options.reward != "both":
-        return
     seeds = [measured(runs[seed]) for seed in options.seeds]
     (steps,) = {run.config["steps"] for found in runs.values() for run in found.values()}
     said = f"{steps} steps, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, options.seeds))}"
@@ -154,10 +153,11 @@ def main() -> None:
         for row in run.evals()
         if row.get("split") == "banks, dev"
     ]
+    arms = [arm for arm in ARMS if ("banks, test", arm, "f1") in seeds[0]]
     executed = [
         {"arm": arm, "seed": seed, "operations": found["banks, test", arm, "f1"]["operations"]}
         for seed, found in zip(options.seeds, seeds, strict=True)
-        for arm in ARMS
+        for arm in arms
     ]
     found = {
         "seeds": options.seeds,
@@ -165,12 +165,14 @@ def main() -> None:
         "by_operation": kinds,
         "dev": dev,
         "executed_on_banks": executed,
-        "of_each_question": {arm: by_question(seeds, arm, "f1") for arm in ARMS},
+        "of_each_question": {arm: by_question(seeds, arm, "f1") for arm in arms},
         "configurations": {reward: run.config for reward, run in runs[options.seeds[0]].items()},
         "generator": GENERATOR_VERSION,
         "versions": versions(),
     }
-    options.output.write_text(json.dumps(found, indent=2) + "\n")
+    output = options.output or (HERE / "manager.json" if options.reward == "both" else None)
+    if output is not None:
+        output.write_text(json.dumps(found, indent=2) + "\n")
     for each in tables:
         print(each["title"])
         for row in each["rows"]:

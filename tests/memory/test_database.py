@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.episodes import Operation, OperationKind
-from recollect.memory import database
+from recollect.memory import database, write_queue
 from recollect.memory.database import Database
 from recollect.memory.errors import Busy, MemoryProblem
 from recollect.memory.lexical import tokens, word_count
@@ -21,6 +21,7 @@ from recollect.memory.memory import Memory
 from recollect.memory.operations import Draft
 from recollect.memory.scope import EVERYWHERE
 from recollect.memory.upkeep import check
+from recollect.memory.write_queue import WriteQueue
 
 from .stub_encoder import WordEncoder
 
@@ -135,7 +136,7 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
     others = [threading.Thread(target=call, args=(number,)) for number in range(8)]
     for other in others:
         other.start()
-    while len(base._queue) < 8:
+    while len(base._writes) < 8:
         pass
     go.set()
     for thread in (first, *others):
@@ -150,6 +151,61 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
     base.close()
     with pytest.raises(MemoryProblem, match="was closed"):
         base.write(insert(9))
+
+
+def test_a_write_inside_a_write_is_refused_and_the_next_goes_on(tmp_path):
+    base = Database(tmp_path / "a.mem")
+    with pytest.raises(MemoryProblem, match="a write inside a write"):
+        base.write(lambda connection: base.write(lambda _: None))
+    assert base.write(lambda connection: 7) == 7
+    base.close()
+
+
+def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest():
+    carried: list[int] = []
+    inside, go = threading.Event(), threading.Event()
+
+    def commit(batch):
+        for ticket in batch:
+            ticket.result = ticket.work(None)
+
+    queue = WriteQueue(commit)
+
+    def slow(_):
+        inside.set()
+        assert go.wait(10)
+
+    class Impatient:
+        def acquire(self):
+            raise KeyboardInterrupt
+
+        def release(self):
+            pass
+
+    first = threading.Thread(target=queue.carry_out, args=(slow,))
+    first.start()
+    assert inside.wait(10)
+    real = write_queue.Ticket.__init__
+
+    def impatient(ticket, work):
+        real(ticket, work)
+        ticket.woken = Impatient()
+
+    write_queue.Ticket.__init__ = impatient
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            queue.carry_out(lambda _: carried.append(1))
+    finally:
+        write_queue.Ticket.__init__ = real
+    others = [threading.Thread(target=queue.carry_out, args=(lambda _, n=n: carried.append(n),)) for n in (2, 3)]
+    for other in others:
+        other.start()
+    go.set()
+    for thread in (first, *others):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert sorted(carried) == [2, 3]
+    assert queue.carry_out(lambda _: "still works") == "still works"
 
 
 def test_a_lock_of_another_is_waited_for_and_then_given_up(tmp_path):

@@ -9,7 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from recollect.memory.embedding import Embedder
+from recollect.episodes import EncoderIdentity
+from recollect.memory.embedding import Embedder, unit_rows
+from recollect.memory.errors import InvalidVector
 from recollect.memory.memory import Memory
 
 from .stub_encoder import WordEncoder
@@ -56,6 +58,21 @@ def test_the_cache_has_a_size_and_may_be_off():
     off(["a"])
     off(["a"])
     assert off.encoder.texts == 2
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_are_scaled_and_what_is_no_number_is_refused(rows):
+    identity = EncoderIdentity("given", 3, True)
+    good = np.arange(1, 3 * rows + 1, dtype=np.float64).reshape(rows, 3)
+    assert np.allclose(unit_rows(good, rows, identity), good / np.linalg.norm(good, axis=1, keepdims=True))
+    good[-1] = 0.0
+    assert not unit_rows(good, rows, identity)[-1].any(), "a zero row stays zero"
+    for bad in (np.nan, np.inf, -np.inf):
+        broken = good.copy()
+        broken[-1, 1] = bad
+        with pytest.raises(InvalidVector, match=f"text number {rows - 1}"):
+            unit_rows(broken, rows, identity)
+    assert unit_rows(np.zeros((0, 3)), 0, identity).shape == (0, 3)
 
 
 def test_encoding_runs_beside_the_caller_and_errors_come_back():

@@ -1,7 +1,7 @@
 """Connections to one memory file: who may write, what a failure means, and group commit.
 
-Readers have a connection per thread and never wait for writers. Writes queue up; whoever gets the lock carries out
-everything that is waiting in one transaction, each under its own savepoint, so that one sync to disk pays for all.
+Readers have a connection per thread and never wait for writers. Writes queue up (see `write_queue`): those that wait together
+are carried out in one transaction, each under its own savepoint, so that one sync to disk pays for all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from recollect.memory.errors import (
     ReadOnly,
     StorageFull,
 )
+from recollect.memory.write_queue import Ticket, WriteQueue
 
 LOG_PAGES = 4000
 """Pages of 4 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
@@ -37,21 +38,13 @@ write (the ends of tables, the roots of indexes) are moved once per so many, not
 LONGEST_LOG = 4 * LOG_PAGES
 """Where moving it beside the writers does not keep up, a writer moves it itself."""
 DURABILITIES = {"process": "NORMAL", "power": "FULL"}
+GATHERING = 0.0005
+"""Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
 Result = TypeVar("Result")
 
 
 _OPEN: Counter[tuple[int, int]] = Counter()
 """Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
-
-
-class _Ticket:
-    __slots__ = ("done", "error", "result", "work")
-
-    def __init__(self, work: Callable[[apsw.Connection], Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class _Patience:
@@ -94,7 +87,7 @@ class Database:
         self.read_only = read_only
         self._timeout = timeout
         self._durability = DURABILITIES[durability]
-        self._queue: deque[_Ticket] = deque()
+        self._writes = WriteQueue(self._commit, GATHERING if durability == "power" else 0.0)
         self._write_lock = threading.RLock()
         self._local = threading.local()
         self._opened: list[weakref.ref[apsw.Connection]] = []
@@ -190,22 +183,13 @@ class Database:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
         if self._closed:
             raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-        ticket = _Ticket(work)
-        self._queue.append(ticket)
-        with self._write_lock:
-            if not ticket.done:
-                self._commit_waiting()
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result  # type: ignore[no-any-return]
+        result: Result = self._writes.carry_out(work)
+        return result
 
-    def _commit_waiting(self) -> None:
-        batch: list[_Ticket] = []
-        while self._queue:
-            batch.append(self._queue.popleft())
+    def _commit(self, batch: Sequence[Ticket]) -> None:
         connection = self._writer
         try:
-            with self.translated():
+            with self._write_lock, self.translated():
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     for ticket in batch:
@@ -218,8 +202,6 @@ class Database:
         except BaseException as error:
             for ticket in batch:
                 ticket.error = ticket.error or error
-        for ticket in batch:
-            ticket.done = True
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """Called by SQLite after every commit, with the length of the write-ahead log."""
@@ -234,7 +216,7 @@ class Database:
                 self._mover = mover
         return apsw.SQLITE_OK
 
-    def _run(self, connection: apsw.Connection, ticket: _Ticket, alone: bool) -> None:
+    def _run(self, connection: apsw.Connection, ticket: Ticket, alone: bool) -> None:
         if alone:
             ticket.result = ticket.work(connection)
             return

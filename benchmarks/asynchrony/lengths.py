@@ -30,23 +30,24 @@ from recollect.models.inprocess import InProcessModel
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")
 GROUPS, MEMBERS = 8, 8
 MEDIAN, LONGEST = 16, 256
-SKIP = 5
-ARMS: dict[str, tuple[Mode, int, float, int, str]] = {
-    # mode, max_staleness, pipeline_depth, slots, order
-    "synchronous": ("turns", 0, 1.0, 64, "arrival"),
-    "synchronous, micro-groups of 4": ("turns", 0, 1.0, 4, "arrival"),
-    "synchronous, micro-groups of 4, longest first": ("turns", 0, 1.0, 4, "longest_first"),
-    "synchronous, 16 slots": ("turns", 0, 1.0, 16, "arrival"),
-    "parked (APRIL), 1.5 batches, 16 slots": ("turns", 4, 1.5, 16, "arrival"),
-    "parked (APRIL), 1.5 batches": ("turns", 4, 1.5, 64, "arrival"),
-    "parked, 2 batches": ("turns", 4, 2.0, 64, "arrival"),
-    "overlap, 2 batches": ("overlap", 4, 2.0, 64, "arrival"),
+ARMS: dict[str, tuple[Mode, int, float, int, str, str]] = {
+    # mode, max_staleness, pipeline_depth, slots, order, caches
+    "synchronous": ("turns", 0, 1.0, 64, "arrival", "recompute"),
+    "synchronous, micro-groups of 4": ("turns", 0, 1.0, 4, "arrival", "recompute"),
+    "synchronous, 16 slots": ("turns", 0, 1.0, 16, "arrival", "recompute"),
+    "synchronous, 16 slots, longest first": ("turns", 0, 1.0, 16, "longest_first", "recompute"),
+    "parked (APRIL), 1.5 batches": ("turns", 4, 1.5, 64, "arrival", "recompute"),
+    "parked, 2 batches": ("turns", 4, 2.0, 64, "arrival", "recompute"),
+    "parked, 2 batches, caches kept": ("turns", 4, 2.0, 64, "arrival", "keep"),
+    "parked, 3 batches, caches kept": ("turns", 4, 3.0, 64, "arrival", "keep"),
+    "overlap, 2 batches, caches kept": ("overlap", 4, 2.0, 64, "arrival", "keep"),
 }
 
 
 def asynchrony(arm: str) -> Asynchrony:
-    mode, staleness, depth, slots, order = ARMS[arm]
-    return Asynchrony(Staleness(GROUPS, staleness, depth), MEMBERS, mode=mode, slots=slots, order=order)  # type: ignore[arg-type]
+    mode, staleness, depth, slots, order, caches = ARMS[arm]
+    bound = Staleness(GROUPS, staleness, depth)
+    return Asynchrony(bound, MEMBERS, mode=mode, slots=slots, order=order, caches=caches)  # type: ignore[arg-type]
 
 
 def token_seconds(model: InProcessModel, slots: int, prompt: tuple[int, ...]) -> dict[str, float]:
@@ -66,7 +67,7 @@ def token_seconds(model: InProcessModel, slots: int, prompt: tuple[int, ...]) ->
     return {"step": step, "read": max(0.0, first - step)}
 
 
-def measure(model_name: str, rounds: int, steps: int, names: list[str]) -> dict[str, Any]:
+def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str]) -> dict[str, Any]:
     def fresh() -> Any:
         model = tiny(hidden=128) if model_name == "tiny" else small()
         return learner_of(model, OBJECTIVE, 1e-4, lora=model_name != "tiny")
@@ -84,10 +85,10 @@ def measure(model_name: str, rounds: int, steps: int, names: list[str]) -> dict[
         for arm in names if number % 2 == 0 else names[::-1]:
             learner = fresh()
             world = World(lengths, encode=encode, padding=padding)
-            found[arm].append(run(learner, world, asynchrony(arm), steps).steady(SKIP))
+            found[arm].append(run(learner, world, asynchrony(arm), steps).steady(skip))
     arms: dict[str, Any] = {}
     for arm in names:
-        mode, _, _, slots, _ = ARMS[arm]
+        mode, _, _, slots, _, _ = ARMS[arm]
         cost = costs[str(slots)]
         bounds = []
         for each in found[arm]:
@@ -115,7 +116,7 @@ def measure(model_name: str, rounds: int, steps: int, names: list[str]) -> dict[
         "model": model_name,
         "rounds": rounds,
         "steps": steps,
-        "steps_measured": steps - SKIP,
+        "steps_measured": steps - skip,
         "episodes_per_step": GROUPS * MEMBERS,
         "lengths": {"median": MEDIAN, "sigma": 1.0, "longest": LONGEST},
         "decoding_step_seconds": costs,
@@ -128,11 +129,12 @@ def main() -> None:
     asked.add_argument("--model", default="tiny", choices=("tiny", "smollm2-135m-instruct"))
     asked.add_argument("--rounds", type=int, default=3)
     asked.add_argument("--steps", type=int, default=20)
+    asked.add_argument("--skip", type=int, default=5, help="steps before the measured ones, to fill the pipeline")
     asked.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     options = asked.parse_args()
     torch.set_num_threads(1)
     setting = machine(1)
-    found = measure(options.model, options.rounds, options.steps, options.arms)
+    found = measure(options.model, options.rounds, options.steps, options.skip, options.arms)
     write("lengths.json" if options.model == "tiny" else "lengths_135m.json", {"machine": setting, **found})
     for arm, each in found["arms"].items():
         row = each["per_step"][0]

@@ -173,6 +173,8 @@ def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -
     ({"pipeline_depth": 0.5}, "from 1 on"),
     ({"on_stale": "drop"}, "Known: wait, keep, evict"),
     ({"mode": "parallel"}, "Known: overlap, turns, serial"),
+    ({"caches": "forget"}, "Known: recompute, keep"),
+    ({"caches": "keep", "mode": "serial"}, "cannot be repeated"),
     ({"least": 4}, "no group could be complete"),
     ({"slots": 0}, "below 1"),
 ])  # fmt: skip

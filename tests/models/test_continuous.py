@@ -138,6 +138,35 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     assert sample.logprobs[:4] != pytest.approx(after[0][:4], abs=1e-4)
 
 
+def test_kept_caches_go_on_without_reading_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = tiny_model(precision="fp64")
+    named = unfreeze(learner)
+    replica = Replica(learner, named)
+    batch = ContinuousBatch(replica.model, 2)
+    made = [Draft(PROMPTS[1], SamplingParams(10, seed=3), (0, j)) for j in range(3)]
+    for each in made:
+        batch.add(each)
+    for _ in range(4):
+        batch.step()
+    with torch.no_grad():
+        for value in named.values():
+            value += 0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+    learner.version = 1
+    batch.interrupt(keep=True)
+    replica.publish(replica.outgoing(learner, named))
+    reads: list[int] = []
+    read = ContinuousBatch._read
+    monkeypatch.setattr(ContinuousBatch, "_read", lambda self, *a: (reads.append(len(a[0])), read(self, *a))[1])
+    while batch.busy:
+        batch.step()
+    first, _, last = (each.sample(1) for each in made)
+    assert first.spans == (VersionSpan(0, 0, 4), VersionSpan(1, 4, 10))
+    assert last.spans == (VersionSpan(1, 0, 10),)
+    assert reads == [1], "only the one that had not begun is read, under the new weights"
+    (fresh,) = learner.score([PROMPTS[1]], [[last.ids]])
+    assert last.logprobs == pytest.approx(fresh[0], abs=1e-5)
+
+
 def test_a_publication_that_does_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = tiny_model()
     named = unfreeze(learner)

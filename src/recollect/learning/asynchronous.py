@@ -46,6 +46,7 @@ from recollect.models.replica import Outgoing, Replica
 T = TypeVar("T")
 Mode = Literal["overlap", "turns", "serial"]
 Order = Literal["arrival", "longest_first"]
+Caches = Literal["recompute", "keep"]
 
 
 class RolloutsFail(RecollectError):
@@ -77,6 +78,8 @@ class Asynchrony:
     other call, so that a run repeats exactly, and continues exactly after a kill.
     group_size: episodes per group. slots: sequences decoded together, whatever the group size. refill, order: see
     `ContinuousBatch`; "longest_first" expects a task's answers to be as long as its last ones were.
+    caches: of unfinished sequences when new weights arrive: "recompute" reads them again, "keep" goes on with the old keys and
+    values, which costs nothing and cannot be repeated.
     call_seconds, episode_seconds: how long a call of an environment or reward, and a whole episode, may take.
     retries: how often a failed episode is begun anew. failed_reward: what a reward that fails is worth; None fails its episode.
     least: episodes that make a group where others failed; two, where None. patience: failed groups in a row that end the run.
@@ -88,6 +91,7 @@ class Asynchrony:
     slots: int = 32
     refill: int = 1
     order: Order = "arrival"
+    caches: Caches = "recompute"
     seed: int = 0
     call_seconds: float = 60.0
     episode_seconds: float = 600.0
@@ -97,7 +101,16 @@ class Asynchrony:
     patience: int = 16
 
     def __post_init__(self) -> None:
-        known = {"mode": ("overlap", "turns", "serial"), "order": ("arrival", "longest_first")}
+        known = {
+            "mode": ("overlap", "turns", "serial"),
+            "order": ("arrival", "longest_first"),
+            "caches": ("recompute", "keep"),
+        }
+        if self.mode == "serial" and self.caches == "keep":
+            raise AdmissionError(
+                "caches = 'keep' cannot be repeated, which is what mode = 'serial' is for.",
+                "Set one of them otherwise.",
+            )
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise AdmissionError(f"{name} = {getattr(self, name)!r} is unknown.", f"Known: {', '.join(values)}.")
@@ -252,7 +265,7 @@ class Pipeline(Collector):
         return Collected([each.group for each in chosen], failed, metrics)
 
     async def _publish(self, sent: Outgoing) -> Receipt:
-        self.batch.interrupt()
+        self.batch.interrupt(keep=self.settings.caches == "keep")
         receipt = self._replica.publish(sent)
         self._done |= {each.ticket for each in self._taken}
         self._taken = []

@@ -115,10 +115,17 @@ class ContinuousBatch:
     def busy(self) -> bool:
         return bool(self.live or self.waiting)
 
-    def interrupt(self) -> None:
-        """Call before the weights change: what is unfinished will be read again, first of all, under the new ones."""
+    def interrupt(self, *, keep: bool = False) -> None:
+        """Call before the weights change: what is unfinished will be read again, first of all, under the new ones.
+
+        keep: live sequences keep the keys and values of the old weights instead (in-flight updates: PipelineRL, arXiv
+        2509.19128). Nothing is read twice; what is drawn from here on has the log-probabilities it was drawn with, but no
+        single set of weights would give them again."""
         for draft in (*self.live, *self.waiting):
             draft.close_span(self.model.version)
+        if keep:
+            self._prompts.clear()
+            return
         self.waiting = [*self.live, *self.waiting]
         self.live = []
         self._prompts.clear()

@@ -1,0 +1,173 @@
+"""Put the tables of this folder's JSON files into docs/asynchrony.md, so that no number is typed by hand.
+
+python -m benchmarks.asynchrony.page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.asynchrony.setting import HERE
+
+PAGE = HERE.parent.parent / "docs" / "asynchrony.md"
+Result = dict[str, Any]
+
+
+def latency(results: Sequence[Result]) -> str:
+    parts = []
+    for result in results:
+        compute = result["compute_seconds_per_step"]
+        rows = [
+            (
+                arm,
+                f"{statistics.median(result['seconds_per_step'][arm]):.2f} s",
+                _spread(each),
+                f"{each['of_which_hidden_latency']:.2f}x",
+            )
+            for arm, each in result["speedup"].items()
+        ]
+        parts.append(
+            _table((result["model"], "a step", "times as fast", "by hidden waits"), rows)
+            + f"\n\nA step's compute is {compute:.2f} s, of which learning {result['learn_seconds_per_step']:.2f} s: without any "
+            f"waits one core could be {result['bound_turns']:.1f}x as fast as the synchronous arm. {result['rounds']} rounds, "
+            f"{result['steps_measured']} steps each, after {result['steps'] - result['steps_measured']} to fill the pipeline. "
+            + _setting(result)
+        )
+    return "\n\n".join(parts)
+
+
+def lengths(results: Sequence[Result]) -> str:
+    parts = []
+    for result in results:
+        rows = [
+            (
+                arm,
+                f"{statistics.median([one['drawn_tokens_per_second'] for one in each['per_step']]):.0f}",
+                _spread(each["speedup"]),
+                f"{each['bound_speedup']:.2f}x",
+                f"{100 * each['share_of_bound']:.0f} %",
+            )
+            for arm, each in result["arms"].items()
+        ]
+        head = (result["model"], "tokens/s, end to end", "times as fast", "bound", "of the bound reached")
+        parts.append(
+            _table(head, rows)
+            + f"\n\n{result['rounds']} rounds of {result['steps_measured']} steps. "
+            + _setting(result)
+        )
+    return "\n\n".join(parts)
+
+
+def staleness(results: Sequence[Result]) -> str:
+    (result,) = results
+    rows = []
+    for name, cell in result["cells"].items():
+        objective, lag = name.split("/")
+        rows.append(
+            (objective, lag, f"{cell['lag_p95']:.1f}", _paired(cell["score"]), _paired(cell["training_reward"]))
+        )
+    head = (
+        "objective",
+        "bound",
+        "lag measured",
+        "score (minus synchronous)",
+        "reward over training (minus synchronous)",
+    )
+    rates = ", ".join(f"{name} {rate:g}" for name, rate in result["learning_rates"]["chosen"].items())
+    return _table(head, rows) + f"\n\n{result['n']} seeds. Learning rates: {rates}. " + _setting(result)
+
+
+def equal_tokens(results: Sequence[Result]) -> str:
+    (result,) = results
+    rows = [
+        (
+            arm,
+            f"{each['mean']:.3f}",
+            _difference(each["minus_plain"]) if arm != "plain" else "",
+            f"{each['tokens']:.0f}",
+            f"{each['updates']:.0f}",
+            f"{each['decoding_steps']:.0f}",
+            f"{each['trained_length']:.1f}",
+        )
+        for arm, each in result["arms"].items()
+    ]
+    head = ("schedule", "score", "minus plain", "tokens", "updates", "decoding steps", "mean length trained")
+    return _table(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
+
+
+def kills(results: Sequence[Result]) -> str:
+    (result,) = results
+    parts = []
+    if serial := result.get("serial"):
+        parts.append(
+            f"`serial`: {serial['kills']} kills over {serial['runs']} runs (up to {serial['most_kills_of_one_run']} of one run): "
+            f"weights, optimiser and metric rows {'identical' if serial['identical'] else 'NOT identical'} to a run that was "
+            "left alone."
+        )
+    if overlap := result.get("overlap"):
+        parts.append(
+            f"`overlap`: {overlap['kills']} kills over {overlap['runs']} runs; "
+            f"{overlap['groups_finished_and_untrained_at_kills']} groups were finished and untrained when it struck: "
+            f"{overlap['lost']} lost, {overlap['trained_twice']} trained "
+            f"twice, {overlap['missing_from_steps']} missing from an update."
+        )
+    return "\n".join(parts) + f" Tiny model. {_setting(result)}"
+
+
+def _paired(cell: dict[str, Any]) -> str:
+    minus = cell["minus_synchronous"]
+    own = f"{cell['mean']:.3f}"
+    return own if minus["low"] == minus["high"] == 0 else f"{own} ({_difference(minus)})"
+
+
+def _difference(minus: dict[str, float]) -> str:
+    return f"{minus['mean']:+.3f}, {minus['low']:+.3f} to {minus['high']:+.3f}"
+
+
+def _spread(ratio: dict[str, float]) -> str:
+    return f"**{ratio['median']:.2f}x** ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _setting(result: Result) -> str:
+    machine = result["machine"]
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} thread a side; torch "
+        f"{machine['versions']['torch']}; revision {machine['revision']}, {machine['measured_at'][:10]}."
+    )
+
+
+TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
+    "latency": (latency, ("latency.json", "latency_135m.json")),
+    "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
+    "staleness": (staleness, ("staleness.json",)),
+    "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
+    "kills": (kills, ("kills.json",)),
+}
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    for name, (render, files) in TABLES.items():
+        found = [json.loads((HERE / each).read_text()) for each in files if (HERE / each).exists()]
+        if not found:
+            print(f"{files[0]} is missing: run `python -m benchmarks.asynchrony.{name}`")
+            continue
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if begin not in text or end not in text:
+            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _: f"{begin}\n{render(found)}\n{end}", text, flags=re.DOTALL)  # noqa: B023
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -48,10 +48,10 @@ MULTI_CONVERSATION = Objective(
 class Config(Settings):
     """A text is `sections` of `windows` windows of at most `words` words."""
 
-    steps: int = Field(default=24, ge=1)
+    steps: int = Field(default=20, ge=1)
     tasks_per_step: int = Field(default=4, ge=1)
-    evaluate_every: int = Field(default=8, ge=1)
-    checkpoint_every: int = Field(default=8, ge=1)
+    evaluate_every: int = Field(default=10, ge=1)
+    checkpoint_every: int = Field(default=10, ge=1)
     sections: int = Field(default=3, ge=1)
     windows: int = Field(default=1, ge=1)
     words: int = Field(default=30, ge=8)

@@ -30,7 +30,7 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 class Config(Settings):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
-    steps: int = Field(default=60, ge=1)
+    steps: int = Field(default=40, ge=1)
     learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
     depth: int = Field(default=2, ge=2, le=4)
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")

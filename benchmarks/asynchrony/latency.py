@@ -96,11 +96,12 @@ def main() -> None:
     asked.add_argument("--model", default="tiny", choices=("tiny", "smollm2-135m-instruct"))
     asked.add_argument("--rounds", type=int, default=3)
     asked.add_argument("--steps", type=int, default=15)
-    asked.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    asked.add_argument("--arms", nargs="+", type=int, default=range(len(ARMS)), help="by number; 0 is synchronous")
     options = asked.parse_args()
+    arms = [list(ARMS)[each] for each in options.arms]
     torch.set_num_threads(1)
     setting = machine(1)
-    found = measure(options.model, options.rounds, options.steps, options.arms)
+    found = measure(options.model, options.rounds, options.steps, arms)
     name = "latency.json" if options.model == "tiny" else "latency_135m.json"
     write(name, {"machine": setting, **found})
     print(

@@ -155,7 +155,7 @@ class Learner:
         self._advance(measured)
         self.steps += 1
         self.model.version += 1
-        if self.objective.group_filter != "none":
+        if rejected or self.objective.group_filter != "none":
             measured["rejected_groups"] = float(len(rejected))
         if self.objective.local_weight is not None:
             measured["local_episodes"] = float(sum(bool(e.parent) for group in groups for e in group.episodes))

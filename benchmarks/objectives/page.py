@@ -1,0 +1,111 @@
+"""Put the tables of `objectives.json` and of `benchmarks/parity/parity.json` into docs/objectives.md.
+
+python -m benchmarks.objectives.page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.objectives.run import SETTINGS
+from recollect.learning.objective import PRESETS, SOURCES, listing
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "objectives.md"
+
+
+MISSING = "Not measured: run the command above."
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def presets() -> str:
+    rows = []
+    for name, credit, scale, ratio, surrogate, correction, aggregation, kl in listing():
+        source = SOURCES[name]
+        where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
+        assert name in PRESETS
+        rows.append((f"`{name}`", credit, scale, ratio, surrogate, correction, aggregation, kl, where))
+    head = ("name", "credit", "centre / scale", "ratio, anchor", "surrogate", "correction", "mean", "KL", "source")
+    return table(head, rows)
+
+
+def setting(name: str) -> str:
+    result = json.loads((Path(__file__).parent / "objectives.json").read_text())
+    one = result["settings"][name]
+    rows = []
+    for arm in one["arms"]:
+        gap = arm["area_beyond_baseline"]
+        base = arm["name"] == one["baseline"]
+        verdict = "baseline" if base else _verdict(gap)
+        rows.append(
+            (
+                arm["name"],
+                f"{np.mean(arm['final']):.2f}",
+                f"{np.mean(arm['area']):.2f}",
+                "" if base else f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
+                verdict,
+                f"{arm['episodes']:.0f}",
+                f"{arm['cpu_seconds']:.1f}",
+            )
+        )
+    head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict", "episodes", "CPU s")
+    seeds = len(one["arms"][0]["final"])
+    lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""
+    rank = f", LoRA of rank {one['adapter_rank']}" if one["adapter_rank"] else ", all weights"
+    about = (
+        f"{one['steps']} updates, groups of {one['group']}, learning rate {one['learning_rate']:g}{lag}{rank}, "
+        f"{seeds} seeds; revision {one['machine']['revision']}."
+    )
+    return table(head, rows) + "\n\n" + about
+
+
+def _verdict(gap: dict[str, float]) -> str:
+    if gap["low"] > 0:
+        return "better"
+    return "worse" if gap["high"] < 0 else "no difference shown"
+
+
+def parity() -> str:
+    result: dict[str, Any] = json.loads((ROOT / "benchmarks" / "parity" / "parity.json").read_text())
+    rows = [
+        (
+            each["case"]["name"],
+            each["gradients_compared"],
+            f"{each['largest_relative_difference_of_gradients']:.1e}",
+            f"{each['relative_difference_of_final_weights']:.1e}",
+            f"{each['relative_difference_of_the_way_moved']:.1e}",
+        )
+        for each in result["results"]
+    ]
+    head = ("case", "steps", "gradients, largest difference", "final weights", "of the way moved")
+    versions = result["machine"]["versions"]
+    about = f"TRL {result['results'][0]['trl']}, torch {versions['torch']}, transformers {versions['transformers']}."
+    return table(head, rows) + "\n\n" + about
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    parts = {"presets": presets(), "parity": parity()}
+    measured = json.loads((Path(__file__).parent / "objectives.json").read_text())["settings"]
+    parts |= {name: setting(name) if name in measured else MISSING for name in SETTINGS}
+    for name, content in parts.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if begin not in text or end not in text:
+            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _, b=begin, c=content, e=end: f"{b}\n{c}\n{e}", text, flags=re.DOTALL)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Every objective on the tiny model, and each claim against the objective that does not make it.
+
+    python -m benchmarks.objectives.run [--seeds 5] [--only stale,sparse] [--processes 2]
+
+Settings (`world.py`): `all` (graded answers, fresh data: does every preset learn?), `stale` (the sampler is eight updates
+behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and `longer` (a walk of up to seven or
+twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token decides). Within a
+setting every arm has the same learning rate, number of updates and episodes per update, unless the table says
+otherwise; seeds are shared, so that differences to the setting's baseline are paired. What is measured is the share of
+reward after the last update (`final`) and the mean over measurements along the way (`area`, which a faster learner
+raises). Writes `objectives.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.objectives.world import (
+    BRANCHING,
+    GRADED,
+    ROLE,
+    SPARSE,
+    WORDS,
+    Aid,
+    Corridor,
+    OneCall,
+    tiny,
+    with_turn_rewards,
+)
+from benchmarks.speed.setting import machine
+from recollect.episodes import Group
+from recollect.learning.critic import CriticSettings
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import PRESETS, kept_groups, preset, sampled_sessions
+from recollect.learning.reference import reference_values
+from recollect.models.adapter import Named, attach_lora, unfreeze
+from recollect.models.inprocess import InProcessModel
+
+HERE = Path(__file__).parent
+WALK, LONG_WALK = Corridor(), Corridor(length=5, turns=12)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A preset, changes to it, and what it needs besides. refill: sample until `groups` of them pass its filter, at
+    most four times; rerolls: local groups from the states of one walk; lag: overrides the setting's."""
+
+    name: str
+    preset: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    refill: bool = False
+    aid: bool = False
+    turn_rewards: bool = False
+    rerolls: bool = False
+    lag: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    world: Any
+    arms: tuple[Arm, ...]
+    baseline: str
+    steps: int
+    rate: float
+    size: int = 8
+    lag: int = 0
+    rank: int | None = None
+    budget: int = 3
+
+
+def _free(name: str, **changes: Any) -> Arm:
+    """A preset without its KL term: the reference is not what is being tested."""
+    off: dict[str, Any] = {}
+    if PRESETS[name].kl_placement != "none":
+        off = {"kl_placement": "none", "kl_estimator": None, "kl_coefficient": 0.0, "reference": "none"}
+        off |= {"reset_kl": None, "reset_patience": None}
+    return Arm(name, name, {**off, **changes})
+
+
+def every() -> tuple[Arm, ...]:
+    """All presets as they are; those for turns or re-rolls where they degenerate to whole answers are said so."""
+    arms = []
+    for name in PRESETS:
+        extra = {"aid": True} if name == "memory_r_plus" else {}
+        arms.append(Arm(name, name, {}, turn_rewards=name == "fine_mem", **extra))
+    return tuple(arms)
+
+
+WALKERS = (
+    Arm("lite_ppo", "lite_ppo"),
+    _free("grpo"),
+    _free("gigpo"),
+    _free("ppo"),
+    _free("reinforce_pp", discount=0.9),
+    Arm("fine_mem", "fine_mem", turn_rewards=True),
+    Arm("memory_r2", "memory_r2", {}, rerolls=True),
+)
+
+SETTINGS: dict[str, Setting] = {
+    "all": Setting(GRADED, every(), "grpo", 40, 3e-3),
+    "stale": Setting(
+        GRADED,
+        (
+            Arm("fresh", "lite_ppo", lag=0),
+            Arm("uncorrected", "lite_ppo"),
+            Arm("areal", "areal"),
+            Arm("areal, interpolated", "areal", {"anchor": "interpolated"}),
+            Arm("tis", "tis"),
+            Arm("icepop", "icepop"),
+            Arm("vcpo", "vcpo"),
+        ),
+        "uncorrected",
+        60,
+        2e-2,
+        lag=8,
+    ),
+    "sparse": Setting(
+        SPARSE,
+        (
+            _free("grpo"),
+            _free("reinforce"),
+            _free("ppo"),
+            Arm("dapo, refilled", "dapo", refill=True),
+            Arm("memory_r_plus", "memory_r_plus", aid=True),
+            Arm("kdrl", "kdrl", {"teacher_coefficient": 0.05, "teacher_final": 0.01, "teacher_steps": 60}),
+        ),
+        "grpo",
+        60,
+        3e-3,
+        budget=2,
+    ),
+    "turns": Setting(WALK, WALKERS, "lite_ppo", 40, 2e-3, budget=7),
+    "longer": Setting(LONG_WALK, WALKERS, "lite_ppo", 40, 2e-3, budget=12),
+    "small": Setting(
+        BRANCHING,
+        (
+            _free("grpo"),
+            Arm("s_grpo", "s_grpo", {"selection_first": 2, "selection_probability": 0.3}),
+            Arm("t_spmo", "t_spmo"),
+            Arm("a_star_po", "a_star_po"),
+            Arm("dr_grpo", "dr_grpo"),
+        ),
+        "grpo",
+        60,
+        3e-3,
+        size=16,
+        rank=4,
+        budget=6,
+    ),
+}
+
+
+@contextlib.contextmanager
+def weights_of(named: Named, past: dict[str, torch.Tensor] | None) -> Iterator[None]:
+    """Inside, the model is as it was: what a sampler that lags behind would draw from."""
+    if past is None:
+        yield
+        return
+    now = {name: value.data for name, value in named.items()}
+    for name, value in named.items():
+        value.data = past[name]
+    try:
+        yield
+    finally:
+        for name, value in named.items():
+            value.data = now[name]
+
+
+def taught(world: OneCall, seed: int) -> InProcessModel:
+    """A teacher: the same kind of model, shown right answers until it gives them about half of the time."""
+    model = tiny(1000 + seed)
+    learner = Learner(model, unfreeze(model), preset("rloo"), Optimisation(learning_rate=3e-3), ROLE)
+    generator = np.random.default_rng(seed)
+    for _ in range(60):
+        pairs = []
+        for number, prompt in enumerate(world.prompts):
+            right = [w for w in range(WORDS) if w % 8 == number]
+            pairs += [(prompt, tuple(int(w) for w in generator.choice(right, world.tokens))) for _ in range(4)]
+        learner.imitate(pairs)
+    return model
+
+
+def rerolled(world: Corridor, model: InProcessModel, groups: Sequence[Group], seed: int, size: int) -> list[Group]:
+    """Local groups from two states of the first walk's (Memory-R2): the same room for all members."""
+    anchor = groups[0].episodes[0]
+    found = []
+    for index in sampled_sessions(len(anchor.segments), 0.5, seed)[:2]:
+        room = int(anchor.segments[index].state.split()[1])
+        walks = world.walk(model, 77_000 + 10 * seed + index, room, size, f"{anchor.id}@{index}", anchor.id)
+        found.append(Group(f"from {room}", "", tuple(walks)))
+    return found
+
+
+def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
+    """One arm, one seed: what it measured, and what it cost."""
+    torch.set_num_threads(1)
+    model = tiny(seed)
+    world = setting.world
+    changes = dict(arm.changes)
+    if PRESETS[arm.preset].needs_length_budget:
+        changes["length_budget"] = setting.budget
+    if setting.rank is None and PRESETS[arm.preset].adapter_decay:
+        changes["adapter_decay"] = 0.0
+    objective = preset(arm.preset, **changes)
+    named = unfreeze(model) if setting.rank is None else attach_lora(model, setting.rank, seed=seed)
+    extras: dict[str, Any] = {}
+    if objective.needs_teacher:
+        extras["teacher"] = taught(SPARSE if world is SPARSE else GRADED, seed)
+    if objective.credit == "soft_value":
+        extras["soft_values"] = reference_values(world.rollout(model, 5_000_000, 8), objective)
+    if objective.needs_critic:
+        extras["critic"] = CriticSettings(learning_rate=1e-2, warmup=3)
+    optimisation = Optimisation(learning_rate=setting.rate, token_budget=8192)
+    learner = Learner(model, named, objective, optimisation, ROLE, **extras)
+    aid = Aid() if arm.aid else None
+    lag = setting.lag if arm.lag is None else arm.lag
+    past: deque[tuple[int, dict[str, torch.Tensor]]] = deque(maxlen=lag + 1)
+    measured = [world.measure(model, 0)]
+    sampled, begun = 0, time.process_time()
+    for step in range(setting.steps):
+        past.append((model.version, {name: value.detach().clone() for name, value in named.items()}))
+        now = model.version
+        version, weights = past[0]
+        with weights_of(named, weights if lag else None):
+            model.version = version
+            groups = world.rollout(model, 1000 * seed + step, setting.size)
+            sampled += sum(len(g.episodes) for g in groups)
+            for again in range(3 if arm.refill else 0):
+                kept, _ = kept_groups({i: [e.reward for e in g.episodes] for i, g in enumerate(groups)}, objective)
+                if len(kept) >= 4:
+                    break
+                more = world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
+                sampled += sum(len(g.episodes) for g in more)
+                groups += more
+            if arm.rerolls:
+                groups += rerolled(world, model, groups, 1000 * seed + step, setting.size // 2)
+                sampled += sum(len(g.episodes) for g in groups[2:])
+        model.version = now
+        if arm.turn_rewards:
+            groups = with_turn_rewards(groups)
+        if aid is not None:
+            groups = aid(groups)
+        learner.update(groups)
+        if (step + 1) % 10 == 0 or step + 1 == setting.steps:
+            measured.append(world.measure(model, step))
+    return {
+        "measured": measured,
+        "final": measured[-1],
+        "area": float(np.mean(measured[1:])),
+        "episodes": sampled,
+        "cpu_seconds": time.process_time() - begun,
+    }
+
+
+def paired(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
+    """Mean difference over seeds with a 95 % interval (Student's t)."""
+    from scipy import stats
+
+    gap = np.array(values) - np.array(baseline)
+    if len(gap) < 2 or gap.std() == 0:
+        return {"mean": float(gap.mean()), "low": float(gap.mean()), "high": float(gap.mean())}
+    half = float(stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5)
+    return {"mean": float(gap.mean()), "low": float(gap.mean()) - half, "high": float(gap.mean()) + half}
+
+
+def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
+    jobs = [(name, arm, seed) for name in names for arm in SETTINGS[name].arms for seed in range(seeds)]
+    found: dict[tuple[str, str], list[Any]] = {}
+    with _pool(processes) as submit:
+        pending = [(name, arm, submit(train, SETTINGS[name], arm, seed)) for name, arm, seed in jobs]
+        for name, arm, result in pending:
+            found.setdefault((name, arm.name), []).append(result())
+    settings = {}
+    for name in names:
+        setting = SETTINGS[name]
+        base = found[name, setting.baseline]
+        settings[name] = {
+            "steps": setting.steps,
+            "learning_rate": setting.rate,
+            "group": setting.size,
+            "lag": setting.lag,
+            "adapter_rank": setting.rank,
+            "baseline": setting.baseline,
+            "arms": [
+                {
+                    "name": arm.name,
+                    "preset": arm.preset,
+                    "changes": arm.changes,
+                    "final": [each["final"] for each in found[name, arm.name]],
+                    "area": [each["area"] for each in found[name, arm.name]],
+                    "measured": [each["measured"] for each in found[name, arm.name]],
+                    "episodes": float(np.mean([each["episodes"] for each in found[name, arm.name]])),
+                    "final_beyond_baseline": paired(
+                        [each["final"] for each in found[name, arm.name]], [each["final"] for each in base]
+                    ),
+                    "area_beyond_baseline": paired(
+                        [each["area"] for each in found[name, arm.name]], [each["area"] for each in base]
+                    ),
+                    "cpu_seconds": float(np.mean([each["cpu_seconds"] for each in found[name, arm.name]])),
+                }
+                for arm in setting.arms
+            ],
+        }
+    return settings
+
+
+@contextlib.contextmanager
+def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
+    """submit(function, *arguments) -> a call that waits for its result; in this process where `processes` is 1."""
+    if processes == 1:
+        yield lambda function, *arguments: lambda: function(*arguments)
+        return
+    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(SETTINGS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", default=str(HERE / "objectives.json"))
+    options = parser.parse_args()
+    names = options.only.split(",")
+    about = machine(1)
+    path = Path(options.output)
+    settings = json.loads(path.read_text())["settings"] if path.exists() else {}
+    for name in names:
+        settings[name] = run([name], options.seeds, options.processes)[name] | {"machine": about}
+        table = Table(title=f"{name}: {settings[name]['steps']} updates, {options.seeds} seeds")
+        for column in ("arm", "final", "area", "area beyond baseline", "episodes", "CPU s"):
+            table.add_column(column, justify="right")
+        for arm in settings[name]["arms"]:
+            gap = arm["area_beyond_baseline"]
+            table.add_row(
+                arm["name"],
+                f"{np.mean(arm['final']):.2f}",
+                f"{np.mean(arm['area']):.2f}",
+                f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
+                f"{arm['episodes']:.0f}",
+                f"{arm['cpu_seconds']:.1f}",
+            )
+        Console(width=120).print(table)
+        path.write_text(json.dumps({"what": __doc__, "seeds": options.seeds, "settings": settings}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -36,7 +36,9 @@ from tests.learning.test_asynchronous_resume import run as run_to_the_end
 
 def serial(kills: int, folder: Path, generator: random.Random) -> dict[str, Any]:
     """As many killed runs as it takes: a run that ends is compared, and the next begins."""
+    begun = time.perf_counter()
     run_to_the_end(folder / "straight", "serial")
+    whole = time.perf_counter() - begun
     rows, learned = without_times(folder / "straight"), weights(folder / "straight")
     done = runs = most = 0
     identical = True
@@ -44,21 +46,25 @@ def serial(kills: int, folder: Path, generator: random.Random) -> dict[str, Any]
         run = folder / f"killed-{runs}"
         alive, own = True, 0
         while alive and done < kills:
-            alive = kill_once(run, "serial", 0.5 * generator.random())
+            alive = kill_once(run, "serial", whole * generator.random())
             done, own = done + alive, own + alive
         run_to_the_end(run, "serial")
         identical = identical and rows == without_times(run) and same(learned, weights(run))
         runs, most = runs + 1, max(most, own)
+        print(f"serial: {done} kills, {runs} runs, identical: {identical}", flush=True)
     return {"kills": done, "runs": runs, "most_kills_of_one_run": most, "identical": identical, "rows": len(rows)}
 
 
 def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any]:
+    begun = time.perf_counter()
+    run_to_the_end(folder / "straight-overlap", "overlap")
+    whole = time.perf_counter() - begun
     done = runs = lost = twice = short = finished_at_kill = 0
     while done < kills:
         run, alive = folder / f"overlap-{runs}", True
         known: set[int] = set()
         while alive and done < kills:
-            alive = kill_once(run, "overlap", 0.5 * generator.random())
+            alive = kill_once(run, "overlap", whole * generator.random())
             done += alive
             now = journalled(run) | set(trained(run))
             lost += len(known - now)
@@ -70,6 +76,7 @@ def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any
         twice += sum(count - 1 for count in Counter(groups).values())
         short += 4 * STEPS - len(groups)
         runs += 1
+        print(f"overlap: {done} kills, {runs} runs, lost {lost}, twice {twice}, short {short}", flush=True)
     return {
         "kills": done,
         "runs": runs,

@@ -95,7 +95,7 @@ def test_weighted_fusion_formula_reproduces_the_score():
     b = Bank.empty(WordEncoder(), fusion=Fusion("weighted", 0.3, 0.7))
     b.add_many(["ana likes the red cat", "the blue dog", "oslo"])
     for hit in b.search("red cat oslo", 3, explain=True):
-        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-4)
+        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-8)
 
 
 def test_fuse_by_hand():

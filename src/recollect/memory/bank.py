@@ -21,12 +21,14 @@ from recollect.memory.errors import UnknownItem
 from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text
 from recollect.memory.moment import Clock, Moment, moment, now
 from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute, renamed_act
-from recollect.memory.ranking import Fusion, Hit, Reranker
-from recollect.memory.retrieval import Request, Selection, Where, retrieve
+from recollect.memory.ranking import Fusion, Hit
+from recollect.memory.retrieval import SearchOptions, request_for, retrieve
 from recollect.memory.scope import EVERYWHERE, Scope
 from recollect.memory.shelf import Ground, Stack
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from recollect.memory.store import Store
     from recollect.memory.transaction import Transaction
 
@@ -190,77 +192,19 @@ class Bank:
         self._run(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
         return self.get(id)
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        mode: str = "hybrid",
-        explain: bool = False,
-        kinds: Sequence[ItemKind | str] = (),
-        statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Where = None,
-        since: Moment = "",
-        until: Moment = "",
-        as_of: Moment = "",
-        diversity: float = 0.0,
-        reranker: Reranker | None = None,
-    ) -> list[Hit]:
-        """The `k` best items for `query`, best first. See `search_many` for the options."""
-        return self.search_many(
-            [query],
-            k,
-            mode=mode,
-            explain=explain,
-            kinds=kinds,
-            statuses=statuses,
-            where=where,
-            since=since,
-            until=until,
-            as_of=as_of,
-            diversity=diversity,
-            reranker=reranker,
-        )[0]
+    def search(self, query: str, k: int = 10, *, mode: str = "hybrid", **options: Unpack[SearchOptions]) -> list[Hit]:
+        """The `k` best items for `query`, best first. See `search_many`."""
+        return self.search_many([query], k, mode=mode, **options)[0]
 
     def search_many(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        *,
-        mode: str = "hybrid",
-        explain: bool = False,
-        kinds: Sequence[ItemKind | str] = (),
-        statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Where = None,
-        since: Moment = "",
-        until: Moment = "",
-        as_of: Moment = "",
-        diversity: float = 0.0,
-        reranker: Reranker | None = None,
+        self, queries: Sequence[str], k: int = 10, *, mode: str = "hybrid", **options: Unpack[SearchOptions]
     ) -> list[list[Hit]]:
-        """One list of hits per query; queries are encoded together.
+        """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
 
-        mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says).
-        kinds, statuses, where (metadata that must be equal, or a function of the item), since <= event time < until: filters.
-        as_of: the items held true at that time, superseded ones too.
-        diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
-        reranker: scores the pooled candidates anew, (query, texts) -> scores; its order wins.
+        mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says). options: see
+        `retrieval.SearchOptions`. Raises InvalidFilter, InvalidTime, NoEncoder.
         """
-        request = Request(
-            k,
-            mode,
-            explain,
-            Selection(
-                tuple(ItemKind(kind) for kind in kinds),
-                tuple(Status(status) for status in statuses),
-                where,
-                moment(since),
-                moment(until),
-                moment(as_of),
-            ),
-            diversity,
-            reranker,
-        )
+        request = request_for(k, mode, **options)
         return retrieve(self._stack, self._embedder, self.fusion, queries, request, self._clock())
 
     def commit_to(self, store: Store, episode: str = "") -> list[Outcome]:

@@ -116,9 +116,8 @@ class StoreGround:
         drift = self._drifted()
         return drift.corrected(live, terms) if drift.images else live
 
-    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str]) -> Ranked:
-        """Candidates by the full-text index, ranked by BM25 of the whole query. Words' statistics are the whole store's."""
-        statistics = self.statistics(terms)
+    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics) -> Ranked:
+        """Candidates by the full-text index, ranked by BM25 of the whole query with the statistics given."""
         drift = self._drifted()
         want = count + len(hidden) + len(drift.images)
         tokens = self.store.scope_tokens(self.scope)

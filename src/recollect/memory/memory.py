@@ -25,17 +25,19 @@ from recollect.memory.errors import (
     InvalidText,
     UnknownEpisode,
 )
-from recollect.memory.item import Item, ItemKind, Status
+from recollect.memory.item import Item, ItemKind
 from recollect.memory.memory_writing import MemoryWriting, kind_named
-from recollect.memory.moment import Moment, moment
+from recollect.memory.moment import moment
 from recollect.memory.open_memory import Extractor, Message
 from recollect.memory.operations import Credit, Draft, Outcome
-from recollect.memory.ranking import Hits, Reranker, Selected, Selector
-from recollect.memory.retrieval import POOL, Where
+from recollect.memory.ranking import Hits, Selected, Selector
+from recollect.memory.retrieval import POOL, SearchOptions
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from recollect.memory.live_episode import LiveEpisode
 
 
@@ -91,24 +93,18 @@ class Memory(MemoryWriting):
         agent_id: str = "",
         session_id: str = "",
         mode: str | None = None,
-        explain: bool = False,
-        kinds: Sequence[ItemKind | str] = (),
-        statuses: Sequence[Status | str] = (Status.ACTIVE,),
-        where: Where = None,
-        since: Moment = "",
-        until: Moment = "",
-        as_of: Moment = "",
-        diversity: float = 0.0,
-        reranker: Reranker | None = None,
         threshold: float | None = None,
         selector: Selector | None = None,
         episode: str = "",
         step: int = 0,
+        **options: Unpack[SearchOptions],
     ) -> Hits:
-        """The `top_k` best items, best first; `.decision` is what `reward` takes. Options as in `Bank.search_many`.
+        """The `top_k` best items, best first; `.decision` is what `reward` takes.
 
-        threshold: hits with a lower score are left out; selector: chooses among more candidates than are shown, and says
-        with what probability (by default the best are shown, with probability 1).
+        mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. threshold: hits with a lower score
+        are left out. selector: chooses among more candidates than are shown, and says with what probability (by default the
+        best are shown, with probability 1). options: explain, kinds, statuses, where, since, until, as_of, diversity and
+        reranker, as `retrieval.SearchOptions` says.
         """
         return self.search_many(
             [query],
@@ -116,20 +112,12 @@ class Memory(MemoryWriting):
             user_id=user_id,
             agent_id=agent_id,
             session_id=session_id,
+            mode=mode,
             threshold=threshold,
             selector=selector,
             episode=episode,
             step=step,
-            mode=mode,
-            explain=explain,
-            kinds=kinds,
-            statuses=statuses,
-            where=where,
-            since=since,
-            until=until,
-            as_of=as_of,
-            diversity=diversity,
-            reranker=reranker,
+            **options,
         )[0]
 
     def search_many(
@@ -140,12 +128,12 @@ class Memory(MemoryWriting):
         user_id: str = "",
         agent_id: str = "",
         session_id: str = "",
+        mode: str | None = None,
         threshold: float | None = None,
         selector: Selector | None = None,
         episode: str = "",
         step: int = 0,
-        mode: str | None = None,
-        **options: Any,
+        **options: Unpack[SearchOptions],
     ) -> list[Hits]:
         """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
         for number, query in enumerate(queries):

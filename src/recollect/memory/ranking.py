@@ -40,7 +40,8 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything a score was made of. `terms`: each query word's part of the BM25 score; `formula` in words and numbers."""
+    """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
+    (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own."""
 
     lexical_rank: int | None
     dense_rank: int | None
@@ -151,14 +152,14 @@ def fusion_formula(
     parts = []
     if fusion.method == "rrf":
         if lexical_rank is not None:
-            parts.append(f"{fusion.lexical:g}/({fusion.constant:g}+{lexical_rank})")
+            parts.append(f"{fusion.lexical:.10g}/({fusion.constant:.10g}+{lexical_rank})")
         if dense_rank is not None:
-            parts.append(f"{fusion.dense:g}/({fusion.constant:g}+{dense_rank})")
+            parts.append(f"{fusion.dense:.10g}/({fusion.constant:.10g}+{dense_rank})")
     else:
         if lexical is not None:
-            parts.append(f"{fusion.lexical:g}*{lexical:.6g}/{top:.6g}")
+            parts.append(f"{fusion.lexical:.10g}*{lexical:.10g}/{top:.10g}")
         if dense is not None:
-            parts.append(f"{fusion.dense:g}*{dense:.6g}")
+            parts.append(f"{fusion.dense:.10g}*{dense:.10g}")
     return " + ".join(parts)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import InvalidFilter, NoEncoder
 from recollect.memory.item import Item, ItemKind, Status
 from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
+from recollect.memory.moment import Moment, moment
 from recollect.memory.ranking import (
     MODES,
     Explanation,
@@ -81,9 +82,56 @@ class Selection:
 EVERYTHING = Selection()
 
 
+class SearchOptions(TypedDict, total=False):
+    """What a search can be told, by keyword, next to how many hits are wanted and by what they are found.
+
+    explain: give each hit `.why`, from which its score can be computed again.
+    kinds, statuses, where (metadata that must be equal, or a function of the item), since <= event time < until: filters.
+    as_of: the items held true at that time, superseded ones too.
+    diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
+    reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
+    """
+
+    explain: bool
+    kinds: Sequence[ItemKind | str]
+    statuses: Sequence[Status | str]
+    where: Where
+    since: Moment
+    until: Moment
+    as_of: Moment
+    diversity: float
+    reranker: Reranker | None
+
+
+def request_for(
+    k: int,
+    mode: str,
+    *,
+    explain: bool = False,
+    kinds: Sequence[ItemKind | str] = (),
+    statuses: Sequence[Status | str] = (Status.ACTIVE,),
+    where: Where = None,
+    since: Moment = "",
+    until: Moment = "",
+    as_of: Moment = "",
+    diversity: float = 0.0,
+    reranker: Reranker | None = None,
+) -> Request:
+    """SearchOptions, with what they are where not said, checked."""
+    selection = Selection(
+        tuple(ItemKind(kind) for kind in kinds),
+        tuple(Status(status) for status in statuses),
+        where,
+        moment(since),
+        moment(until),
+        moment(as_of),
+    )
+    return Request(k, mode, explain, selection, diversity, reranker)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a search asks for; see `Bank.search_many`. Raises InvalidFilter for what does not exist or cannot take effect."""
+    """What a search asks for; see `SearchOptions`. Raises InvalidFilter for what does not exist or cannot take effect."""
 
     k: int
     mode: str = "hybrid"
@@ -163,7 +211,7 @@ def lexical_ranking(stack: Stack, terms: Sequence[str], count: int, wanted: Call
     ground = stack.ground
 
     def below(number: int) -> Ranked:
-        return ground.lexical(terms, number, stack.covered()) if ground is not None else []
+        return ground.lexical(terms, number, stack.covered(), corpus) if ground is not None else []
 
     return _ranked(stack, scored, below, count, wanted, above=0.0)
 
@@ -274,12 +322,12 @@ def _explained(
         if term in words
     }
     if request.reranker is not None:
-        formula = "given by the reranker"
+        formula = f"{hit.score:.10g}"
     elif request.mode == "hybrid":
         top = lexical[0][1] if lexical else 1.0
         formula = fusion_formula(fusion, ranks[0], ranks[1], hit.lexical, hit.dense, top)
     else:
-        formula = "sum of terms" if request.mode == "lexical" else "cosine"
+        formula = " + ".join(f"{part:.10g}" for part in (parts.values() if request.mode == "lexical" else (hit.score,)))
     return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))
 
 

@@ -1,0 +1,169 @@
+"""What a search promises next to finding: every score accounted for, one matrix product, hooks and options that take effect."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recollect.memory import dense, errors
+from recollect.memory.dense import DenseIndex
+from recollect.memory.embedding import Embedder
+from recollect.memory.memory import Memory
+from recollect.memory.ranking import Fusion
+from recollect.memory.retrieval import POOL
+
+from .stub_encoder import WordEncoder
+
+THINGS = [f"{colour} {thing}" for colour in ("red", "blue") for thing in ("hat", "car", "tea")]
+TEXTS = [f"{animal} likes the {thing}" for animal in ("ana", "bo", "cat") for thing in THINGS]
+
+
+def filled(path: object = ":memory:", **options: object) -> Memory:
+    memory = Memory(path, **{"encoder": WordEncoder(32), **options})
+    for day, text in enumerate(TEXTS, start=1):
+        memory.add(text, event_time=f"2024-01-{day:02d}")
+    return memory
+
+
+FUSIONS = [Fusion(), Fusion("rrf", 0.3, 2.5, 10.0), Fusion("weighted", 0.3, 0.7), Fusion("weighted", 1 / 3, 0.0)]
+
+
+@pytest.mark.parametrize("fusion", FUSIONS, ids=lambda f: f"{f.method}-{f.lexical:.2g}-{f.dense:.2g}")
+@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
+@pytest.mark.parametrize("where", ["now", "past", "bank", "fork"])
+def test_every_score_can_be_computed_again_from_its_explanation(fusion: Fusion, mode: str, where: str):
+    memory = filled(fusion=fusion)
+    options: dict[str, object] = {"mode": mode, "explain": True}
+    if where == "past":
+        memory.supersede("m3", "ana likes nothing", event_time="2025-01-01")
+        options["as_of"] = "2024-06-01"
+    holder = memory.bank() if where in ("bank", "fork") else memory
+    if where == "fork":
+        holder = holder.fork()
+        holder.add("the red hat of the cat")
+    hits = holder.search("red hat cat", **options)
+    assert len(hits) == 10
+    for hit in hits:
+        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-8)
+        if hit.lexical is not None:
+            assert math.isclose(sum(hit.why.terms.values()), hit.lexical, rel_tol=1e-9)
+        if hit.dense is not None:
+            vector, query = WordEncoder(32).encode([hit.item.text, "red hat cat"])
+            assert math.isclose(hit.dense, float(vector @ query), abs_tol=1e-5)
+
+
+def test_a_cross_encoder_decides_and_is_explained():
+    memory = filled()
+    seen: list[int] = []
+
+    def last_first(query: str, texts: list[str]) -> list[float]:
+        assert query == "red hat"
+        seen.append(len(texts))
+        return [float(TEXTS.index(text)) for text in texts]
+
+    hits = memory.search("red hat", top_k=4, reranker=last_first, explain=True)
+    assert seen == [min(POOL, len(TEXTS))]
+    assert [hit.text for hit in hits] == TEXTS[::-1][:4]
+    assert [float(hit.why.formula) for hit in hits] == [hit.score for hit in hits]
+    with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
+        memory.search("red hat", reranker=lambda query, texts: [1.0])
+
+
+def test_diversity_shows_other_things():
+    memory = Memory(":memory:", encoder=WordEncoder(32))
+    memory.add_many([f"ana has a red cat {n}" for n in range(10)] + ["ana has a blue boat"])
+    plain = memory.search("what has ana", top_k=3, mode="dense")
+    spread = memory.search("what has ana", top_k=3, mode="dense", diversity=0.7)
+    assert "ana has a blue boat" not in [hit.text for hit in plain][:2]
+    assert "ana has a blue boat" in [hit.text for hit in spread][:2]
+
+
+def test_several_queries_are_encoded_together_and_compared_in_one_product(monkeypatch):
+    encoder = WordEncoder(32)
+    memory = filled(encoder=encoder)
+    shapes: list[tuple[int, ...]] = []
+    search = DenseIndex.search
+
+    def noted(self, queries, *rest):
+        shapes.append(queries.shape)
+        return search(self, queries, *rest)
+
+    monkeypatch.setattr(dense.DenseIndex, "search", noted)
+    before = encoder.calls
+    queries = ["red hat", "blue car", "tea of bo"]
+    together = memory.search_many(queries, top_k=5, mode="dense")
+    assert (encoder.calls - before, shapes) == (1, [(3, 32)])
+    alone = [memory.search(query, top_k=5, mode="dense") for query in queries]
+    assert [[hit.id for hit in hits] for hits in together] == [[hit.id for hit in hits] for hits in alone]
+    assert len({hits.decision for hits in together}) == 3
+
+
+def test_options_that_do_not_exist_are_refused_by_every_search():
+    memory = filled()
+    for search in (memory.search, memory.bank().search):
+        with pytest.raises(TypeError, match="topk"):
+            search("red hat", topk=3)
+    for bad in (
+        {"mode": "sparse"},
+        {"kinds": ["rumour"]},
+        {"statuses": ["lost"]},
+        {"diversity": math.nan},
+        {"since": "soon"},
+    ):
+        with pytest.raises((errors.MemoryProblem, ValueError)):
+            memory.search("red hat", **bad)
+
+
+def test_time_kind_and_metadata_filters_meet():
+    memory = filled()
+    memory.add("a lesson about the red hat", kind="lesson", metadata={"place": "oslo"}, event_time="2024-01-05")
+    found = memory.search("red hat", top_k=50, since="2024-01-03", until="2024-01-06")
+    assert sorted(hit.item.event_time[:10] for hit in found) == ["2024-01-03", "2024-01-04", "2024-01-05", "2024-01-05"]
+    assert [hit.item.kind.value for hit in memory.search("red hat", kinds=["lesson"])] == ["lesson"]
+    assert [hit.text for hit in memory.search("red", where={"place": "oslo"})] == ["a lesson about the red hat"]
+    assert memory.search("red", where={"place": "rome"}) == []
+    assert memory.search("red", where=lambda item: item.text.endswith("tea"), top_k=1)[0].text.endswith("tea")
+
+
+def test_candidate_lists_are_kept_as_long_as_asked(tmp_path: Path):
+    memory = filled(tmp_path / "a.mem", keep_candidates=3)
+    for number in range(10):
+        with memory.episode() as episode:
+            episode.search(f"red hat {number}", top_k=2)
+    with memory.store.database.reading() as connection:
+        rows = connection.execute("SELECT candidates <> '[]', chosen <> '[]' FROM decisions ORDER BY n").fetchall()
+    assert [bool(kept) for kept, _ in rows] == [False] * 7 + [True] * 3
+    assert all(chosen for _, chosen in rows)  # what was shown is never dropped: rewards need it
+
+
+def test_a_share_of_searches_can_be_logged():
+    memory = filled(log_share=0.3)
+    logged = [bool(memory.search("red hat", mode="lexical").decision) for _ in range(200)]
+    assert 30 <= sum(logged) <= 90
+    with memory.episode() as episode:
+        assert all(episode.search("red hat").decision for _ in range(5))
+
+
+def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
+    filled(tmp_path / "a.mem").close()
+    content = (tmp_path / "a.mem").read_bytes()
+    with Memory(tmp_path / "a.mem", encoder=WordEncoder(32), read_only=True) as memory:
+        assert "read-only: searches work but are not logged" in caplog.text
+        hits = memory.search("red hat")
+        assert (len(hits), hits.decision) == (10, "")
+    assert (tmp_path / "a.mem").read_bytes() == content
+
+
+def test_text_is_encoded_once_however_often_it_is_asked():
+    encoder = WordEncoder(32)
+    embedder = Embedder(encoder, cached=4)
+    first = embedder(["a", "b", "a"])
+    assert encoder.texts == 2
+    np.testing.assert_array_equal(embedder(["b", "a"]), first[[1, 0]])
+    assert encoder.texts == 2
+    embedder(["c", "d", "e"])
+    embedder(["a"])  # the oldest made room
+    assert encoder.texts == 5 or encoder.texts == 6

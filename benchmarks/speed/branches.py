@@ -1,6 +1,6 @@
 """Long branches: a place in the prompt's tree beside a row of one's own, and a backward pass with and without siblings.
 
-    python -m benchmarks.speed.branches [--seconds 240] [--threads N]
+    python -m benchmarks.speed.branches [--seconds 300] [--threads N] [--only learning]
 
 Sampling: groups of 8 from one prompt, `tokens` drawn each, all forced through the tree, then all as rows of their own
 (`recollect.models.tree.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
@@ -10,6 +10,7 @@ same group, with blocks of queries reading every earlier sibling's keys, then sk
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.speed.setting import MODEL, machine, paired, prompts, timed, write
+from benchmarks.speed.setting import HERE, MODEL, machine, paired, prompts, timed, write
 from recollect.episodes.model import SamplingParams, Tokens
 from recollect.models import attention, inprocess
 from recollect.models.adapter import attach_lora
@@ -64,8 +65,9 @@ def learning(model: InProcessModel, prompt: Tokens, tokens: int, limit: float) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=240.0, help="skip what would begin after this long")
+    parser.add_argument("--seconds", type=float, default=300.0, help="skip what would begin after this long")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only", choices=("sampling", "learning"), help="leave the other half of the file as it is")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = machine(options.threads)
@@ -75,12 +77,14 @@ def main() -> None:
     text = {length: prompts(model.tokenizer, 1, length)[0] for length in (100, 400)}
     ids = {length: model.encode(each) for length, each in text.items()}
     model.sample([ids[100]], SamplingParams(2, n=GROUP))
-    sampled = []
-    for prompt, tokens in SAMPLED:
-        if time.perf_counter() < end - 60:
-            sampled.append(sampling(model, ids[prompt], tokens, begun))
-    attach_lora(model, 16)
-    learned = [learning(model, ids[p], tokens, begun) for p, tokens in LEARNED if time.perf_counter() < end]
+    path = HERE / "branches.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    sampled, learned = before.get("sampling", []), before.get("learning", [])
+    if options.only != "learning":
+        sampled = [sampling(model, ids[p], tokens, begun) for p, tokens in SAMPLED if time.perf_counter() < end - 60]
+    if options.only != "sampling":
+        attach_lora(model, 16)
+        learned = [learning(model, ids[p], tokens, begun) for p, tokens in LEARNED if time.perf_counter() < end]
     for title, results, sides in (
         ("sampling", sampled, ("in the tree", "rows of their own")),
         ("learning", learned, ("with siblings", "skipping them")),

@@ -116,7 +116,8 @@ def apart(prompt: int, branches: int, tokens: int) -> bool:
     return branches > 1 and tokens > APART_TOKENS + APART_SHARE * prompt
 
 
-APART_TOKENS, APART_SHARE = 10**9, 0.0
+APART_TOKENS, APART_SHARE = 40, 0.85
+"""Eight branches of SmolLM2-135M on two cores broke even near 120 tokens behind a prompt of 100 and 370 behind 400."""
 
 
 def per_branch(

@@ -48,20 +48,25 @@ def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
     again = household(length=3, held_out=1)
     first = stream.tasks[0].world().reset()
     assert first == again.tasks[0].world().reset()
-    assert first.observation.startswith("in sight")
-    engine = stream.tasks[0].world.args[0]  # type: ignore[attr-defined]
-    number = stream.tasks[0].world.args[1]  # type: ignore[attr-defined]
+    assert all(action.startswith("put it in ") for action in first.actions)
+    engine, number, _ = stream.tasks[0].world.args  # type: ignore[attr-defined]
     engine.reset(seed=number, gameFold="dev", generateGoldPath=True)
-    path = [step for step in engine.getGoldActionSequence() if step not in ("look around", "inventory")]
+    path = [step for step in engine.getGoldActionSequence() if step.startswith("put ")]
+    belongs = dict(step.removeprefix("put ").split(" in ", 1) for step in path)
     world = stream.tasks[0].world()
     scene = world.reset()
     signals = []
-    for step in path:
-        assert step in scene.actions
-        scene = world.act(step)
+    while not scene.done:
+        scene = world.act(f"put it in {belongs[scene.observation]}")
         signals.append(scene.signal)
-    assert (scene.done, scene.reward) == (True, 1.0)
-    assert signals[-1] == 1.0
+    assert (scene.reward, signals) == (1.0, [1.0, 1.0])
+    lost = stream.tasks[0].world()
+    scene = lost.reset()
+    wrong = [each for each in scene.actions if each != f"put it in {belongs[scene.observation]}"][:2]
+    for action in wrong:
+        scene = lost.act(action)
+        assert action not in scene.actions
+    assert (scene.done, scene.reward, scene.signal) == (len(wrong) == 2, 0.0, 0.0)
 
 
 def test_what_is_missing_for_the_household_is_named() -> None:

@@ -149,7 +149,7 @@ def run_job(
     if name == "household":
         from recollect.environments.household import household
 
-        stream = household(split=split, seed=seed, length=length or 100)
+        stream = household(split=split, seed=seed, length=length or 300)
     elif name == "banking77":
         from recollect.environments.banking import banking
 
@@ -182,7 +182,7 @@ def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Met
         return found
     if name.startswith("ours"):
         return ours.from_flat(name, settings.get("ours", {}), seed=seed)
-    return method(name, seed=seed, **settings.get(name, {}))
+    return method(name, seed=seed, **settings.get(name.removesuffix("-steps"), {}))
 
 
 def _print(console: Any, summary: dict[str, Any]) -> None:

@@ -12,9 +12,11 @@ from recollect.recipes import amem, amemguard, exprag, memento, memrl, ours, rem
 METHODS: dict[str, Callable[..., Method]] = {
     "exprecent": exprag.exprecent,
     "exprag": exprag.exprag,
+    "exprag-steps": partial(exprag.exprag, steps=True, failures=True),
     "remem": exprag.remem,
     "reme": partial(reme.reme, k=4),
     "memrl": memrl.memrl,
+    "memrl-steps": partial(memrl.memrl, steps=True),
     "memento-np": memento.non_parametric,
     "memento-p": memento.parametric,
     "memento-kernel": memento.multi_step,

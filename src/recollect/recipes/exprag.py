@@ -14,7 +14,7 @@ from recollect.memory.policy.retrievers import MostRecent, MostSimilar
 from recollect.memory.policy.selectors import AllRetrieved, Pruned
 from recollect.memory.policy.slots import Method
 from recollect.memory.policy.values import Unvalued
-from recollect.memory.policy.writers import RawCases
+from recollect.memory.policy.writers import RawCases, StepCases
 
 SUMMARY = "raw successes: the most recent (ExpRecent), the most similar (ExpRAG), or the similar ones pruned (ReMem)"
 
@@ -33,8 +33,9 @@ def exprecent(*, seed: int = 0, k: int = 4) -> Method:
     )
 
 
-def exprag(*, seed: int = 0, k: int = 4, failures: bool = False) -> Method:
-    """failures: also keep and show failed cases, as the paper's separate table does."""
+def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Method:
+    """failures: also keep and show failed cases, as the paper's separate table does. steps: keep every step by its own reward,
+    where the paper keeps whole episodes by theirs: a fairer rival where steps have rewards."""
     return Method(
         "exprag",
         whole,
@@ -42,7 +43,7 @@ def exprag(*, seed: int = 0, k: int = 4, failures: bool = False) -> Method:
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
-        RawCases(failures=failures),
+        StepCases(failures) if steps else RawCases(failures=failures),
         admit_all,
         (Capacity(),),
     )

@@ -14,7 +14,7 @@ from recollect.memory.policy.retrievers import MostSimilar
 from recollect.memory.policy.selectors import Blend
 from recollect.memory.policy.slots import Method
 from recollect.memory.policy.values import MovingAverage
-from recollect.memory.policy.writers import RawCases
+from recollect.memory.policy.writers import RawCases, StepCases
 
 SUMMARY = "two-phase retrieval: likeness gate, then a blend of likeness and a moving average of reward"
 
@@ -28,7 +28,9 @@ def memrl(
     share: float = 0.5,
     rate: float = 0.3,
     failures: bool = True,
+    steps: bool = False,
 ) -> Method:
+    """steps: as for ExpRAG."""
     return Method(
         "memrl",
         whole,
@@ -36,7 +38,7 @@ def memrl(
         MovingAverage(rate),
         Blend(k, share),
         Exemplars(),
-        RawCases(failures=failures),
+        StepCases(failures) if steps else RawCases(failures=failures),
         admit_all,
         (Capacity(),),
     )

@@ -10,6 +10,7 @@ from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.kernel_values import KernelQ
 from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.propensity import Mixture
+from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Method, Use
 from recollect.memory.policy.values import CaseNetwork
 from recollect.recipes.amem import amem
@@ -297,3 +298,27 @@ def test_undo_restores_exactly() -> None:
     assert pool.items[: len(before)] == before
     assert (pool.vectors[: len(before)] == vectors).all()
     assert all(item.status is Status.ARCHIVED for item in pool.items[len(before) :])
+
+
+def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:
+    generator = np.random.default_rng(4)
+    for n, k in ((9_000, 12), (9_001, 36), (5_000, 3), (40, 4), (3, 4)):
+        similarities = generator.integers(0, 60, size=n) / 60.0  # Many ties: the newer row wins.
+        rows = np.sort(generator.permutation(2 * n)[:n])
+        expected = rows[np.lexsort((-rows, -similarities))[:k]]
+        assert top(similarities, rows, k).rows.tolist() == expected.tolist()
+
+
+def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
+    experience = of(ours())
+    for number in range(6):
+        experience.observe(Draft(f"alpha w{number}", "t", do=("left",)))
+    pool = experience.pool
+    vector = pool.encode("alpha w3")
+    whole = pool.vectors[:6] @ vector
+    assert np.allclose(pool.similarities(vector, pool.active()), whole)
+    backwards = np.arange(6)[::-1].copy()
+    assert np.allclose(pool.similarities(vector, backwards), whole[::-1])
+    experience.observe(Draft("alpha w3", "t", do=("left",)))
+    assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
+    assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}

@@ -228,16 +228,17 @@ class Pool:
     def similarities(self, vector: Vectors, rows: Rows) -> Floats:
         """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
         n = len(self.items)
-        if self._latest is not None and self._latest[0] is vector and len(rows) and int(rows.max()) < self._latest[1]:
-            known: Floats = self._latest[2][rows].astype(np.float64)
-            return known
-        if 2 * len(rows) >= n:
-            scanned = self.vectors[:n] @ vector
-            self._latest = (vector, n, scanned)
-            found: Floats = scanned[rows].astype(np.float64)
-            return found
-        few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
-        return few
+        latest = self._latest
+        if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
+            if 2 * len(rows) < n:
+                few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
+                return few
+            latest = self._latest = (vector, n, self.vectors[:n] @ vector)
+        scanned = latest[2]
+        # The list of active rows is in order: where it is everything, nothing needs to be picked out.
+        everything = self._cached is not None and rows is self._cached[1] and len(rows) == len(scanned)
+        found: Floats = (scanned if everything else scanned[rows]).astype(np.float64)
+        return found
 
     def alike(self, key: str, least: float) -> Rows:
         """Rows whose key's cosine with `key` is at least `least`. Cheap where `key` was just searched for."""

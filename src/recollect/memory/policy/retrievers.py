@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.intp]
 
+AMONG = 3
+BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
 
@@ -23,7 +25,13 @@ def top(similarities: Floats, rows: Rows, k: int, above: float = -np.inf) -> Can
     """The `k` most similar above a threshold, best first; the newer row wins a tie."""
     if not len(rows):
         return NOTHING
-    if len(rows) > 4 * k:
+    if len(rows) > max(BLOCK * BLOCK, 4 * BLOCK * k):
+        # Each of the k best blocks has an entry at least as large as the k-th best block's maximum.
+        whole = len(rows) // BLOCK * BLOCK
+        maxima = similarities[:whole].reshape(-1, BLOCK).max(axis=1)
+        kept = np.flatnonzero(similarities >= np.partition(maxima, len(maxima) - k)[len(maxima) - k])
+        similarities, rows = similarities[kept], rows[kept]
+    elif len(rows) > 4 * k:
         kept = np.argpartition(-similarities, k)[: k + 1]
         # Ties at the border must not depend on argpartition's order.
         kept = np.flatnonzero(similarities >= similarities[kept].min())
@@ -134,7 +142,10 @@ class WithLinked:
 
 @dataclass(frozen=True, slots=True)
 class WithProbation:
-    """Top-k of the active items, the `recent` newest of the same episode, and the most similar candidates on probation."""
+    """Top-k of the active items, the `recent` newest of the same episode, and the most similar candidates on probation.
+
+    Where the query says what can be done, items whose advice cannot are passed over (among the `AMONG` * k most similar).
+    """
 
     k: int = 12
     probation: int = 4
@@ -144,7 +155,7 @@ class WithProbation:
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = pool.active()
         similarities = pool.similarities(query.vector, rows)
-        found = top(similarities, rows, self.k, self.threshold)
+        found = _possible(top(similarities, rows, AMONG * self.k, self.threshold), query, pool, self.k)
         if len(rows) and pool.episode[rows[-1]] == query.episode:
             tail = slice(-self.recent, None)
             here = (pool.episode[rows[tail]] == query.episode) & ~np.isin(rows[tail], found.rows)
@@ -154,6 +165,14 @@ class WithProbation:
             return found
         more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)
         return _joined(found, more)
+
+
+def _possible(found: Candidates, query: Query, pool: Pool, k: int) -> Candidates:
+    if not query.actions:
+        return Candidates(found.rows[:k], found.similarities[:k])
+    known = {pool.content_of(action) for action in query.actions}
+    kept = [place for place, content in enumerate(pool.content[found.rows].tolist()) if content in known][:k]
+    return Candidates(found.rows[kept], found.similarities[kept])
 
 
 def _joined(first: Candidates, second: Candidates) -> Candidates:

@@ -17,6 +17,7 @@ from recollect.cli.doctor import doctor
 from recollect.cli.evaluate import app as evaluate_app
 from recollect.cli.models import app as models_app
 from recollect.cli.objectives import app as objectives_app
+from recollect.cli.serve import serve
 from recollect.cli.show import report, show
 from recollect.cli.train import demo, recipes, train
 from recollect.cli.watch import watch
@@ -40,6 +41,7 @@ app.command(rich_help_panel=LOOK)(report)
 app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP)(doctor)
+app.command(rich_help_panel=SET_UP)(serve)
 for part, panel in (("memory", "Remember"), ("bench", LOOK)):
     if find_spec(f"recollect.cli.{part}"):
         app.add_typer(import_module(f"recollect.cli.{part}").app, name=part, rich_help_panel=panel)

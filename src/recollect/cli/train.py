@@ -145,7 +145,7 @@ def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], Non
         for package, (then, now) in run.version_changes().items():
             progress.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
     try:
-        with _terminated_like_interrupted():
+        with terminated_like_interrupted():
             work(run, progress)
     except FloatingPointError as error:
         raise RecollectError(
@@ -163,8 +163,8 @@ def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], Non
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: at a safe point, with its checkpoint kept."""
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends what runs as Ctrl-C does: at a safe point, with what is kept of it."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

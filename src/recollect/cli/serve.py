@@ -1,0 +1,137 @@
+"""`recollect serve`: a model behind OpenAI's routes, on this machine, with token ids and log-probabilities."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from recollect.cli.train import Runs, terminated_like_interrupted
+
+if TYPE_CHECKING:
+    from recollect.models.inprocess import InProcessModel
+
+KEY = "RECOLLECT_API_KEY"
+
+
+def serve(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="A model's name, a checkpoint's folder, or a Hugging Face id.")
+    ] = "smollm2-135m-instruct",
+    run: Annotated[str, typer.Option("--run", help="Serve what this run trained, on the model it trained.")] = "",
+    role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    style: Annotated[
+        str, typer.Option("--style", help="Whose routes it answers: recollect, vllm or sglang.")
+    ] = "recollect",
+    control: Annotated[
+        bool, typer.Option("--control", help="Let callers load adapters, replace weights, pause and abort, too.")
+    ] = False,
+    precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
+    runs: Runs = Path("runs"),
+) -> None:
+    """Serve a model to programs on this machine: /v1/chat/completions, /v1/completions, token ids, log-probabilities.
+
+    Callers must send what RECOLLECT_API_KEY holds as a bearer token, if it is set. Ctrl-C stops."""
+    from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.serving.model_server import ModelServer
+    from recollect.serving.routes import Style
+
+    if style not in ("recollect", "vllm", "sglang"):
+        raise UnknownName("server style", style, ("recollect", "vllm", "sglang"))
+    if precision not in ("bf16", "fp32"):
+        raise UnknownName("precision", precision, ("bf16", "fp32"))
+    if role and not run:
+        raise RecollectError("--role names a role of a run.", "Name the run with --run, or leave --role out.")
+    require_free(port)
+    weights = _weights(run, role, runs) if run else None
+    if weights is not None:
+        model = weights[0]
+    typer.echo(f"Loading {model} ...")
+    loaded = _loaded(model, precision)
+    served = "" if weights is None else weights[1].name
+    adapter = weights is not None and (weights[1] / "adapter_config.json").exists()
+    if weights is not None and not adapter:
+        from recollect.recipes.training import with_weights
+
+        with_weights(loaded, weights[1])
+    server = ModelServer(
+        loaded, port=port, style=cast("Style", style), control=control, api_key=os.environ.get(KEY) or None
+    )
+    if weights is not None and adapter:
+        server.model.load_adapter(served, str(weights[1]))
+    name = served if adapter else server.model.name
+    with terminated_like_interrupted():
+        try:
+            with server:
+                _say(server.url, name, control)
+                server.wait()
+        except KeyboardInterrupt:
+            typer.echo("\nStopped.")
+            raise typer.Exit(130) from None
+
+
+def require_free(port: int) -> None:
+    """Raises RecollectError where another program listens on the port: said before a model is loaded for nothing."""
+    from recollect.episodes.errors import RecollectError
+
+    with socket.socket() as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself does
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise RecollectError(
+                f"Port {port} of 127.0.0.1 cannot be listened on ({error.strerror}).",
+                "Another program may be using it: choose another with --port, or --port 0 for any that is free.",
+            ) from error
+
+
+def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
+    """(the model that a run trained, the folder of its finished weights). Raises RecollectError where there are none."""
+    from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.learning.run_folder import find_run
+
+    run = find_run(name, runs)
+    trained = sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir())
+    if not trained:
+        raise RecollectError(
+            f"{run.path} has not finished training a role.", "Continue the run with the command that began it."
+        )
+    if not role and len(trained) > 1:
+        raise RecollectError(f"{run.path} trained {' and '.join(trained)}.", f"Say which: --role {trained[0]}.")
+    if role and role not in trained:
+        raise UnknownName("trained role", role, trained, where=str(run.path))
+    chosen = role or trained[0]
+    settings = run.config.get(chosen)
+    own = settings if isinstance(settings, dict) else run.config  # a demo holds one configuration per role
+    return str(own.get("model", "smollm2-135m-instruct")), run.path / "weights" / chosen
+
+
+def _loaded(model: str, precision: str) -> InProcessModel:
+    from recollect.models.files import path_of
+    from recollect.models.inprocess import InProcessModel
+    from recollect.models.known import ModelKind
+    from recollect.models.threads import calibrated_threads
+
+    path = path_of(model, kind=ModelKind.LANGUAGE)
+    calibrated_threads()
+    return InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
+
+
+def _say(url: str, name: str, control: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{url}[/bold]  serves [bold]{name}[/bold] to this machine. Ctrl-C stops.")
+    if not os.environ.get(KEY):
+        console.print(f"[dim]Any program of this machine may call it; {KEY} sets a key.[/dim]")
+    if control:
+        console.print("[yellow]Callers may change its weights (--control).[/yellow]")
+    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16})
+    console.print(
+        f"\ncurl {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '{body}'\n", markup=False
+    )

@@ -1,0 +1,88 @@
+"""A model is served to programs of this machine, and what cannot be served is said before it is loaded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from recollect.cli.main import main
+from recollect.learning.run_folder import RunFolder
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_tiny_checkpoint(tmp_path / "tiny")
+
+
+def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path) -> None:
+    command = [sys.executable, "-m", "recollect", "serve", str(checkpoint), "--port", "0", "--precision", "fp32"]
+    environment = {**os.environ, "RECOLLECT_API_KEY": "secret", "COLUMNS": "200"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url = next(line for line in process.stdout if line.startswith("http://127.0.0.1:")).split()[0]
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "logprobs": True}
+        assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 401
+        key = {"Authorization": "Bearer secret"}
+        listed = httpx.get(f"{url}/v1/models", headers=key, timeout=60).json()
+        assert [each["id"] for each in listed["data"]] == [str(checkpoint)]
+        said = httpx.post(f"{url}/tokenize", json={"prompt": "hi"}, headers=key, timeout=60)
+        assert said.status_code == 200
+        assert httpx.post(f"{url}/pause", headers=key, timeout=60).status_code == 404  # only with --control
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest.endswith("Stopped.\n")
+    assert errors == ""
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("recollect.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert f"Port {port} of 127.0.0.1 cannot be listened on" in said
+    assert "--port 0" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--style", "vlm"], "Did you mean 'vllm'"),
+        (["--precision", "fp16"], "Did you mean"),
+        (["--role", "answerer"], "--role names a role of a run"),
+        (["--run", "both"], "trained answerer and manager"),
+        (["--run", "both", "--role", "manger"], "Did you mean 'manager'"),
+        (["--run", "none"], "has not finished training a role"),
+        (["--run", "bothh"], "Did you mean 'both'"),
+    ],
+)
+def test_mistakes_are_named(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("recollect.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    for name, roles in (("both", ("answerer", "manager")), ("none", ())):
+        with RunFolder.create(tmp_path / name, {}) as run:
+            for role in roles:
+                with run.writing_weights(role) as folder:
+                    (folder / "weights.safetensors").write_bytes(b"")
+    assert main(["serve", *arguments, "--port", "0", "--runs", str(tmp_path)]) == 2
+    assert says in capsys.readouterr().err

@@ -98,24 +98,37 @@ def as_toml(config: BaseModel) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def _tables(tree: Mapping[str, Any], name: str, lines: list[str]) -> None:
+def _value(value: object) -> str:
+    """On one line, as TOML writes it: tables in lists stand in braces, without what is null."""
     import json
 
+    if isinstance(value, Mapping):
+        inside = (f"{json.dumps(key)} = {_value(each)}" for key, each in value.items() if each is not None)
+        return f"{{{', '.join(inside)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _tables(tree: Mapping[str, Any], name: str, lines: list[str]) -> None:
     if name:
         lines += ["", f"[{name}]"]
     for key, value in tree.items():
         if isinstance(value, Mapping):
             continue
         # TOML has no null: a key left out reads back as its default.
-        lines.append(f"# {key} is not set" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}")
+        lines.append(f"# {key} is not set" if value is None else f"{key} = {_value(value)}")
     for key, value in tree.items():
         if isinstance(value, Mapping):
             _tables(value, f"{name}.{key}" if name else key, lines)
 
 
 def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key opens; models in a list are values."""
     from pydantic import BaseModel
 
+    if get_origin(annotation) in (list, tuple, dict, set):
+        return None
     for each in (annotation, *get_args(annotation)):
         if isinstance(each, type) and issubclass(each, BaseModel):
             return each

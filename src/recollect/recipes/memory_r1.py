@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from recollect.learning.objective.presets import preset, varied
+from recollect.learning.stages import Stage, require_stages
 
 if TYPE_CHECKING:
     from recollect.learning.progress import Progress
@@ -53,6 +54,16 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 1024,
     },
 }
+
+
+class StageSetting(BaseModel):
+    """A stretch of the training. max_tokens: of an answer; weights: of reward terms, in the place of their own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: int = Field(ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    weights: dict[str, float] = Field(default_factory=dict)
 
 
 class Config(BaseModel):
@@ -93,6 +104,18 @@ class Config(BaseModel):
     entropy: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
+    balance: bool = Field(default=False, description="as many tasks of each type, however many there are of it")
+    refill: int = Field(
+        default=0, ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal"
+    )
+    difficulty: tuple[float, float] | None = Field(
+        default=None, description="tasks whose mean reward is not between these are put aside"
+    )
+    retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
+    stages: tuple[StageSetting, ...] = Field(
+        default=(), description="one after the other: steps, max_tokens and weights of reward terms; the last goes on"
+    )
+
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=480, ge=0, description="manager: right operations to imitate first")
     warm_start_passes: int = Field(default=1, ge=1)
@@ -128,6 +151,17 @@ class Config(BaseModel):
         ]
         if idle:
             raise ValueError("; ".join(dict.fromkeys(idle)))
+        if self.role == "manager" and any(stage.max_tokens for stage in self.stages):
+            raise ValueError(
+                "a stage's max_tokens has no effect with role = manager, whose answer is one line: leave it out"
+            )
+        require_stages(stages_of(self), self.steps or 1)
+        for name in dict.fromkeys(name for stage in self.stages for name in stage.weights):
+            if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
+                raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
+        if self.difficulty is not None and not self.difficulty[0] < self.difficulty[1]:
+            low, high = self.difficulty
+            raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
         if self.role == "answerer" and self.questions == 1:
             raise ValueError(
                 "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
@@ -138,6 +172,20 @@ class Config(BaseModel):
     def reads(self) -> bool:
         """Whether a manager's run has a frozen reader answer from banks: for its reward, or for its measure."""
         return self.role == "manager" and (self.maintained or self.manager_reward == "answer")
+
+
+TERMS: Mapping[str, tuple[str, ...]] = {
+    "answerer": ("token_f1", "exact_match"),
+    "operation": ("operation", "format"),
+    "answer": ("answer", "format"),
+}
+"""Reward terms that stages may weigh: the answerer's, and the manager's by its reward."""
+
+
+def stages_of(config: Config) -> tuple[Stage, ...]:
+    return tuple(
+        Stage(each.steps, config.role, horizon=each.max_tokens, weights=each.weights) for each in config.stages
+    )
 
 
 ANSWERER_ONLY = (
@@ -157,6 +205,8 @@ def without_effect(config: Config) -> Iterator[Idle]:
     """The keys that can change nothing, given the choices made for the others."""
     if config.train == "full":
         yield ("rank", "alpha"), "with train = full", "set train = lora"
+    if config.difficulty is None:
+        yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
@@ -167,9 +217,16 @@ def without_effect(config: Config) -> Iterator[Idle]:
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":
-            yield ("group_size", "reward", "entropy"), "with method = supervised", "set method = reinforce"
+            rewarded = ("group_size", "reward", "entropy", "refill", "difficulty", "stages")
+            yield rewarded, "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
+    if config.manager_reward == "answer":
+        yield (
+            ("balance",),
+            "with manager_reward = answer, whose tasks are of one type",
+            "set manager_reward = operation",
+        )
     if not config.warm_start:
         first = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
         yield first, "with warm_start = 0", "set warm_start"

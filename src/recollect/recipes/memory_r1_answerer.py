@@ -13,13 +13,16 @@ from recollect.evaluation.answering import answers, rows
 from recollect.learning.imitation import Imitator
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.stages import Stage
+from recollect.learning.steering import SteeredCollector
 from recollect.learning.trainer import Learns, Schedule
 from recollect.learning.trainer import train as train_steps
 from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
 from recollect.recipes.memory_r1 import Config
-from recollect.recipes.memory_r1_parts import batch, keep_weights, prepared
+from recollect.recipes.memory_r1_parts import keep_weights, prepared
+from recollect.recipes.memory_r1_steering import drawn_tasks, sampling_seed, steering_of
 from recollect.rollouts.answering import answer, demonstrations
 
 CURVE = "with memory"
@@ -36,16 +39,17 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     recall = recall_for(config)
     sets = task_sets(config)
     model, learner = prepared(config, run, progress)
-    curriculum = Answering(config, run, model, sets, recall, first)
+    answering = Answering(config, run, model, sets, recall, first)
+    collector = SteeredCollector(answering, run, steering_of(config), first)
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     learns: Learns = Imitator(learner) if config.method == "supervised" else learner
-    train_steps(run, learns, curriculum, schedule, progress, "the answerer learns to answer from memory")
+    train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory")
     keep_weights(run, learner)
     return answer_tables(run, config)
 
 
 class Answering:
-    """The curriculum: which questions are answered when, and how it is measured."""
+    """Which questions are answered when, how, and how it is measured."""
 
     def __init__(
         self,
@@ -60,21 +64,23 @@ class Answering:
         self.recall = recall
         self.style = Style(config.style)
 
-    def rollout(self, step: int) -> list[Group]:
-        config = self.config
-        tasks = batch(self.sets["train"], config.tasks_per_step, step, config.seed)
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
+        return drawn_tasks(self.sets["train"], lambda task: task.tags["type"], self.config, step, attempt, count)
+
+    def key(self, task: Task) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        config, label = self.config, f"{self.first + step + 1}/"
         if config.method == "supervised":
-            return demonstrations(
-                self.model, tasks, self.recall, config.max_tokens, self.style, f"{self.first + step + 1}/"
-            )
+            return demonstrations(self.model, tasks, self.recall, config.max_tokens, self.style, label)
         params = SamplingParams(
-            config.max_tokens,
+            (stage.horizon if stage else None) or config.max_tokens,
             n=config.group_size,
             temperature=1.0,
-            seed=config.seed * 1_000_003 + step,
+            seed=sampling_seed(config, step, attempt),
             stop_ids=self.model.stop_ids_for("\n"),
         )
-        label = f"{self.first + step + 1}/"
         return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
 
     def evaluate(self, step: int) -> None:

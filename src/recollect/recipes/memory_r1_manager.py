@@ -31,6 +31,8 @@ from recollect.evaluation.manager import (
 from recollect.learning.learner import Learner
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.stages import Stage
+from recollect.learning.steering import SteeredCollector
 from recollect.learning.trainer import Schedule, restore
 from recollect.learning.trainer import train as train_steps
 from recollect.memory.bank import Bank
@@ -39,6 +41,7 @@ from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
 from recollect.recipes.memory_r1 import Config
 from recollect.recipes.memory_r1_parts import batch, keep_weights, kept_weights, loaded_model, prepared, with_weights
+from recollect.recipes.memory_r1_steering import drawn_tasks, sampling_seed, steering_of
 from recollect.rollouts.manager_reward import (
     ModelReader,
     Score,
@@ -82,8 +85,8 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
         measures.operations(0, "warm_start", "test")
         measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
-    curriculum = Managing(config, model, measures, progress)
-    train_steps(run, learner, curriculum, schedule, progress, "the manager learns to maintain a memory")
+    collector = SteeredCollector(Managing(config, model, measures, progress), run, steering_of(config), first)
+    train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
     return manager_tables(run, config)
 
@@ -161,7 +164,7 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
 
 
 class Managing:
-    """The curriculum: generated cases with a known right operation, or real conversations judged by a reader."""
+    """What is trained on: generated cases with a known right operation, or real conversations judged by a reader."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures, progress: Progress) -> None:
         self.config, self.model, self.measures = config, model, measures
@@ -180,10 +183,16 @@ class Managing:
             self.score = answer_reward(measures.reader)
             self.root = measures.root
 
-    def rollout(self, step: int) -> list[Group]:
-        config = self.config
-        chosen = [self._step(item, step) for item in batch(self.items, config.tasks_per_step, step, config.seed)]
-        params = manager_params(self.model, n=config.group_size, seed=config.seed * 1_000_003 + step)
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
+        return drawn_tasks(self.items, _operation_of, self.config, step, attempt, count)
+
+    def key(self, task: Task | ManagerTuple) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task | ManagerTuple], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        chosen = [self._step(item, step) for item in tasks]
+        seed = sampling_seed(self.config, step, attempt)
+        params = manager_params(self.model, n=self.config.group_size, seed=seed)
         return manage(self.model, chosen, params, self.score, label=f"{self.measures.first + step + 1}/")
 
     def evaluate(self, step: int) -> None:
@@ -197,6 +206,11 @@ class Managing:
         if isinstance(item, Task):
             return operation_step(item)
         return conversation_step(item, self.root, attempt=step)
+
+
+def _operation_of(item: Task | ManagerTuple) -> str:
+    """The type of a generated case, for a balanced order: the operation that is right."""
+    return item.tags["operation"] if isinstance(item, Task) else ""
 
 
 class Measures:

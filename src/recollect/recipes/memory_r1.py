@@ -263,7 +263,7 @@ def demo_config(quick: bool) -> Demo:
         manager = Config(role="manager", steps=3, evaluate_every=3, questions=12, warm_start=64, maintained=False)
     else:
         answerer = Config()
-        manager = Config(role="manager", steps=36, evaluate_every=18, maintained=False)
+        manager = Config(role="manager", steps=32, evaluate_every=16, maintained=False)
     return Demo(answerer=answerer, manager=manager)
 
 

@@ -178,6 +178,7 @@ class Pipeline(Collector):
         self._waits: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
+        self._collecting = False
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -239,6 +240,7 @@ class Pipeline(Collector):
 
     async def _collect(self) -> Collected:
         begun = time.perf_counter()
+        self._collecting = True
         self._wake.set()
         while True:
             self._require_alive()
@@ -249,6 +251,7 @@ class Pipeline(Collector):
                 break
             self._changed.clear()
             await self._changed.wait()
+        self._collecting = False
         for each in chosen:
             del self._finished[each.ticket]
         self._taken = chosen
@@ -429,7 +432,9 @@ class Pipeline(Collector):
         in_turns = self.settings.mode != "overlap"
         while True:
             await self._settle()
-            if not self.batch.busy or (in_turns and self._choose() is not None):
+            # In turns, nothing is drawn but while a batch is being collected: what a checkpoint holds is then what is read
+            # again under the next weights, whether the run was killed in between or not.
+            if not self.batch.busy or (in_turns and not (self._collecting and self._choose() is None)):
                 self._wake.clear()
                 await self._wake.wait()
                 continue

@@ -1,6 +1,6 @@
 """Long branches: a place in the prompt's tree beside a row of one's own, and a backward pass with and without siblings.
 
-    python -m benchmarks.speed.branches [--seconds 300] [--threads N] [--only learning]
+    python -m benchmarks.speed.branches [--seconds 300] [--threads N] [--only passes]
 
 Sampling: groups of 8 from one prompt, `tokens` drawn each, all forced through the tree, then all as rows of their own
 (`recollect.models.tree.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300.0, help="skip what would begin after this long")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--only", choices=("sampling", "learning"), help="leave the other half of the file as it is")
+    parser.add_argument("--only", choices=("sampling", "passes"), help="leave the other half of the file as it is")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = machine(options.threads)
@@ -80,7 +80,7 @@ def main() -> None:
     path = HERE / "branches.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     sampled, learned = before.get("sampling", []), before.get("learning", [])
-    if options.only != "learning":
+    if options.only != "passes":
         sampled = [sampling(model, ids[p], tokens, begun) for p, tokens in SAMPLED if time.perf_counter() < end - 60]
     if options.only != "sampling":
         attach_lora(model, 16)

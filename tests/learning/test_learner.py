@@ -256,3 +256,22 @@ def test_rejected_groups_are_counted_and_teach_nothing() -> None:
     assert learner.update(flat) == {"rejected_groups": 2.0, "trained_rows": 0.0}
     mixed = learner.update([groups_of(model)[0], flat[1]])
     assert mixed["rejected_groups"] == 1.0
+
+
+def test_a_decaying_adapter_shrinks_by_its_own_gradient() -> None:
+    """T-SPMO's term: with SGD, one step takes off rate * 2 * decay of every weight beyond the same step without it."""
+
+    def stepped(decay: float) -> dict[str, torch.Tensor]:
+        model = tiny_model()
+        objective = preset("t_spmo", adapter_decay=decay)
+        learner = Learner(model, attach_lora(model, 2), objective, Optimisation(max_norm=1e9), "speaker")
+        learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=0.1)
+        learner.masters.learning_rate = 0.1
+        before = {n: value.detach().clone() for n, value in learner.masters.named.items()}
+        learner.update(groups_of(model))
+        return {n: value.detach() - before[n] + (0.2 * decay) * before[n] for n, value in learner.masters.named.items()}
+
+    with_decay, without = stepped(0.5), stepped(0.0)
+    assert any(value.abs().max() > 0 for value in without.values())
+    for name, value in without.items():
+        torch.testing.assert_close(with_decay[name], value, atol=1e-6, rtol=1e-4)

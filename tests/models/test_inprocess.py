@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.episodes import FinishReason, SamplingParams
 from recollect.models.inprocess import common_head, draw, uniforms
-from recollect.models.tree import branch_mask, micro_batches, round_up, tree
+from recollect.models.tree import apart, branch_mask, micro_batches, round_up, tree
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -149,6 +149,14 @@ def test_rows_of_their_own_draw_what_a_tree_draws(monkeypatch, temperature: floa
     assert model.sample(PROMPTS, params) == [
         [type(s)(s.ids, pytest.approx(s.logprobs, abs=1e-6), s.finish, s.spans) for s in group] for group in in_a_tree
     ]
+
+
+def test_only_long_branches_behind_short_prompts_get_rows_of_their_own() -> None:
+    assert not apart(prompt=100, branches=8, tokens=64)
+    assert apart(prompt=100, branches=8, tokens=256)
+    assert not apart(prompt=400, branches=8, tokens=256)
+    assert apart(prompt=400, branches=8, tokens=512)
+    assert not apart(prompt=10, branches=1, tokens=1000)
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -19,16 +19,14 @@ from typing import Any, Literal, Protocol
 from recollect.episodes.errors import UnknownName
 from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.models.errors import ContextOverflow
+from recollect.models.http_answers import Drawn, as_sample, checked_sample
 from recollect.models.http_capabilities import MENDS, Card, capabilities_of, card_of, need, wire_for
 from recollect.models.http_client import JsonClient, Retries, Timeouts
 from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
 from recollect.models.http_publish import Publisher, mean_gap
 from recollect.models.http_wire import (
     Call,
-    Drawn,
     Wire,
-    as_sample,
-    checked_sample,
 )
 
 PauseMode = Literal["abort", "wait", "keep"]

@@ -12,18 +12,29 @@ stop): every request states that nothing but temperature shapes the distribution
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.episodes.model import SamplingParams, Tokens
+from recollect.models.http_answers import (
+    NO_LOGPROBS,
+    Drawn,
+    as_drawn,
+    as_mapping,
+    chat_logprobs,
+    choices_of,
+    completion_logprobs,
+    finish_reason,
+    log_probability,
+    other_prompt,
+    prompt_logprobs,
+    require_same_prompt,
+)
 from recollect.models.http_errors import BadAnswer
 
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _PLAIN |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORTED}
-_NO_LOGPROBS = "The engine must return the log-probability of each sampled token; see the documentation of its version."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +44,6 @@ class Call:
     path: str
     body: dict[str, Any]
     prompts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """One sample as the engine reports it. labels: (weight version's label, start, end), empty where it reports none."""
-
-    ids: Tokens
-    logprobs: tuple[float, ...]
-    finish: FinishReason
-    labels: tuple[tuple[str, int, int], ...] = ()
 
 
 class Wire(Protocol):
@@ -91,11 +92,11 @@ class Completions:
         ]
 
     def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
-        choices = _choices(answer, len(call.prompts) * params.n)
+        choices = choices_of(answer, len(call.prompts) * params.n)
         for position, index in enumerate(call.prompts):
             for choice in choices[position * params.n : (position + 1) * params.n]:
-                _same_prompt(choice.get("prompt_token_ids", answer.get("prompt_token_ids")), prompts[index])
-        samples = [_choice(choice, _completion_logprobs(choice)) for choice in choices]
+                require_same_prompt(choice.get("prompt_token_ids", answer.get("prompt_token_ids")), prompts[index])
+        samples = [as_drawn(choice, completion_logprobs(choice)) for choice in choices]
         return [samples[k * params.n : (k + 1) * params.n] for k in range(len(call.prompts))]
 
     def score_calls(
@@ -109,9 +110,9 @@ class Completions:
     def scored(
         self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
-        choices = _choices(answer, len(call.prompts))
+        choices = choices_of(answer, len(call.prompts))
         return [
-            _prompt_logprobs(choice.get("prompt_logprobs"), prompts[index], branches[index])
+            prompt_logprobs(choice.get("prompt_logprobs"), prompts[index], branches[index])
             for choice, index in zip(choices, call.prompts, strict=True)
         ]
 
@@ -177,9 +178,9 @@ class TokensInOut:
         ]
 
     def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
-        choices = _choices(answer, params.n)
-        _same_prompt(answer.get("prompt_token_ids"), prompts[call.prompts[0]])
-        return [[_choice(choice, _chat_logprobs(choice)) for choice in choices]]
+        choices = choices_of(answer, params.n)
+        require_same_prompt(answer.get("prompt_token_ids"), prompts[call.prompts[0]])
+        return [[as_drawn(choice, chat_logprobs(choice)) for choice in choices]]
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
@@ -192,9 +193,9 @@ class TokensInOut:
     def scored(
         self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
-        _choices(answer, 1)
+        choices_of(answer, 1)
         index = call.prompts[0]
-        return [_prompt_logprobs(answer.get("prompt_logprobs"), prompts[index], branches[index])]
+        return [prompt_logprobs(answer.get("prompt_logprobs"), prompts[index], branches[index])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +230,13 @@ class Native:
         ]
 
     def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
-        found = _mapping(answer).get("meta_info", {})
+        found = as_mapping(answer).get("meta_info", {})
         entries = found.get("output_token_logprobs")
         if entries is None:
-            raise BadAnswer("The engine's answer has no meta_info.output_token_logprobs.", _NO_LOGPROBS)
+            raise BadAnswer("The engine's answer has no meta_info.output_token_logprobs.", NO_LOGPROBS)
         counted = found.get("prompt_tokens")
         if counted is not None and counted != len(prompts[call.prompts[0]]):
-            raise _other_prompt(len(prompts[call.prompts[0]]), counted)
+            raise other_prompt(len(prompts[call.prompts[0]]), counted)
         reason = found.get("finish_reason") or {}
         ids = tuple(int(entry[1]) for entry in entries)
         label = found.get("weight_versions") or ()
@@ -243,8 +244,8 @@ class Native:
             [
                 Drawn(
                     ids,
-                    tuple(_number(entry[0]) for entry in entries),
-                    _finish(reason.get("type")),
+                    tuple(log_probability(entry[0]) for entry in entries),
+                    finish_reason(reason.get("type")),
                     tuple((str(each["version"]), int(each["start"]), int(each["end"])) for each in label),
                 )
             ]
@@ -273,12 +274,12 @@ class Native:
         self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         prompt, branch = prompts[call.prompts[0]], branches[call.prompts[0]]
-        entries = _mapping(answer).get("meta_info", {}).get("input_token_logprobs")
+        entries = as_mapping(answer).get("meta_info", {}).get("input_token_logprobs")
         if entries is None:
-            raise BadAnswer("The engine's answer has no meta_info.input_token_logprobs.", _NO_LOGPROBS)
+            raise BadAnswer("The engine's answer has no meta_info.input_token_logprobs.", NO_LOGPROBS)
         if [int(entry[1]) for entry in entries] != [*prompt, *branch]:
-            raise _other_prompt(len(prompt) + len(branch), len(entries))
-        return [tuple(_number(entry[0]) for entry in entries[len(prompt) :])]
+            raise other_prompt(len(prompt) + len(branch), len(entries))
+        return [tuple(log_probability(entry[0]) for entry in entries[len(prompt) :])]
 
     def _adapter(self, name: str) -> dict[str, str]:
         return {} if name == self.base else {"lora_path": name}
@@ -288,38 +289,6 @@ def derived_seed(*parts: int) -> int:
     """A seed below 2**31 of its own for each (seed, prompt index, ...): equal prompts in one batch must not draw alike."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (2**31 - 2**16)  # engines add the sample's number to it
-
-
-def checked_sample(drawn: Drawn, params: SamplingParams) -> Drawn:
-    """The sample, if it is what was asked for. Raises BadAnswer where counts, stops and reasons contradict each other."""
-    if len(drawn.ids) != len(drawn.logprobs):
-        raise BadAnswer(f"The engine drew {len(drawn.ids)} tokens and gave {len(drawn.logprobs)} log-probabilities.")
-    if drawn.finish is FinishReason.ABORTED:
-        return drawn
-    if not drawn.ids or len(drawn.ids) > params.max_tokens:
-        raise BadAnswer(f"The engine drew {len(drawn.ids)} tokens where 1 to {params.max_tokens} were asked for.")
-    stopped = drawn.ids[-1] in params.stop_ids
-    if any(each in params.stop_ids for each in drawn.ids[:-1]):
-        raise BadAnswer("The engine went on past a stop id.", "It must honour stop_token_ids.")
-    if drawn.finish is FinishReason.STOP and not stopped:
-        raise BadAnswer(
-            f"The engine stopped at token {drawn.ids[-1]}, which is no stop id of the request.",
-            "Start it without stop strings or stop ids of its own; token ids must come back with the stop id.",
-        )
-    if stopped and drawn.finish is FinishReason.LENGTH:
-        return Drawn(drawn.ids, drawn.logprobs, FinishReason.STOP, drawn.labels)  # both at once: it chose to stop
-    if drawn.finish is FinishReason.LENGTH and len(drawn.ids) < params.max_tokens:
-        raise BadAnswer(
-            f"The engine ended a sample for its length after {len(drawn.ids)} of {params.max_tokens} tokens.",
-            "Its context limit is shorter than its model card says: start it with a larger one.",
-        )
-    return drawn
-
-
-def as_sample(drawn: Drawn, version: int, spans: Sequence[VersionSpan]) -> Sample:
-    """spans: of the engine's labels; where there are none the whole sample is of `version`."""
-    whole = (VersionSpan(version, 0, len(drawn.ids)),) if drawn.ids else ()
-    return Sample(drawn.ids, drawn.logprobs, drawn.finish, tuple(spans) or whole)
 
 
 def _sampling(params: SamplingParams, seed: int) -> dict[str, Any]:
@@ -338,90 +307,3 @@ def _sampling(params: SamplingParams, seed: int) -> dict[str, Any]:
 
 # One token must be drawn for the prompt to be scored: it is thrown away.
 _SCORING = {**_PLAIN, "n": 1, "max_tokens": 1, "temperature": 0.0, "ignore_eos": True, "prompt_logprobs": 1}
-
-
-def _mapping(answer: Any) -> Mapping[str, Any]:
-    if isinstance(answer, list) and len(answer) == 1:
-        answer = answer[0]
-    if not isinstance(answer, dict):
-        raise BadAnswer(f"The engine answered a {type(answer).__name__} where an object was expected.")
-    return answer
-
-
-def _choices(answer: Any, count: int) -> list[Mapping[str, Any]]:
-    choices = _mapping(answer).get("choices")
-    if not isinstance(choices, list) or len(choices) != count:
-        found = len(choices) if isinstance(choices, list) else "no"
-        raise BadAnswer(f"The engine gave {found} choices where {count} were asked for.")
-    return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
-
-
-def _choice(choice: Mapping[str, Any], logprobs: tuple[float, ...]) -> Drawn:
-    ids = choice.get("token_ids")
-    if ids is None:
-        raise BadAnswer(
-            "The engine returns no token ids, only text: decoding and encoding again would train on other tokens.",
-            "Use an engine version whose completions route knows return_token_ids.",
-        )
-    spans = choice.get("weight_versions") or ()
-    return Drawn(
-        tuple(int(each) for each in ids),
-        logprobs,
-        _finish(choice.get("finish_reason")),
-        tuple((str(each["version"]), int(each["start"]), int(each["end"])) for each in spans),
-    )
-
-
-def _completion_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
-    found = (choice.get("logprobs") or {}).get("token_logprobs")
-    if found is None:
-        raise BadAnswer("The engine's answer has no logprobs.token_logprobs.", _NO_LOGPROBS)
-    return tuple(_number(each) for each in found)
-
-
-def _chat_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
-    found = (choice.get("logprobs") or {}).get("content")
-    if found is None:
-        raise BadAnswer("The engine's answer has no logprobs.content.", _NO_LOGPROBS)
-    return tuple(_number(each.get("logprob")) for each in found)
-
-
-def _prompt_logprobs(found: Any, prompt: Tokens, branch: Tokens) -> tuple[float, ...]:
-    if found is None:
-        raise BadAnswer("The engine's answer has no prompt_logprobs.", "It must be able to score what it is given.")
-    if len(found) != len(prompt) + len(branch):
-        raise _other_prompt(len(prompt) + len(branch), len(found))
-    scores = []
-    for token, entry in zip(branch, found[len(prompt) :], strict=True):
-        own = (entry or {}).get(str(token))
-        if own is None:
-            raise BadAnswer(f"The engine scored other tokens than those that were sent: {token} is missing.")
-        scores.append(_number(own["logprob"]))
-    return tuple(scores)
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BadAnswer(
-            f"The engine gave {value!r} as a log-probability.",
-            "Nothing can be learned from it; look for overflow in the engine (its dtype, a broken adapter).",
-        )
-    return float(value)
-
-
-def _finish(reason: Any) -> FinishReason:
-    if reason not in _REASONS:
-        raise BadAnswer(f"The engine ended a sample for the reason {reason!r}; known: {', '.join(_REASONS)}.")
-    return _REASONS[reason]
-
-
-def _same_prompt(echoed: Any, prompt: Tokens) -> None:
-    if echoed is not None and tuple(echoed) != tuple(prompt):
-        raise _other_prompt(len(prompt), len(echoed))
-
-
-def _other_prompt(sent: int, used: int) -> BadAnswer:
-    return BadAnswer(
-        f"The engine read a prompt of {used} tokens where {sent} were sent, or other tokens.",
-        "It must neither add special tokens nor cut prompts.",
-    )

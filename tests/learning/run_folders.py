@@ -1,0 +1,50 @@
+"""What the tests of run folders share: a configuration, an episode, a checkpoint, a measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recollect.episodes import Episode, RewardTerm, StopReason
+from recollect.learning.run_folder import (
+    RunFolder,
+)
+
+CONFIG = {"seed": 0, "learning": {"rate": 1e-4, "steps": 45}}
+
+
+def episode(name: str, reward: float = 0.5, role: str = "answerer") -> Episode:
+    return Episode(
+        id=name,
+        task="t",
+        role=role,
+        question="who?",
+        segments=(),
+        answer="Ada",
+        expected=("Ada",),
+        rewards=(RewardTerm("f1", reward),),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="s",
+        policy_version=0,
+    )
+
+
+def save(run: RunFolder, step: int, text: str = "weights") -> None:
+    with run.checkpoint(step) as folder:
+        (folder / "adapter").mkdir()
+        (folder / "adapter" / "a.bin").write_text(text)
+        (folder / "state.json").write_text("{}")
+
+
+def half_saved(folder: Path, error: Exception) -> None:
+    """A save that fails midway."""
+    (folder / "half").write_text("x")
+    raise error
+
+
+def full(path: Path) -> Path:
+    path.symlink_to("/dev/full")
+    return path
+
+
+def measure(run: RunFolder, step: int, mean: float = 0.4) -> None:
+    run.append_eval(step, arm="trained", metric="f1", mean=mean, low=mean - 0.1, high=mean + 0.1, n=54)

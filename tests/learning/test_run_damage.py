@@ -1,0 +1,199 @@
+"""Run folders on disks that fill up, and with files that are damaged or of another shape: named, with the mend."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.episodes.errors import RecollectError
+from recollect.learning.disk import check_writable
+from recollect.learning.run_folder import (
+    CheckpointCorrupt,
+    DiskTrouble,
+    RunFolder,
+    disk,
+    list_runs,
+)
+from tests.learning.run_folders import CONFIG, episode, full, half_saved, save
+
+
+@pytest.mark.parametrize("damage", ["changed", "longer", "gone", "manifest"])
+def test_a_damaged_checkpoint_is_named_with_its_mend(tmp_path: Path, damage: str) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        save(run, 3)
+        save(run, 6)
+        path = run.path / "checkpoints" / "step-000006" / "adapter" / "a.bin"
+        if damage == "changed":
+            path.write_text("weightz")
+        elif damage == "longer":
+            path.write_text("weights!")
+        elif damage == "gone":
+            path.unlink()
+        else:
+            path = run.path / "checkpoints" / "step-000006" / "manifest.json"
+            path.write_text("{")
+        with pytest.raises(CheckpointCorrupt) as caught:
+            run.latest_checkpoint()
+        assert str(path) in str(caught.value)
+        assert "step-000006" in caught.value.mend
+        last = run.latest_checkpoint(verify=False)
+        assert last is not None
+        assert last.step == 6
+
+
+def test_a_checkpoint_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        save(run, 1)
+        with pytest.raises(DiskTrouble, match="half"), run.checkpoint(2) as folder:
+            (folder / "half" / "way").write_text("x")
+        assert [each.name for each in (run.path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(DiskTrouble, match="full"), disk(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskTrouble, match="cannot be written"), disk(tmp_path):
+        raise OSError(errno.EROFS, "Read-only file system", "x")
+    with pytest.raises(BrokenPipeError), disk(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+    with pytest.raises(RuntimeError, match="shapes"), disk(tmp_path):
+        raise RuntimeError("shapes differ")
+
+
+def test_a_full_disk_is_recognised_where_the_library_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.save puts it; the space is measured before the half-written checkpoint is removed."""
+    part = tmp_path / "r" / "checkpoints" / ".step-000002.part"
+    total, used, _ = shutil.disk_usage(tmp_path)
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(total, used, 0 if part.exists() else 1 << 40))
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        save(run, 1)
+        with pytest.raises(DiskTrouble, match=r"is full \(0 MiB are left\)"), run.checkpoint(2) as folder:
+            half_saved(folder, RuntimeError("unexpected pos 576 vs 534"))
+        assert [each.name for each in (run.path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_what_torch_says_when_it_cannot_write_is_understood(tmp_path: Path) -> None:
+    import torch
+
+    with (
+        RunFolder.create(tmp_path / "r", CONFIG) as run,
+        pytest.raises(DiskTrouble, match="cannot be written"),
+        run.checkpoint(1) as folder,
+    ):
+        torch.save({"weights": torch.zeros(1000)}, full(folder / "learner.pt"))
+
+
+def test_a_place_that_cannot_hold_a_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "r", tmp_path / ("long" * 200)):
+        with pytest.raises(DiskTrouble, match="cannot be written") as caught:
+            RunFolder.create(place, CONFIG)
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_that_will_be_written_is_tried_first(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "deep" / "numbers.json")
+    assert list((tmp_path / "new" / "deep").iterdir()) == []
+    (tmp_path / "kept").write_text("as it was")
+    check_writable(tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == "as it was"
+    for place in (tmp_path, tmp_path / "kept" / "numbers.json"):
+        with pytest.raises(DiskTrouble):
+            check_writable(place)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_fills_while_a_row_is_written(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        (run.path / "metrics.jsonl").symlink_to("/dev/full")
+        with pytest.raises(DiskTrouble, match="full"):
+            run.append_metrics(1, {"reward": 1.0})
+
+
+def test_a_damaged_line_in_the_middle_is_not_skipped_silently(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n')
+        with pytest.raises(RecollectError, match="line 2"):
+            run.metrics()
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "says"),
+    [
+        ("metrics.jsonl", "5", "holds 5, not a JSON object"),
+        ("metrics.jsonl", '{"reward":1}', "has no 'step'"),
+        ("metrics.jsonl", '{"step":"one"}', "not a whole number"),
+        ("evals.jsonl", '{"arm":"trained","metric":"f1","mean":1,"n":2}', "has no 'step'"),
+        ("evals.jsonl", '{"step":1,"metric":"f1","mean":1,"n":2}', "has no 'arm'"),
+        ("evals.jsonl", '{"step":1,"arm":"a","metric":"f1","mean":null,"n":2}', "as 'mean', not a number"),
+    ],
+)
+def test_a_row_of_another_shape_is_named_by_file_and_line(tmp_path: Path, file: str, row: str, says: str) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        save(run, 1)
+        good = {"step": 1, "arm": "a", "metric": "f1", "mean": 0.5, "n": 2}
+        (run.path / file).write_text(json.dumps(good) + "\n" + row + "\n")
+        with pytest.raises(RecollectError, match=f"{file} line 2 .*{says}"):
+            run.metrics() if file == "metrics.jsonl" else run.evals()
+    with pytest.raises(RecollectError, match=f"{file} line 2"):
+        RunFolder.create(tmp_path / "r", CONFIG)
+
+
+@pytest.mark.parametrize("content", ["5", "{}", '{"config": {}}', "{"])
+def test_a_record_of_another_shape_is_named(tmp_path: Path, content: str) -> None:
+    RunFolder.create(tmp_path / "r", CONFIG).close()
+    (tmp_path / "r" / "config.json").write_text(content)
+    with pytest.raises(RecollectError, match=r"config\.json"):
+        _ = RunFolder.open(tmp_path / "r").config
+    assert list_runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["5\n", '{"role": "answerer"}\n'])
+def test_an_episode_of_another_shape_is_named_by_file_and_line(tmp_path: Path, content: str) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        path = run.write_episodes(1, [episode("a")])
+        with gzip.open(path, "at") as lines:
+            lines.write(content)
+        with pytest.raises(RecollectError, match=f"{path.name} line 2"):
+            list(run.episodes(role="answerer"))
+
+
+def test_a_damaged_episode_file_is_named(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        path = run.write_episodes(1, [episode(f"e{index}") for index in range(50)])
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(RecollectError, match=path.name):
+            list(run.episodes())
+
+
+@settings(max_examples=30, deadline=None)
+@given(cut=st.integers(0, 400))
+def test_any_torn_end_leaves_whole_rows(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    with RunFolder.create(folder / "r", CONFIG) as run:
+        for step in range(8):
+            run.append_metrics(step, {"reward": 0.125})
+    path = folder / "r" / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: max(0, len(whole) - cut)])
+    rows = RunFolder.open(folder / "r").metrics()
+    assert [row["step"] for row in rows] == list(range(len(rows)))
+    assert len(rows) == path.read_bytes().count(b"\n")
+
+
+def test_weights_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        with pytest.raises(ZeroDivisionError), run.writing_weights("manager") as folder:
+            half_saved(folder, ZeroDivisionError())
+        assert list((run.path / "weights").iterdir()) == []

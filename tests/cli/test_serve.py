@@ -69,6 +69,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--run", "both", "--role", "manger"], "Did you mean 'manager'"),
         (["--run", "none"], "has not finished training a role"),
         (["--run", "bothh"], "Did you mean 'both'"),
+        (["other", "--run", "both"], "--run says which model is served"),
     ],
 )
 def test_mistakes_are_named(

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from recollect.models.inprocess import InProcessModel
 
 KEY = "RECOLLECT_API_KEY"
+DEFAULT = "smollm2-135m-instruct"
 
 
 def serve(
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="A model's name, a checkpoint's folder, or a Hugging Face id.")
-    ] = "smollm2-135m-instruct",
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help=f"A model's name, a checkpoint's folder, or a Hugging Face id; {DEFAULT} if not given.",
+        ),
+    ] = "",
     run: Annotated[str, typer.Option("--run", help="Serve what this run trained, on the model it trained.")] = "",
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8000,
@@ -47,10 +52,11 @@ def serve(
         raise UnknownName("precision", precision, ("bf16", "fp32"))
     if role and not run:
         raise RecollectError("--role names a role of a run.", "Name the run with --run, or leave --role out.")
+    if run and model:
+        raise RecollectError("--run says which model is served.", f"Leave {model} out.")
     require_free(port)
     weights = _weights(run, role, runs) if run else None
-    if weights is not None:
-        model = weights[0]
+    model = weights[0] if weights is not None else model or DEFAULT
     typer.echo(f"Loading {model} ...")
     loaded = _loaded(model, precision)
     served = "" if weights is None else weights[1].name
@@ -108,7 +114,7 @@ def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
     chosen = role or trained[0]
     settings = run.config.get(chosen)
     own = settings if isinstance(settings, dict) else run.config  # a demo holds one configuration per role
-    return str(own.get("model", "smollm2-135m-instruct")), run.path / "weights" / chosen
+    return str(own.get("model", DEFAULT)), run.path / "weights" / chosen
 
 
 def _loaded(model: str, precision: str) -> InProcessModel:

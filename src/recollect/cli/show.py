@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def show(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Names of runs or their folders; the latest if none is given."),
+        typer.Argument(metavar="RUN", help="Names of runs or their folders; the latest if none is given."),
     ] = None,
     episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
     step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
@@ -69,7 +69,7 @@ def show(
 
 def report(
     names: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Names of runs under --runs, or paths to their folders.")
+        list[str], typer.Argument(metavar="RUN", help="Names of runs under --runs, or paths to their folders.")
     ],
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")

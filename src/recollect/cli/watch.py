@@ -25,7 +25,7 @@ LATEST = 10
 
 def watch(
     name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="Name of a run or its folder; the latest if not given.")
+        str, typer.Argument(metavar="RUN", help="Name of a run or its folder; the latest if not given.")
     ] = "",
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and leave.")] = False,

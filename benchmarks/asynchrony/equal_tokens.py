@@ -31,7 +31,8 @@ from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
 from recollect.episodes import SamplingParams
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.asynchrony import Asynchrony
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3
 BUDGET = 24_000

@@ -18,7 +18,7 @@ import torch
 from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Asynchrony, Mode
+from recollect.learning.asynchrony import Asynchrony, Mode
 from recollect.learning.objective.presets import preset, varied
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")

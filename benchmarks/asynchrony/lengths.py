@@ -22,7 +22,7 @@ from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, r
 from benchmarks.speed.setting import machine
 from recollect.episodes import SamplingParams
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Asynchrony, Mode
+from recollect.learning.asynchrony import Asynchrony, Mode
 from recollect.learning.objective.presets import preset, varied
 from recollect.models.continuous import ContinuousBatch, Draft
 from recollect.models.inprocess import InProcessModel

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from recollect.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
-from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.attempt import Attempt
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective.options import Objective

@@ -30,7 +30,8 @@ from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, t
 from benchmarks.speed.setting import machine
 from recollect.episodes import SamplingParams
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.objective.options import Objective
 from recollect.learning.objective.presets import preset, varied, without_kl
 from recollect.learning.pipeline_store import Finished

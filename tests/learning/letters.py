@@ -9,7 +9,8 @@ from typing import Any
 
 from recollect.episodes import Episode, SamplingParams, Segment, StopReason, Task
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Asynchrony, Pipeline
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.attempt import Attempt
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import preset

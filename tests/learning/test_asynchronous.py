@@ -16,7 +16,8 @@ import torch
 
 from recollect.episodes import StopReason
 from recollect.learning.admission import AdmissionError
-from recollect.learning.asynchronous import Asynchrony, RolloutsFail
+from recollect.learning.asynchronous import RolloutsFail
+from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, low, settings, train_letters
 

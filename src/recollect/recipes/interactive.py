@@ -243,7 +243,8 @@ def ahead(playing: Playing, learner: Learner) -> Pipeline:
     """The same tasks, played ahead of the learner."""
     from recollect.learning.admission import Staleness
     from recollect.learning.ahead import PlayedAhead
-    from recollect.learning.asynchronous import Asynchrony, Pipeline
+    from recollect.learning.asynchronous import Pipeline
+    from recollect.learning.asynchrony import Asynchrony
     from recollect.learning.task_order import batch
 
     settings, system = playing.settings, playing.system

@@ -43,8 +43,9 @@ def main() -> None:
                 print(f"{kind}\n\n{comparisons(summary['claims'][kind])}\n")
         for each in summary["claims"]["held_out"]:
             print(f"| {each['name']} | {each['difference']:+.3f} | {each['pairs']} | {each['p']:.2g} |")
-        for each in summary["claims"]["attacks"] + summary["claims"]["tampering"]:
-            print({key: round(value, 3) if isinstance(value, float) else value for key, value in each.items()})
+        for kind in ("attacks", "recovery", "tampering"):
+            for each in summary["claims"].get(kind, []):
+                print(json.dumps(each))
         for name, arms in summary["table"].items():
             for arm, values in arms.items():
                 calibration = values["calibration"]

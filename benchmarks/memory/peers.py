@@ -284,7 +284,7 @@ def _search_times(peer: Peer, user: str | None) -> list[float]:
     times: list[float] = []
     for query in range(QUERIES):
         times += timed([lambda query=query: peer.search(query, user)], warm=0)  # type: ignore[misc]
-        if time.perf_counter() > end and len(times) > 20:
+        if time.perf_counter() > end and len(times) > 14:
             break
     return sorted(times[10:])
 

@@ -16,7 +16,7 @@ from recollect.memory import errors
 from recollect.memory.async_memory import AsyncMemory
 from recollect.memory.memory import Memory
 from recollect.memory.schema import VERSION
-from recollect.memory.upkeep import backup, check, compact, near_duplicates, reembed, statistics
+from recollect.memory.upkeep import backup, check, compact, reembed, statistics
 
 from .stub_encoder import WordEncoder
 
@@ -119,14 +119,6 @@ def test_infer_needs_an_extractor_and_recalled_text_is_not_stored_again():
     shown = m.search("cat")[0].text
     kept = m.add([{"role": "assistant", "content": f"{shown}. Ana has a dog"}], infer=True, session_id="s2")
     assert [item.text for item in kept] == ["Ana has a dog"]
-
-
-def test_dedupe_by_meaning():
-    m = memory()
-    first = m.add("ana likes the red cat")
-    assert m.add("ana likes the red cat very", dedupe=0.8).id == first.id
-    assert m.add("the the cat red likes ana").id != first.id
-    assert [pair[:2] for pair in near_duplicates(m.store, m.scope, threshold=0.8)]
 
 
 def test_decisions_are_logged_and_readable_later(tmp_path: Path):

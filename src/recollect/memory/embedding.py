@@ -136,12 +136,12 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
     if norms.min(initial=1.0) > 0.0 and norms.max(initial=1.0) < np.inf:
-        unit: Vectors = np.divide(array, norms, dtype=np.float32)
-        return unit
+        quick: Vectors = np.divide(array, norms, dtype=np.float32)
+        return quick
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise InvalidVector(
             f"encoder {identity.model!r} gave NaN or infinity for text number {row}: nothing was stored"
         )
-    unit = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
+    unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
     return unit

@@ -9,7 +9,6 @@ from typing import Any, overload
 
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import purge
-from recollect.memory.bank import Bank
 from recollect.memory.errors import (
     InvalidFilter,
     InvalidScope,
@@ -21,8 +20,9 @@ from recollect.memory.errors import (
 )
 from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_text, folded
 from recollect.memory.moment import Moment, later, moment
+from recollect.memory.near_duplicates import LIKENESS, NEIGHBOURS, Pair, likeness, may_be_same, merge, near_duplicates
 from recollect.memory.open_memory import Message, OpenMemory
-from recollect.memory.operations import Assignment, Draft, Outcome
+from recollect.memory.operations import Assignment, Draft, Outcome, new_item
 from recollect.memory.scope import Scope
 
 
@@ -84,7 +84,8 @@ class MemoryWriting(OpenMemory):
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
-        dedupe: True, or the cosine from which an item with other words counts as the same and is returned instead;
+        dedupe: True, or the cosine from which an item with other words, but the same numbers and negations, counts as the same
+        and is returned instead (see `recollect.memory.near_duplicates`);
         repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, StorageFull.
         """
@@ -114,15 +115,13 @@ class MemoryWriting(OpenMemory):
         )
         sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
         self._check_room(scope, len(texts))
-        if dedupe:
-            return [
-                self._near(text, draft, scope, 0.95 if dedupe is True else float(dedupe), episode) for text in texts
-            ]
         acts = [
             (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
             for text, one in zip(texts, sources, strict=True)
         ]
         vectors = self.store.encode([key] if key else texts)
+        if dedupe:
+            return self._add_unlike(acts, scope, vectors, likeness(dedupe), episode)
         done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
         return [_there(item, outcome) for outcome, item in done]
 
@@ -250,18 +249,53 @@ class MemoryWriting(OpenMemory):
         if self._max_items is not None and self.store.sums(scope)[1] + more > self._max_items:
             raise StorageFull(f"this scope may hold {self._max_items} items: delete some, or raise max_items")
 
-    def _near(self, text: str, draft: Draft, scope: Scope, threshold: float, episode: str) -> Item:
-        """Add one text unless an open item of its kind says nearly the same."""
+    def near_duplicates(
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = LIKENESS
+    ) -> list[Pair]:
+        """Items that say nearly the same as an older one. To have them merged as they come, open with `dedupe=True`."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        return list(near_duplicates(self.store, scope, threshold=likeness(threshold)))
+
+    def merge_near_duplicates(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Close the newer item of each pair in favour of the older; returns the pairs that were open still. Taken back with
+        `rollback(source="near-duplicates")`."""
+        return merge(self.store, self.scope, pairs)
+
+    def _add_unlike(
+        self,
+        acts: list[tuple[Operation, Draft]],
+        scope: Scope,
+        vectors: Mapping[str, bytes],
+        bound: float,
+        episode: str,
+    ) -> list[Item]:
+        """Add those texts that neither an open item nor an earlier one of them says nearly the same as; one transaction."""
+        import numpy as np
+
         if self.store.embedder is None:
             raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-        bank = Bank.on(self.store.ground(scope), self.store.embedder, scope=scope, clock=self._clock)
-        like = bank.search(draft.key or text, 1, mode="dense", kinds=[draft.kind])
-        if like and (like[0].dense or 0.0) >= threshold and like[0].item.scope == scope:
-            return like[0].item
-        vectors = self.store.encode([draft.key or text])
-        act = Operation(OperationKind.ADD, text=text)
-        outcome = self.store.perform(scope, [(act, draft)], episode=episode, vectors=vectors)[0]
-        return self.get(outcome.item)
+        time = moment(self._clock())
+        items = [new_item(operation.text, draft, new_id="", now=time) for operation, draft in acts]
+        matrix = np.stack([np.frombuffer(vectors[item.searched_text], np.float32) for item in items])
+        found: list[Item | None] = []
+        for item, line in zip(items, self.store.dense(scope, matrix, NEIGHBOURS), strict=True):
+            near = self.store.fetch(scope, [f"m{n}" for n, cosine in line if cosine >= bound])
+            known = (other for other in near.values() if other is not None and other.visible(time))
+            found.append(next((other for other in known if may_be_same(other, item)), None))
+        # Which of the new ones stand for themselves, and which earlier one the others stand for.
+        fresh: list[int] = []
+        stand_for: dict[int, int] = {}
+        for position, item in enumerate(items):
+            if found[position] is None:
+                alike = matrix[fresh] @ matrix[position] if fresh else np.zeros(0, np.float32)
+                twins = [one for one, cosine in zip(fresh, alike, strict=True) if cosine >= bound]
+                same = next((one for one in twins if may_be_same(items[one], item)), None)
+                if same is None:
+                    fresh.append(position)
+                stand_for[position] = position if same is None else same
+        done = self.store.perform_and_read(scope, [acts[one] for one in fresh], episode=episode, vectors=vectors)
+        added = {one: _there(item, outcome) for one, (outcome, item) in zip(fresh, done, strict=True)}
+        return [other if other is not None else added[stand_for[position]] for position, other in enumerate(found)]
 
 
 def _there(item: Item | None, outcome: Outcome) -> Item:

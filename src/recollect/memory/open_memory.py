@@ -21,6 +21,7 @@ from recollect.memory.errors import (
 )
 from recollect.memory.item import Item, folded
 from recollect.memory.moment import Clock, now
+from recollect.memory.near_duplicates import NearDuplicates, likeness
 from recollect.memory.ranking import Fusion, Hit, Hits, Selected
 from recollect.memory.scope import Scope
 from recollect.memory.store import Store
@@ -63,6 +64,7 @@ class OpenMemory:
         keep_candidates: int | None = None,
         extractor: Extractor | None = None,
         max_items: int | None = None,
+        dedupe: bool | float = False,
         clock: Clock = now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
@@ -85,6 +87,7 @@ class OpenMemory:
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
+        self._near = self._merging(dedupe) if dedupe else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
 
@@ -98,6 +101,8 @@ class OpenMemory:
 
     def close(self) -> None:
         """Write what is waiting and let go of the file."""
+        if self._near is not None:
+            self._near.close()
         if not self.read_only:
             self._decisions.close()
         self.store.close()
@@ -151,6 +156,18 @@ class OpenMemory:
         else:
             for entry in entries:
                 self._decisions.later(entry)
+
+    def _merging(self, dedupe: bool | float) -> NearDuplicates:
+        try:
+            bound = likeness(dedupe)
+            if self.store.embedder is None:
+                raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
+            if self.read_only:
+                raise InvalidFilter(f"{self.path} is read-only: dedupe cannot merge anything in it")
+            return NearDuplicates(self.store, self.scope, bound)
+        except BaseException:
+            self.store.close()
+            raise
 
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
         if not (user_id or agent_id or session_id):

@@ -1,4 +1,4 @@
-"""Looking after a memory file: figures, checks, compaction, backup, new vectors, near-duplicates."""
+"""Looking after a memory file: figures, checks, compaction, backup, new vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recollect.episodes.encoder import Encoder
 from recollect.memory import rows, schema, undo
 from recollect.memory.database import first, scalar, select
 from recollect.memory.embedding import Embedder
-from recollect.memory.errors import MemoryProblem, NoEncoder
+from recollect.memory.errors import MemoryProblem
 from recollect.memory.item import Item, content_digest
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
@@ -244,26 +244,6 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     if not store.database.in_memory:
         remove_sidecar(Path(store.database.path))
     yield everything, everything
-
-
-def near_duplicates(store: Store, scope: Scope, *, threshold: float = 0.95) -> Iterator[tuple[str, str, float]]:
-    """Pairs of current items of one scope, (older, newer, cosine), that say nearly the same. Costs n searches."""
-    import numpy as np
-
-    if store.embedder is None:
-        raise NoEncoder("near-duplicates are found by their vectors: open the memory with an encoder")
-    present = list(store.items(scope, current=True))
-    for start in range(0, len(present), 128):
-        part = present[start : start + 128]
-        vectors = store.vectors_for(part)
-        known = [item for item in part if item.id in vectors]
-        if not known:
-            continue
-        matches = store.dense(scope, np.stack([vectors[item.id] for item in known]), 8)
-        for item, found in zip(known, matches, strict=True):
-            for n, cosine in found:
-                if cosine >= threshold and n < int(item.id[1:]):
-                    yield f"m{n}", item.id, cosine
 
 
 def _all_items(store: Store, connection: apsw.Connection) -> Iterator[tuple[str, Item]]:

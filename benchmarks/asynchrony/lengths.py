@@ -30,8 +30,8 @@ from recollect.models.inprocess import InProcessModel
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")
 GROUPS, MEMBERS = 8, 8
 MEDIAN, LONGEST = 16, 256
+FIELDS = ("mode", "max_staleness", "pipeline_depth", "slots", "order", "caches")
 ARMS: dict[str, tuple[Mode, int, float, int, str, str]] = {
-    # mode, max_staleness, pipeline_depth, slots, order, caches
     "synchronous": ("turns", 0, 1.0, 64, "arrival", "recompute"),
     "synchronous, micro-groups of 4": ("turns", 0, 1.0, 4, "arrival", "recompute"),
     "synchronous, 16 slots": ("turns", 0, 1.0, 16, "arrival", "recompute"),
@@ -40,6 +40,8 @@ ARMS: dict[str, tuple[Mode, int, float, int, str, str]] = {
     "parked, 2 batches": ("turns", 4, 2.0, 64, "arrival", "recompute"),
     "parked, 2 batches, caches kept": ("turns", 4, 2.0, 64, "arrival", "keep"),
     "parked, 3 batches, caches kept": ("turns", 4, 3.0, 64, "arrival", "keep"),
+    "parked, 5 batches": ("turns", 4, 5.0, 64, "arrival", "recompute"),
+    "parked, 5 batches, caches kept": ("turns", 4, 5.0, 64, "arrival", "keep"),
     "overlap, 2 batches, caches kept": ("overlap", 4, 2.0, 64, "arrival", "keep"),
 }
 
@@ -99,6 +101,7 @@ def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str
         # Per drawn token: which lengths fall into the measured steps differs a little between the schedules.
         ratios = [b["drawn_tokens_per_second"] / a["drawn_tokens_per_second"] for a, b in pairs]
         arms[arm] = {
+            "settings": dict(zip(FIELDS, ARMS[arm], strict=True)),
             "per_step": found[arm],
             "speedup": {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)},
             "bound_seconds": bounds,

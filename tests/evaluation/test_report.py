@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -94,6 +95,17 @@ def test_what_looks_wrong_is_said_on_the_page(tmp_path: Path) -> None:
         page = write_report(run).read_text(encoding="utf-8")
     assert "Collapsing sample size<small>&lt;b&gt;, steps 5 to 7</small>" in page
     assert "lower max_staleness" in page
+
+
+def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {}) as run:
+        for step, loss in enumerate((0.1, math.nan, math.inf), 1):
+            run.append_metrics(step, {"loss": loss, "reward": math.nan})
+        page = write_report(run).read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
+    data = [json.loads(each, parse_constant=lambda name: pytest.fail(name)) for each in found]
+    assert [0.1, "nan", "inf"] in [series["values"] for each in data for series in each["series"]]
+    assert "Diverged" in page
 
 
 def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:

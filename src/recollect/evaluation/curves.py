@@ -178,7 +178,9 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
 
     by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
     shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
-    add("reward", "Reward per term", "mean", [*(name for name in names if name == "reward"), *family("reward/")])
+    terms = {name: _label(name) for name in ["reward", *family("reward/")] if name in names}
+    # Where groups were rejected, `reward` is that of the others.
+    add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
     add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})
     add("loss", "Loss", "no measure of progress", [name for name in names if name == "loss"])
@@ -199,6 +201,10 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         "versions",
         unless_flat({"lag_mean": "mean", "lag_p95": "95 %", "lag_max": "oldest"}),
     )
+    ahead = {"pipeline/running": "under way", "pipeline/finished": "waiting"}
+    add("pipeline", "Collecting ahead", "groups", ahead)
+    rejected = {"curriculum/sampled_groups": "sampled", "curriculum/rejected_groups": "rejected"}
+    add("rejected", "Groups rejected", "groups", rejected)
     add("gap", "Sampler, learner gap", "nats", [name for name in names if name == "mismatch_mean"])
     add("kl", "KL to the reference", "nats", unless_flat({"reference_kl": "KL"}))
     clipped = {"clip_fraction_low": "low", "clip_fraction_high": "high", "masked_share": "masked"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from recollect.evaluation.curves import Panel, Series, colour_indices
 from recollect.evaluation.tables import Cell
@@ -114,8 +115,17 @@ def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int 
 
 
 def embedded(data: object) -> str:
-    """JSON that may stand inside a script element: no `<` can end it."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    """JSON that may stand inside a script element: no `<` can end it, and what is no finite number is a text."""
+    return json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _finite(data: Any) -> Any:
+    """JSON knows no NaN, and a browser would read none of the page's numbers."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:

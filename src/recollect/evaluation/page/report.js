@@ -1,7 +1,9 @@
 "use strict";
 // Two things: the numbers under the pointer in a chart, and the episode browser. Everything else on the page is plain HTML.
 
-const shown = value => Number.isInteger(value) ? String(value) : Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3);
+// What is no finite number comes as a text.
+const fixed = (value, digits) => typeof value === "number" ? value.toFixed(digits) : String(value);
+const shown = value => Number.isInteger(value) ? String(value) : fixed(value, Math.abs(value) >= 100 ? 0 : 3);
 
 function element(tag, name, text) {
   const made = document.createElement(tag);
@@ -79,7 +81,7 @@ if (browser) {
     for (; visible < until; visible++) {
       const each = found[visible], index = visible;
       const row = element("button");
-      row.append(element("span", `reward ${colour(each.reward)}`, each.reward.toFixed(2)), element("span", "question", texts[each.question]),
+      row.append(element("span", `reward ${colour(each.reward)}`, fixed(each.reward, 2)), element("span", "question", texts[each.question]),
         element("span", "where", `step ${each.step} · ${each.arm} · ${each.role}`));
       row.addEventListener("click", () => select(index));
       list.append(row);
@@ -104,8 +106,8 @@ if (browser) {
     }
     detail.replaceChildren(element("div", "meta", meta), element("div", "ask", texts[each.question]), pair);
     const terms = element("div", "terms");
-    terms.append(element("span", `reward ${colour(each.reward)}`, `total ${each.reward.toFixed(3)}`));
-    for (const [name, value, weight] of each.terms) terms.append(element("span", "", `${name} ${value.toFixed(3)}${weight === 1 ? "" : ` × ${weight}`}`));
+    terms.append(element("span", `reward ${colour(each.reward)}`, `total ${fixed(each.reward, 3)}`));
+    for (const [name, value, weight] of each.terms) terms.append(element("span", "", `${name} ${fixed(value, 3)}${weight === 1 ? "" : ` × ${weight}`}`));
     detail.append(element("h4", "", "Reward"), terms);
     if (each.operations.length) {
       detail.append(element("h4", "", "Operations"));
@@ -119,7 +121,7 @@ if (browser) {
     for (const [id, score, text] of each.shown) {
       const line = element("div", "memory"), body = element("div");
       body.append(marked(texts[text], each.expected), element("div", "id", id));
-      line.append(element("div", "score", score.toFixed(3)), body);
+      line.append(element("div", "score", fixed(score, 3)), body);
       detail.append(line);
     }
     for (const error of each.errors) detail.append(element("div", "bad", error));

@@ -3,9 +3,10 @@
     python -m benchmarks.memory.retrieval --data DATA --json benchmarks/memory/retrieval.json
 
 LongMemEval: share of a question's evidence sessions among the first five sessions, where a session stands at the rank of
-its best turn. The haystack is the question's evidence sessions plus 50, or 500, others, drawn from all 940 distinct
-sessions of the shipped (oracle) edition: those of questions that are not tied to this one, dated before it was asked, and
-not competing with its answer. Questions with fewer such sessions are left out, and the table states how many are left.
+its best turn. The haystack is the question's evidence sessions plus 50, or 500, others: sessions of questions that are not
+tied to this one, dated before it was asked, and not competing with its answer. --pool says whose: "split", those of the same
+split only, as `recollect.tasks.longmemeval` draws them, which is never 500 in the shipped (oracle) edition; "all", any of
+its 940. Questions with fewer such sessions are left out, and the table states how many are left.
 LoCoMo: share of evidence turns among the first five and ten, in the whole conversation.
 
 Turns are stored word for word, one item each. Weights of the fusion are chosen on the dev questions and reported on test.
@@ -17,21 +18,20 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.memory.vectors import KeptVectors
-from recollect.episodes import Encoder, Session, Task
+from recollect.episodes import Encoder, Session
 from recollect.episodes.task import Turn
-from recollect.memory.bank import Bank
-from recollect.memory.item import Provenance
-from recollect.memory.lexical import tokens
-from recollect.memory.ranking import Fusion, Ranked, fuse
-from recollect.memory.retrieval import dense_rankings, lexical_ranking
+from recollect.memory.lexical import InvertedIndex, tokens
+from recollect.memory.ranking import Fusion, Ranked, best, fuse
 from recollect.tasks.competing import competes
 from recollect.tasks.locomo import locomo
 from recollect.tasks.longmemeval import Question, questions
@@ -48,11 +48,11 @@ GRID = [
 
 @dataclass(frozen=True)
 class Asked:
-    """One question: both rankings as (place, score) with place = (session, turn), where the evidence is, and its kind."""
+    """One question: both rankings as (row, score), the (session, turn) of every row, where the evidence is, and its kind."""
 
     lexical: Ranked
     dense: Ranked
-    places: Mapping[str, tuple[str, int]]
+    places: Sequence[tuple[str, int]]
     evidence: frozenset[tuple[str, int]]
     kind: str
 
@@ -68,7 +68,7 @@ def text_of(turn: Turn) -> str:
 
 def turns_of(data: Path | None) -> list[str]:
     """Everything this benchmark encodes: turns of the haystacks, and the questions, each once."""
-    texts = dict.fromkeys(text_of(turn) for session, _ in all_sessions() for turn in session.turns)
+    texts = dict.fromkeys(text_of(turn) for session, _ in sessions_of("") for turn in session.turns)
     texts.update(dict.fromkeys(question.text for question in questions()))
     for split in ("dev", "test"):
         for task in locomo(split, data=data) if data is not None else ():
@@ -77,19 +77,23 @@ def turns_of(data: Path | None) -> list[str]:
     return [text for text in texts if text]
 
 
-@lru_cache(maxsize=1)
-def all_sessions() -> tuple[tuple[Session, str], ...]:
-    """(session, tie of its question), each content once, in order of id."""
+@lru_cache(maxsize=4)
+def sessions_of(split: str) -> tuple[tuple[Session, str], ...]:
+    """(session, tie of its question) of one split ("" for all), each content once, in order of id."""
     found: dict[tuple[str, ...], tuple[Session, str]] = {}
     for question in questions():
-        for session in question.sessions:
+        for session in question.sessions if split in ("", question.split) else ():
             found.setdefault(tuple(turn.text for turn in session.turns), (session, question.tie))
     return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
 
 
-def haystack(question: Question, distractors: int) -> list[Session] | None:
+def haystack(question: Question, distractors: int, pool: str) -> list[Session] | None:
     """Evidence and distractor sessions in order of date; None where there are too few of the latter. 50 are among the 500."""
-    eligible = [session for session, tie in all_sessions() if tie != question.tie and session.date < question.asked_at]
+    eligible = [
+        session
+        for session, tie in sessions_of(question.split if pool == "split" else "")
+        if tie != question.tie and session.date < question.asked_at
+    ]
     eligible.sort(key=lambda session: draw_order(SEED, question.id, session.id))
     drawn: list[Session] = []
     for session in eligible:
@@ -102,66 +106,78 @@ def haystack(question: Question, distractors: int) -> list[Session] | None:
     return sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
 
 
-def bank_of(sessions: Sequence[Session], encoder: Encoder | None) -> tuple[Bank, dict[str, tuple[str, int]]]:
-    """Every turn as an item; places: item id -> (session id, turn)."""
-    bank = Bank.empty(encoder, cached=0)
-    places = {}
-    for session in sessions:
-        for turn in session.turns:
-            if clean := text_of(turn):
-                source = Provenance("conversation", session.id, turn.index, turn.speaker, session.date)
-                item = bank.add(clean, kind="episode", event_time=session.date, provenance=source, deduplicate=False)
-                places[item.id] = (session.id, turn.index)
-    return bank, places
+class Turns:
+    """All turns of many sessions, indexed once. A haystack is a choice of rows, with word statistics of its own: what a bank of
+    just these turns would rank by, without making a bank for every question."""
+
+    def __init__(self, sessions: Iterable[Session], encoder: Encoder | None) -> None:
+        self.rows: dict[tuple[str, ...], list[int]] = {}
+        self.places: list[tuple[str, int]] = []
+        self._index = InvertedIndex()
+        texts = []
+        for session in sessions:
+            key = _name(session)
+            if key in self.rows:
+                continue
+            self.rows[key] = []
+            for turn in session.turns:
+                if clean := text_of(turn):
+                    self.rows[key].append(len(texts))
+                    self.places.append((session.id, turn.index))
+                    self._index.add(clean)
+                    texts.append(clean)
+        self._encoder = encoder
+        self._vectors = None if encoder is None else encoder.encode(texts)
+
+    def rankings(self, sessions: Sequence[Session], question: str) -> tuple[Ranked, Ranked]:
+        """(by words, by meaning), best first, ids being row numbers; ties in order of the sessions."""
+        rows = np.asarray([row for session in sessions for row in self.rows[_name(session)]])
+        outside = np.setdiff1d(np.arange(len(self.places)), rows)
+        terms = list(dict.fromkeys(tokens(question)))
+        scores = self._index.scores(terms, self._index.statistics(terms, outside))[rows]
+        lexical = [(str(rows[place]), float(scores[place])) for place in best(scores, DEEP) if scores[place] > 0]
+        if self._encoder is None or self._vectors is None:
+            return lexical, []
+        cosines = self._vectors[rows] @ self._encoder.encode([question])[0]
+        return lexical, [(str(rows[place]), float(cosines[place])) for place in best(cosines, DEEP)]
 
 
-def rankings(bank: Bank, question: str, encoder: Encoder | None) -> tuple[Ranked, Ranked]:
-    def every(id: str) -> bool:
-        return True
-
-    stack = bank._stack
-    lexical = lexical_ranking(stack, list(dict.fromkeys(tokens(question))), DEEP, every)
-    dense: Ranked = []
-    if encoder is not None:
-        assert bank._embedder is not None
-        dense = dense_rankings(stack, bank._embedder([question]), DEEP, every, bank._embedder)[0]
-    return lexical, dense
+def _name(session: Session) -> tuple[str, ...]:
+    return (session.id, *(turn.text for turn in session.turns))
 
 
-def asked_longmemeval(split: str, distractors: int, encoder: Encoder | None, limit: int | None) -> Iterator[Asked]:
+def asked_longmemeval(
+    split: str, distractors: int, pool: str, encoder: Encoder | None, limit: int | None
+) -> Iterator[Asked]:
     listed = [question for question in questions() if question.split == split and not question.abstention]
-    for question in listed[:limit]:
-        sessions = haystack(question, distractors)
-        if sessions is None:
-            continue
-        bank, places = bank_of(sessions, encoder)
+    stacks = {question: sessions for question in listed[:limit] if (sessions := haystack(question, distractors, pool))}
+    turns = Turns((session for sessions in stacks.values() for session in sessions), encoder)
+    for question, sessions in stacks.items():
         evidence = frozenset((session.id, -1) for session in question.sessions)
-        yield Asked(*rankings(bank, question.text, encoder), places, evidence, question.type)
+        yield Asked(*turns.rankings(sessions, question.text), turns.places, evidence, question.type)
 
 
 def asked_locomo(split: str, data: Path, encoder: Encoder | None, limit: int | None) -> Iterator[Asked]:
-    banks: dict[str, tuple[Bank, dict[str, tuple[str, int]]]] = {}
-    tasks: list[Task] = locomo(split, data=data)[:limit]
-    for task in tasks:
+    conversations: dict[str, Turns] = {}
+    for task in locomo(split, data=data)[:limit]:
         evidence = frozenset(
             (session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence
         )
         if not evidence:
             continue
-        conversation = task.tags["conversation"]
-        if conversation not in banks:
-            banks[conversation] = bank_of(task.sessions, encoder)
-        bank, places = banks[conversation]
-        yield Asked(*rankings(bank, task.input, encoder), places, evidence, task.tags["type"])
+        turns = conversations.get(task.tags["conversation"])
+        if turns is None:
+            turns = conversations[task.tags["conversation"]] = Turns(task.sessions, encoder)
+        yield Asked(*turns.rankings(task.sessions, task.input), turns.places, evidence, task.tags["type"])
 
 
 def session_recall(ranked: Ranked, asked: Asked, k: int) -> float:
-    first = list(dict.fromkeys(asked.places[id][0] for id, _ in ranked))[:k]
+    first = list(dict.fromkeys(asked.places[int(id)][0] for id, _ in ranked))[:k]
     return sum((session, -1) in asked.evidence for session in first) / len(asked.evidence)
 
 
 def turn_recall(ranked: Ranked, asked: Asked, k: int) -> float:
-    return sum(asked.places[id] in asked.evidence for id, _ in ranked[:k]) / len(asked.evidence)
+    return sum(asked.places[int(id)] in asked.evidence for id, _ in ranked[:k]) / len(asked.evidence)
 
 
 Recall = Callable[[Ranked, Asked, int], float]
@@ -201,8 +217,6 @@ def table(test: Sequence[Asked], chosen: Fusion, recall: Recall, ks: Sequence[in
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    import numpy as np
-
     listed = np.asarray(values)
     means = listed[np.random.default_rng(SEED).integers(0, len(listed), (DRAWS, len(listed)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
@@ -236,6 +250,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm", help="an encoder's name, or none for words only")
     parser.add_argument("--limit", type=int, help="questions per split, for a quick look")
     parser.add_argument("--distractors", type=int, nargs="*", default=DISTRACTORS)
+    parser.add_argument("--pool", choices=("split", "all"), default="all", help="whose sessions are distractors")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     encoder: Encoder | None = None
@@ -245,6 +260,7 @@ def main() -> None:
         encoder = KeptVectors(named(arguments.encoder))
     record: dict[str, object] = {
         "encoder": arguments.encoder,
+        "pool": arguments.pool,
         "bootstrap": {"draws": DRAWS, "seed": SEED, "over": "questions"},
         "grid": [asdict(fusion) for fusion in GRID],
         "versions": {name: version(name) for name in ("recollect", "numpy", "onnxruntime")},
@@ -257,7 +273,10 @@ def main() -> None:
         show(title, rows, chosen)
 
     for distractors in arguments.distractors:
-        dev, test = (list(asked_longmemeval(split, distractors, encoder, arguments.limit)) for split in ("dev", "test"))
+        dev, test = (
+            list(asked_longmemeval(split, distractors, arguments.pool, encoder, arguments.limit))
+            for split in ("dev", "test")
+        )
         if not dev or not test:
             print(f"{len(dev)} dev and {len(test)} test questions have {distractors} distractor sessions: not measured")
             continue

@@ -125,8 +125,8 @@ class Learner:
         self._validation: float | None = None
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Optimiser steps on these groups: one, or `passes`. Raises FloatingPointError, changing nothing, where it
-        would diverge."""
+        """Optimiser steps on these groups: one, or `passes`. Raises FloatingPointError where a step would diverge, and
+        does not take it (a critic, which goes first, may have taken its own)."""
         begun = time.perf_counter()
         kept, rejected = kept_groups(
             {i: [e.reward for e in group.episodes] for i, group in enumerate(groups)}, self.objective

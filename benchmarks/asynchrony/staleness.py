@@ -47,7 +47,7 @@ TUNING_SEEDS = (100, 101)
 RATES = (1e-3, 2e-3, 4e-3)
 STEPS, GROUPS, MEMBERS, TOKENS, PROMPTS = 200, 2, 8, 2, 2
 PARTS = HERE / "parts"
-"""Where single seeds wait for the table; not kept."""
+"""Where single seeds wait for the table; only the chosen learning rates are kept."""
 
 
 class Eager(Pipeline):

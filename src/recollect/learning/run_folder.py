@@ -7,6 +7,7 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
+      finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`pipeline_store`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
       report.html, curves.png  made from the above (`recollect report RUN`)

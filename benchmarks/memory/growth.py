@@ -52,7 +52,7 @@ def picture(records: list[dict[str, Any]], path: Path) -> None:
     adding.plot(
         sizes, [1000 / rate for rate in line("add, batches")], "s-", color=GREEN, label="in batches of 1000, each"
     )
-    adding.set(title="Adding", ylabel="milliseconds", yscale="log")
+    adding.set(title="Adding", ylabel="milliseconds", yscale="log", ylim=(0.03, 8))
     searching.plot(sizes, line("search by meaning"), "o-", color=BLUE, label="by meaning, exact")
     searching.plot(
         sizes, line("search by meaning", "limit"), "--", color=GREY, label="limit: one thread reads the vectors"
@@ -60,13 +60,15 @@ def picture(records: list[dict[str, Any]], path: Path) -> None:
     searching.plot(sizes, line("search by words"), "s-", color=ORANGE, label="by words")
     searching.plot(sizes, line("search by both"), "D-", color="#7a4fa3", label="by both")
     searching.plot(sizes, line("search one user"), "^-", color=GREEN, label="by meaning, in one user's 1 %")
-    searching.set(title="Searching (median, encoding excluded)", ylabel="milliseconds", yscale="log")
+    searching.set(title="Searching (median, encoding excluded)", ylabel="milliseconds", yscale="log", ylim=(0.01, 8000))
     opening.plot(sizes, line("open to first result"), "o-", color=BLUE, label="a new process, vectors mapped")
     opening.axhline(700, color=GREY, linestyle="--", linewidth=1, label="target at a million: 700 ms")
     opening.set(title="From opening to the first result", ylabel="milliseconds", yscale="log")
     size.plot(sizes, line("bytes per item"), "o-", color=BLUE, label="file: text, vectors, indexes, journal")
     size.axhline(4 * 384, color=GREY, linestyle="--", linewidth=1, label="of it the vector, 384 float32")
     size.set(title="Size on disk", ylabel="bytes per item", ylim=(0, None))
+    for axis in (adding, searching, opening):
+        axis.yaxis.set_major_formatter("{x:g}")
     for axis in (adding, searching, opening, size):
         axis.set(xscale="log", xlabel="items in the memory")
         axis.set_xticks(sizes, [_short(number) for number in sizes])

@@ -1,0 +1,178 @@
+"""Put the tables of the JSON files beside this one into docs/memory_benchmarks.md, so that no number is typed by hand.
+
+python -m benchmarks.memory.page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent.parent / "docs" / "memory_benchmarks.md"
+Result = Any
+
+
+def engine(result: Result) -> str:
+    rows = [
+        (
+            row["name"],
+            _number(row["p50"]),
+            _number(row["p95"]),
+            _number(row["limit"]),
+            row["unit"],
+            f"{row['p50'] / row['limit']:.2f}x" if row["limit"] and row["unit"] != "items/s" else "",
+            row["target"],
+            row["note"],
+        )
+        for row in result["figures"]
+    ]
+    head = ("", "p50", "p95", "limit", "unit", "p50 / limit", "target", "how")
+    return _table(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
+
+
+def growth(result: Result) -> str:
+    names = [row["name"] for row in result[-1]["figures"]]
+    rows = []
+    for name in names:
+        found = [next((row for row in record["figures"] if row["name"] == name), None) for record in result]
+        unit = next(row["unit"] for row in found if row)
+        rows.append((name, unit, *(_with_limit(row) for row in found)))
+    rows.append(
+        (
+            "peak resident memory, the benchmark's own vectors included",
+            "MB",
+            *(f"{one['peak_bytes'] / 1e6:,.0f}" for one in result),
+        )
+    )
+    head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
+    return _table(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+
+
+def peers(result: Result) -> str:
+    rows = []
+    for row in result["rows"]:
+        name = row["name"]
+        if "did not run" in row:
+            rows.append((name, f"did not run: {row['did not run']}", *[""] * 9))
+            continue
+        versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
+        cells = []
+        for where in ("at common size", "at the end"):
+            found = row.get(where)
+            cells += (
+                [f"{found['items']:,}", *(_pair(found.get(key)) for key in KEYS)]
+                if found
+                else ["not reached", "", "", ""]
+            )
+        limit = row["at the end"].get("reading limit")
+        syncs = "" if row.get("syncs per add") is None else f"{row['syncs per add']:.0f}"
+        rows.append((f"{name} ({versions})", syncs, *cells, _number(limit)))
+    part = ("items", "add", "search all", "one user")
+    head = ("store", "disk syncs per add", *part, *part, "limit of search all")
+    text = (
+        f"Milliseconds, p50 / p95. First at {result['common']} items, then where {result['seconds']:g} seconds of adding one by "
+        f"one led (at most {result['size']:,}). One disk sync takes {result['sync_ms']:.1f} ms. "
+    )
+    return text + _ratios(result) + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+
+
+KEYS = ("add", "search", "search one user")
+
+
+def _ratios(result: Result) -> str:
+    adds = {row["name"]: row["at the end"]["add"][0] for row in result["rows"] if "at the end" in row}
+    theirs = next((adds[name] for name in adds if name.startswith("mem0")), None)
+    if theirs is None or "recollect" not in adds:
+        return ""
+    return (
+        f"An add costs mem0 **{theirs / adds['recollect']:.0f} times** as much as this engine, each with its defaults, and "
+        f"**{theirs / adds['recollect, power-safe']:.1f} times** as much where both survive a power cut."
+    )
+
+
+def concurrency(result: Result) -> str:
+    seen = result["visibility"]
+    rows = [
+        (role, f"{result[role]['done']:,}", *(_number(result[role][part]) for part in ("p50", "p95", "longest")))
+        for role in ("writer", "reader")
+    ]
+    text = (
+        f"{result['writers']} writers and {result['readers']} readers, a process each, {result['seconds']:g} s: "
+        f"**{result['errors']} errors**, {result['lost']} of {result['items']:,} items lost, "
+        f"{'every check sound' if not result['problems'] else result['problems']}. Of {seen['looks']:,} looks, "
+        f"**{seen['stale']} missed** anything acknowledged before they began. From the acknowledgement to the first look of a "
+        f"reader that saw it: median {seen['delay p50']:.1f} ms, p95 {seen['delay p95']:.1f} ms, p99 {seen['delay p99']:.1f} ms "
+        f"(most of it the reader's own search, and waiting for one of {result['machine']['cores']} cores)."
+    )
+    head = ("", "calls", "p50 ms", "p95 ms", "longest ms")
+    return text + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+
+
+def crash(result: Result) -> str:
+    return (
+        f"{result['rounds']} rounds, {result['kills']:,} processes killed, {result['acknowledged']:,} acknowledged items, "
+        f"**{result['lost']} lost**; every check sound ({result['checks_sound']}), the journal replayed to the same view "
+        f"{result['replays']} times; {result['files']} files, seeds {result['seeds'][0]} to {result['seeds'][-1]}. "
+        + _setting(result["machine"])
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _with_limit(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    return _number(row["p50"]) + (f" ({_number(row['limit'])})" if row["limit"] else "")
+
+
+def _pair(values: Sequence[float] | None) -> str:
+    return " / ".join(map(_number, values)) if values else "not offered"
+
+
+def _setting(machine: dict[str, Any]) -> str:
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f} at the start; "
+        f"Python {machine['python']}, SQLite {machine['sqlite']}, NumPy {machine['versions']['numpy']}; "
+        f"{machine['measured_at'][:10]}."
+    )
+
+
+TABLES: dict[str, Callable[[Result], str]] = {
+    "engine": engine,
+    "growth": growth,
+    "peers": peers,
+    "concurrency": concurrency,
+    "crash": crash,
+}
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    for name, render in TABLES.items():
+        path = HERE / f"{name}.json"
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if not path.exists():
+            print(f"{path} is missing: its table stays as it is")
+            continue
+        if begin not in text or end not in text:
+            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
+        body = f"{begin}\n{render(json.loads(path.read_text()))}\n{end}"
+        before, rest = text.split(begin, 1)
+        text = before + body + rest.split(end, 1)[1]
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.memory import words
@@ -23,6 +23,7 @@ def test_rare_words_are_looked_up_and_common_ones_only_scored():
     assert words.proposal({"the": 900}, 0.01, 100) == (["the"], True)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10_000), max_size=8), st.floats(0.0, 1.0))
 def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
     chosen, affordable = words.proposal(frequency, share, 1000)

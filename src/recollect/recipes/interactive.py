@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from recollect.episodes import Episode, Group, Task
     from recollect.episodes.model import Tokens
     from recollect.learning.asynchronous import Pipeline
+    from recollect.learning.asynchrony import Mode
     from recollect.learning.learner import Learner
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
@@ -258,7 +259,7 @@ def ahead(playing: Playing, learner: Learner) -> Pipeline:
     asynchrony = Asynchrony(
         Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
         settings.group_size,
-        mode=settings.sampling,  # type: ignore[arg-type]
+        mode=cast("Mode", settings.sampling),
         slots=settings.slots,
         seed=settings.seed,
         episode_seconds=settings.environment_seconds * (system.limits.max_turns + 2) + 3600,

@@ -64,6 +64,29 @@ def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypat
         assert check(m.store) == []
 
 
+def test_a_log_that_readers_hold_is_tried_once_per_stretch(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOG_PAGES", 100)
+    tries = []
+    real = database._move_log
+
+    def counted(*arguments):
+        tries.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(database, "_move_log", counted)
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as m, Memory(path, encoder=None, read_only=True) as reader:
+        m.add("the first")
+        with reader.store.database.reading():
+            assert len(reader) == 1
+            for number in range(60):
+                m.add(f"line {number}")
+                m.store.database._wait_for_mover()
+            grown = log_length(path)
+        assert 1 <= len(tries) <= grown // 100 + 1
+        assert check(m.store) == []
+
+
 def test_a_log_that_cannot_be_moved_loses_nothing(tmp_path, monkeypatch):
     """What fails beside the writers comes after their commit: it must not look as if that had failed."""
 

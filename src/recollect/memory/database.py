@@ -94,6 +94,7 @@ class Database:
         self._closed = False
         self._identity: tuple[int, int] | None = None
         self._mover: threading.Thread | None = None
+        self._log_tried = 0
         self._writer = self._open_first()
 
     def _open_first(self) -> apsw.Connection:
@@ -207,9 +208,14 @@ class Database:
         """Called by SQLite after every commit, with the length of the write-ahead log."""
         # The commit has happened: whatever goes wrong from here on must not look as if it had not.
         with contextlib.suppress(apsw.Error, RuntimeError):
-            if pages >= LONGEST_LOG:
+            if pages < self._log_tried:
+                self._log_tried = 0  # it started over
+            # Where readers keep it from starting over it goes on growing: try once per stretch, not at every commit.
+            if pages - self._log_tried >= LONGEST_LOG:
+                self._log_tried = pages
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
-            elif pages >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
+            elif pages - self._log_tried >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
+                self._log_tried = pages
                 arguments = (self.path, self._write_lock)
                 mover = threading.Thread(target=_move_log, args=arguments, name="recollect-checkpoint", daemon=True)
                 mover.start()

@@ -74,6 +74,16 @@ def arms(record: Record) -> str:
     return "\n\n".join(parts)
 
 
+def prompts(record: Record) -> str:
+    rows = [
+        [name, *(estimate(found[split]) for split in ("train and dev", "dev"))]
+        for name, found in record["prompts"].items()
+    ]
+    split = record["prompts"][record["chosen"]]
+    sizes = (f"{name} (n = {split[name]['n']})" for name in ("train and dev", "dev"))
+    return lines(["token F1, untrained", *sizes], rows)
+
+
 def settings(record: Record) -> str:
     rows = []
     for name, found in record["settings"].items():
@@ -118,6 +128,7 @@ def manager(record: Record) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
+    "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
     "answerer-settings": ("benchmarks/answerer/settings.json", settings),
     "locomo": ("benchmarks/answerer/locomo.json", locomo),

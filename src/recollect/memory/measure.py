@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect import __version__
+
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.memory.lexical import InvertedIndex, tokens
 from recollect.memory.memory import Memory
@@ -150,7 +150,7 @@ def machine() -> dict[str, Any]:
         "load_average_at_start": os.getloadavg()[0],
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
-        "versions": {"recollect": __version__, **{name: version(name) for name in ("numpy", "apsw")}},
+        "versions": {name: version(name) for name in ("recollect", "numpy", "apsw")},
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

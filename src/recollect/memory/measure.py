@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.memory.lexical import InvertedIndex, tokens
 from recollect.memory.memory import Memory

@@ -23,7 +23,7 @@ def memory(
     seed: Annotated[int, typer.Option(help="Of the texts and vectors.")] = 0,
     encoder: Annotated[
         str, typer.Option(help="Encodes the queries of one line, for the time it takes; 'none' leaves that line out.")
-    ] = "default",
+    ] = "minilm",
 ) -> None:
     """Adds, searches, forks and opening of the memory engine, next to the physical limit."""
     import json as encoding
@@ -47,7 +47,7 @@ def memory(
     if encoder != "none":
         from recollect.models.encoders import encoder as encoder_named
 
-        queries = encoder_named("minilm" if encoder == "default" else encoder)
+        queries = encoder_named(encoder)
         if queries.identity.dimension != DIMENSION:
             raise typer.BadParameter(
                 f"{encoder} has {queries.identity.dimension} dimensions, the measured vectors have {DIMENSION}",

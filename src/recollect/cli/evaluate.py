@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recollect.cli.stream import app as stream_app
+from recollect.cli.stream import stream
 from recollect.cli.train import Runs
 
 if TYPE_CHECKING:
     from recollect.recipes.memory_r1 import Config
 
-app = typer.Typer(help="Measure models and runs on held-out questions.", no_args_is_help=True)
-app.add_typer(stream_app, name="stream")
+app = typer.Typer(help="Measure models and runs on held-out questions, and memories on streams.", no_args_is_help=True)
 
 
 @app.callback()
@@ -123,3 +122,6 @@ def _style(config: Config) -> Any:
 def _answerer_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The answerer's part of a run's configuration: a demo holds one per role."""
     return dict(config["answerer"] if "answerer" in config else {k: v for k, v in config.items() if k != "recipe"})
+
+
+app.command("stream")(stream)

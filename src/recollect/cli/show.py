@@ -60,8 +60,7 @@ def show(
         found.sort(key=lambda each: each.episode.reward)
     found = found[:limit]
     if not found:
-        have = ", ".join(f"step {at} {of}" for at, of, _ in run.episode_files()) or "none"
-        raise RecollectError(f"No episode of {run.path} fits.", f"Stored: {have}.")
+        raise RecollectError(f"No episode of {run.path} fits.", f"Stored: {_stored(run)}.")
     with console.pager(styles=True) if console.is_terminal else _no_pager():
         for each in found:
             console.print(_episode(each))
@@ -252,6 +251,18 @@ def _episode(stored: StoredEpisode) -> RenderableType:
         parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
     title = f"step {stored.step} · {stored.arm} · {episode.role} · {episode.task} · {episode.stop.value}"
     return Panel(Group(*parts), title=Text(title, style="dim"), title_align="left", border_style="dim")
+
+
+def _stored(run: RunFolder) -> str:
+    """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
+    steps: dict[str, list[int]] = {}
+    for at, arm, _ in run.episode_files():
+        steps.setdefault(arm, []).append(at)
+    parts = [
+        f"{arm} ({len(found)} steps from {found[0]} to {found[-1]})" if len(found) > 1 else f"{arm} (step {found[0]})"
+        for arm, found in steps.items()
+    ]
+    return ", ".join(parts) or "none"
 
 
 def _no_pager() -> Any:

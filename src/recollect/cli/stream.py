@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.stream import Job, Row
     from recollect.memory.policy.slots import Method
 
-app = typer.Typer(help="Compare memories that learn from reward, on streams of tasks.", invoke_without_command=True)
+app = typer.Typer()
 
 STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,tool-graph"
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
@@ -28,28 +28,40 @@ ATTACK_ARMS = (
 )
 
 
-@app.callback()
+@app.command()
 def stream(
     streams: Annotated[
-        str, typer.Option("--streams", help="Names, separated by commas; 'all', 'attacks', or 'list' to see them.")
+        str,
+        typer.Option(
+            "--streams", help="Names, separated by commas; 'all', 'attacks', or 'list' to see them.", show_default="all"
+        ),
     ] = STREAMS,
     arms: Annotated[
-        str, typer.Option("--arms", help="Methods and controls; NAME+shuffled learns from permuted rewards.")
+        str,
+        typer.Option(
+            "--arms",
+            help="Methods and controls, the usual ones if not given; NAME+shuffled learns from permuted rewards.",
+        ),
     ] = "",
-    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy.")] = "random",
+    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Rule sets; statistics need at least 3.")] = 3,
     split: Annotated[
         str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
     ] = "dev",
     length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
+    ] = 1,
     tuned: Annotated[
         Path | None, typer.Option("--tuned", help="Settings per method, as the tuner writes them.")
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
 ) -> None:
-    """Run every arm on every stream, in every order, with every seed; then say what holds. Restarting continues."""
+    """Compare memories that learn from reward, on streams of tasks.
+
+    Runs every arm on every stream, in every order, with every seed; then says what holds. Given again, the same command goes on.
+    """
     import json
     from functools import partial
 

@@ -24,7 +24,9 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="Two minutes instead of ten: fewer steps and questions.")
     ] = False,
-    name: Annotated[str, typer.Option("--name", help="Name of the run folder.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", help="Name of the run folder; demo, or demo-quick, if not given.")
+    ] = "",
     fresh: Fresh = False,
     tensorboard: TensorBoard = False,
     runs: Runs = Path("runs"),

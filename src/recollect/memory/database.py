@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import apsw
 
@@ -27,7 +28,9 @@ from recollect.memory.errors import (
     MemoryProblem,
     NewerFile,
     NotAMemoryFile,
+    OlderFile,
     ReadOnly,
+    StorageFailed,
     StorageFull,
 )
 from recollect.memory.write_queue import Ticket, WriteQueue
@@ -100,7 +103,7 @@ class Database:
     def _open_first(self) -> apsw.Connection:
         if not self.in_memory:
             existed = Path(self.path).exists()
-            if existed and not os.access(self.path, os.W_OK):
+            if existed and not _writable(self.path):
                 self.read_only = True
             if existed:
                 if _identity(self.path) not in _OPEN:
@@ -111,7 +114,12 @@ class Database:
             # The write-ahead log is switched on once the tables are there, so that the main file says whose it is.
             connection = self._connect(self.read_only, log=False)
             if self.read_only:
-                _check_version(self.path, connection)
+                found = _check_version(self.path, connection)
+                if found < schema.VERSION:
+                    raise OlderFile(
+                        f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
+                        "brought up to date: open it once with write access"
+                    )
                 return connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -121,7 +129,7 @@ class Database:
                 ):
                     schema.create(connection, uuid.uuid4().hex)
                 else:
-                    schema.migrate(connection, _check_version(self.path, connection))
+                    schema.migrate(connection, _check_version(self.path, connection), self.path)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -138,7 +146,12 @@ class Database:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
+        name = self.path
+        if self.read_only and self._still() is not None:
+            # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
+            name = f"file:{quote(os.path.abspath(self.path))}?immutable=1"
+            flags |= apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
             connection.set_busy_handler(_Patience(self._timeout))
@@ -155,6 +168,22 @@ class Database:
         self._opened.append(weakref.ref(connection))
         return connection
 
+    def _still(self) -> tuple[int, int] | None:
+        """What tells a file that nobody writes from the same file written since, where its folder cannot be written from here;
+        None where it can, or where somebody has the file open for writing."""
+        if (
+            self.in_memory
+            or _writable(os.path.dirname(os.path.abspath(self.path)))
+            or os.path.exists(f"{self.path}-wal")
+        ):
+            return None
+        status = os.stat(self.path)
+        return status.st_mtime_ns, status.st_size
+
+    def _moved(self, still: tuple[int, int] | None) -> bool:
+        """Whether a connection that was made for a file that stays as it is (see `_still`) can no longer be used."""
+        return still is not None and still != self._still()
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
@@ -165,8 +194,9 @@ class Database:
                 yield self._writer
             return
         connection = getattr(self._local, "connection", None)
-        if connection is None:
+        if connection is None or (not connection.in_transaction and self._moved(self._local.still)):
             with self.translated():
+                self._local.still = self._still() if self.read_only else None
                 connection = self._local.connection = self._connect(True)
         if connection.in_transaction:
             yield connection
@@ -255,6 +285,10 @@ class Database:
             raise EncoderMismatch(
                 f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
             ) from error
+        except apsw.IOError as error:
+            raise StorageFailed(
+                f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"
+            ) from error
         except apsw.CantOpenError as error:
             raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
 
@@ -263,7 +297,7 @@ class Database:
         if self.in_memory:
             return True
         self._wait_for_mover()
-        with self._write_lock:
+        with self._write_lock, self.translated():
             busy = scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
         return not busy
 
@@ -312,6 +346,10 @@ def _move_log(path: str, writing: threading.RLock) -> None:
             connection.close()
 
 
+def _writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def _identity(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
@@ -321,8 +359,11 @@ def _refuse_strangers(path: str) -> None:
     """Look at the header before SQLite does, so that a file of another program is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
-    with open(path, "rb") as file:
-        head = file.read(100)
+    try:
+        with open(path, "rb") as file:
+            head = file.read(100)
+    except OSError as error:
+        raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
     if not head:
         return
     if len(head) < 100 or head[:16] != b"SQLite format 3\x00":

@@ -61,6 +61,14 @@ class NotAMemoryFile(MemoryProblem):
     """The file belongs to another program, or is damaged."""
 
 
+class OlderFile(MemoryProblem):
+    """The file has an older format, and cannot be brought up to date here."""
+
+
+class StorageFailed(MemoryProblem):
+    """The disk refused to read or write. Nothing was written."""
+
+
 class NewerFile(MemoryProblem):
     """The file was written by a newer version of this program."""
 

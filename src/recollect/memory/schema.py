@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recollect.memory.errors import OlderFile
+
 if TYPE_CHECKING:
     import apsw
 
@@ -84,9 +86,15 @@ def create(connection: apsw.Connection, store_id: str) -> None:
     connection.pragma("user_version", VERSION)
 
 
-def migrate(connection: apsw.Connection, found: int) -> None:
-    """Bring a file of version `found` to VERSION. The caller holds a write transaction: all steps or none."""
+def migrate(connection: apsw.Connection, found: int, path: str) -> None:
+    """Bring the file at `path`, of version `found`, to VERSION. The caller holds a write transaction: all steps or none.
+    Raises OlderFile."""
     for version in range(found, VERSION):
+        if version not in MIGRATIONS:
+            raise OlderFile(
+                f"{path} has format {found} and no step leads from {version} to {version + 1}: "
+                "open it with the version of recollect that wrote it and export it from there"
+            )
         connection.execute(MIGRATIONS[version])
         connection.pragma("user_version", version + 1)
 

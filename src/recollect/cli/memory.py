@@ -48,7 +48,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Remember a text."""
-    texts = [line.rstrip("\n") for line in sys.stdin if line.strip()] if text == "-" else [text]
+    texts = _lines_given() if text == "-" else [text]
     with _open(file, encoder, make=True) as memory:
         for item in memory.add_many(
             texts, user_id=user, agent_id=agent, session_id=session, kind=kind, event_time=at, source=source
@@ -247,7 +247,7 @@ def export_(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="A file that `export` wrote.")],
+    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` wrote.")],
     file: File = DEFAULT,
     encoder: Encoder = "default",
 ) -> None:
@@ -274,6 +274,21 @@ def reembed(
         for done, everything in make_again(memory.store, named(encoder)):
             bar.update(job, completed=done, total=everything)
     typer.echo(f"{file} now has vectors of {encoder}.")
+
+
+def _lines_given() -> list[str]:
+    from recollect.memory.errors import InvalidText
+
+    try:
+        texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"Standard input is not UTF-8 text ({error}).",
+            "Convert it first, with iconv for example; nothing was stored.",
+        ) from error
+    if not texts:
+        raise InvalidText("Standard input had no text.", "Give one text per line; nothing was stored.")
+    return texts
 
 
 @contextmanager

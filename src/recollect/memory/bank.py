@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.episodes.encoder import Encoder
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory.embedding import Embedder
-from recollect.memory.errors import UnknownItem
+from recollect.memory.errors import InvalidText, UnknownItem
 from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text
 from recollect.memory.moment import Clock, Moment, moment, now
 from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute, renamed_act
@@ -204,6 +204,9 @@ class Bank:
         mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says). options: see
         `retrieval.SearchOptions`. Raises InvalidFilter, InvalidTime, NoEncoder.
         """
+        for number, query in enumerate(queries):
+            if not isinstance(query, str):
+                raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
         request = request_for(k, mode, **options)
         return retrieve(self._stack, self._embedder, self.fusion, queries, request, self._clock())
 

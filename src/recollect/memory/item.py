@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from recollect.memory.errors import InvalidText
+from recollect.memory.errors import InvalidFilter, InvalidText
 from recollect.memory.scope import EVERYWHERE, Scope
 
 LONGEST_TEXT = 1_000_000
@@ -170,6 +170,35 @@ def checked_text(text: object, what: str = "text") -> str:
         raise InvalidText(f"{what}: {problem}")
     assert isinstance(text, str)
     return text
+
+
+def checked_label(label: object, what: str) -> str:
+    """A source, speaker, task and the like: any text that a file can hold, "" too. Raises InvalidText."""
+    if not isinstance(label, str):
+        raise InvalidText(f"{what} must be text, got {type(label).__name__}: pass str(...)")
+    if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
+        raise InvalidText(f"{what} is not valid Unicode: {label!r:.80}: decode it with errors='replace'")
+    return label
+
+
+def status_named(status: Status | str) -> Status:
+    """Raises InvalidFilter."""
+    try:
+        return Status(status)
+    except ValueError:
+        raise InvalidFilter(
+            f"status {status!r:.40} does not exist: use one of {', '.join(s.value for s in Status)}"
+        ) from None
+
+
+def kind_named(kind: ItemKind | str) -> ItemKind:
+    """Raises InvalidFilter."""
+    try:
+        return ItemKind(kind)
+    except ValueError:
+        raise InvalidFilter(
+            f"kind {kind!r:.40} does not exist: use one of {', '.join(k.value for k in ItemKind)}"
+        ) from None
 
 
 def duplicate_key(item: Item) -> bytes:

@@ -101,11 +101,20 @@ def targets_of(act: Act) -> tuple[str, ...]:
         return (act.target,)
     if isinstance(act, Credit):
         return tuple(id for id, _ in act.items)
-    return act.targets
+    # Whatever a program hands in is a legal act that may do nothing.
+    targets = act.targets if isinstance(act, Operation) else ()
+    return tuple(target for target in targets if isinstance(target, str))
 
 
 def _json(body: Mapping[str, Any]) -> str:
-    return _ENCODER.encode(body)
+    text = _ENCODER.encode(body)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # What a model asked for is kept as it was, also where it is not valid Unicode and so was not done.
+            return json.dumps(body, separators=(",", ":"))
+    return text
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

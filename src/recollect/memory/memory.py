@@ -24,14 +24,16 @@ from recollect.memory.errors import (
     InvalidScope,
     InvalidText,
     UnknownEpisode,
+    UnknownItem,
 )
-from recollect.memory.item import Item, ItemKind
-from recollect.memory.memory_writing import MemoryWriting, kind_named
+from recollect.memory.item import Item, ItemKind, checked_label, kind_named
+from recollect.memory.memory_writing import MemoryWriting
 from recollect.memory.moment import moment
 from recollect.memory.open_memory import Extractor, Message
 from recollect.memory.operations import Credit, Draft, Outcome
 from recollect.memory.ranking import Hits, Selected, Selector
-from recollect.memory.retrieval import POOL, SearchOptions
+from recollect.memory.retrieval import POOL, SearchOptions, checked_count
+from recollect.memory.rows import number_of
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision
 
@@ -72,7 +74,9 @@ class Memory(MemoryWriting):
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page."""
         scope = self._narrowed(user_id, agent_id, session_id)
         chosen = {kind_named(kind) for kind in kinds}
-        start = int(after[1:]) if after else 0
+        start = number_of(after) if after else 0
+        if start is None:
+            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
         time = moment(self._clock())
         out: list[Item] = []
         while len(out) < limit:
@@ -140,6 +144,10 @@ class Memory(MemoryWriting):
         for number, query in enumerate(queries):
             if not isinstance(query, str):
                 raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
+            checked_label(query, f"query number {number}")
+        checked_count(top_k)
+        if threshold is not None and not isinstance(threshold, (int, float)):
+            raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         scope = self._narrowed(user_id, agent_id, session_id)
         embedder = self.store.embedder
         if mode is None:
@@ -177,6 +185,7 @@ class Memory(MemoryWriting):
         from recollect.memory.live_episode import LiveEpisode
 
         scope = self._narrowed(user_id, agent_id, session_id)
+        checked_label(task, "task")
         id = f"e{self._new_id()}"
 
         def begin(transaction: Any) -> None:
@@ -193,6 +202,7 @@ class Memory(MemoryWriting):
         with the probability it had of being shown. Raises UnknownEpisode, InvalidReward."""
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
             raise InvalidReward(f"a reward must be a finite number, got {value!r}")
+        checked_label(source, "source")
         self._decisions.flush()
         with self.store.database.reading() as connection:
             from recollect.memory.database import first
@@ -258,7 +268,9 @@ class Memory(MemoryWriting):
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[Outcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
-        memory moved on meanwhile, one may no longer apply, and its outcome says so."""
+        memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
+        if not self.scope.contains(bank.scope):
+            raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         return bank.commit_to(self.store, episode)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -18,8 +18,19 @@ from recollect.memory.errors import (
     StorageFull,
     UnknownItem,
 )
-from recollect.memory.item import Item, ItemKind, Provenance, Status, checked_text, folded
-from recollect.memory.moment import Moment, later, moment
+from recollect.memory.item import (
+    Item,
+    ItemKind,
+    Provenance,
+    Status,
+    checked_label,
+    checked_text,
+    folded,
+    kind_named,
+    status_named,
+    text_problem,
+)
+from recollect.memory.moment import Moment, checked_interval, later, moment
 from recollect.memory.near_duplicates import LIKENESS, NEIGHBOURS, Pair, likeness, may_be_same, merge, near_duplicates
 from recollect.memory.open_memory import Message, OpenMemory
 from recollect.memory.operations import Assignment, Draft, Outcome, new_item
@@ -36,19 +47,21 @@ class MemoryWriting(OpenMemory):
     def add(self, content: Sequence[Message], **options: Any) -> list[Item]: ...
 
     def add(self, content: str | Sequence[Message], *, infer: bool = False, **options: Any) -> Item | list[Item]:
-        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept.
+        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
+        may come without a list around it.
 
         infer: let the extractor turn the content into facts first; a fact that was only just recalled is not stored again.
         Other options: see `add_many`. An exact duplicate of an open item is not stored again: that item is returned.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
-        messages: Sequence[Message] = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        messages = _messages(content)
         if not infer:
             texts, sources = [], []
             for number, message in enumerate(messages):
                 texts.append(checked_text(message.get("content"), f"message {number}"))
-                sources.append(Provenance("conversation", turn=number, speaker=str(message.get("role", ""))))
+                speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
+                sources.append(Provenance("conversation", turn=number, speaker=speaker))
             return self.add_many(texts, provenances=sources, **options)
         if self._extractor is None:
             raise NoExtractor(
@@ -89,16 +102,20 @@ class MemoryWriting(OpenMemory):
         repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, StorageFull.
         """
-        if isinstance(texts, str):
-            raise InvalidText("add_many takes several texts: give a list, or use add for one")
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise InvalidText(
+                f"add_many takes several texts, got {type(texts).__name__}: give a list, or use add for one"
+            )
         texts = list(texts)
         for number, text in enumerate(texts):
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
         if key:
             checked_text(key, "key")
+        checked_label(source, "source")
         scope = self._narrowed(user_id, agent_id, session_id)
         if ttl is not None:
             expires_at = later(moment(self._clock()), ttl)
+        checked_interval(moment(valid_from), moment(valid_to))
         draft = Draft(
             kind=kind_named(kind),
             key=key,
@@ -109,12 +126,17 @@ class MemoryWriting(OpenMemory):
             expires_at=moment(expires_at),
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(trust),
-            status=Status(status),
+            status=status_named(status),
             metadata=_plain(metadata),
             deduplicate=not repeat,
         )
         sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
+        for one in sources if provenances is not None else ():
+            for part in ("source", "session", "speaker", "date"):
+                checked_label(getattr(one, part), f"{part} of a provenance")
         self._check_room(scope, len(texts))
+        if not texts:
+            return []
         acts = [
             (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
             for text, one in zip(texts, sources, strict=True)
@@ -138,9 +160,11 @@ class MemoryWriting(OpenMemory):
     ) -> Outcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
         scope = self._narrowed(user_id, agent_id, session_id)
-        draft = Draft(scope=scope, event_time=moment(event_time), provenance=Provenance(source))
-        texts = [operation.text] if isinstance(operation.text, str) and operation.text.strip() else []
-        vectors = self.store.encode(texts) if texts and len(texts[0]) <= 100_000 else {}
+        draft = Draft(
+            scope=scope, event_time=moment(event_time), provenance=Provenance(checked_label(source, "source"))
+        )
+        text = operation.text if isinstance(operation, Operation) else ""
+        vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
         return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
 
     def update(
@@ -162,7 +186,7 @@ class MemoryWriting(OpenMemory):
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
         if status is not None:
-            fields["status"] = Status(status).value
+            fields["status"] = status_named(status).value
         if trust is not None:
             fields["trust"] = _trust(trust)
         if expires_at is not None:
@@ -205,7 +229,7 @@ class MemoryWriting(OpenMemory):
             event_time=moment(event_time),
             expires_at=moment(expires_at),
             metadata=_plain(metadata),
-            provenance=Provenance(source),
+            provenance=Provenance(checked_label(source, "source")),
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
@@ -216,8 +240,9 @@ class MemoryWriting(OpenMemory):
 
     def delete(self, id: str, *, episode: str = "") -> None:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        target = id if isinstance(id, str) else repr(id)
         outcome = self.store.perform(
-            self.scope, [(Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scope))], episode=episode
+            self.scope, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))], episode=episode
         )[0]
         if not outcome.applied:
             raise UnknownItem(f"no item {id!r:.80} to delete in this scope")
@@ -234,15 +259,20 @@ class MemoryWriting(OpenMemory):
 
     def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
         """Delete items; with `purge_history`, erase them everywhere, for good. Raises UnknownItem before anything changed."""
-        for id in ids:
-            self.get(id)
+        if not ids:
+            raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
+        known = {item.id: item for item in map(self.get, ids)}
+        ids = tuple(known)
         if purge_history:
             self._decisions.flush()
             for id in ids:
                 self._recalled.pop(folded(self.get(id).text), None)
             return purge.purge(self.store, self.scope, ids)
-        for id in ids:
-            self.delete(id)
+        gone = [id for id, item in known.items() if item.deleted]
+        if gone:
+            raise UnknownItem(f"{gone[0]} is deleted already: nothing was forgotten")
+        draft = Draft(scope=self.scope)
+        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
         return None
 
     def _check_room(self, scope: Scope, more: int) -> None:
@@ -298,19 +328,28 @@ class MemoryWriting(OpenMemory):
         return [other if other is not None else added[stand_for[position]] for position, other in enumerate(found)]
 
 
+def _messages(content: object) -> Sequence[Message]:
+    """`content` as messages. Raises InvalidText for what is neither a text nor messages."""
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    if isinstance(content, Mapping):
+        return [content]
+    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
+    messages = list(content)
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidText(
+                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
+                "use add_many for several texts"
+            )
+    return messages
+
+
 def _there(item: Item | None, outcome: Outcome) -> Item:
     if item is None:
         raise InvalidText(f"nothing was stored: {outcome.reason}")
     return item
-
-
-def kind_named(kind: ItemKind | str) -> ItemKind:
-    try:
-        return ItemKind(kind)
-    except ValueError:
-        raise InvalidFilter(
-            f"kind {kind!r:.40} does not exist: use one of {', '.join(k.value for k in ItemKind)}"
-        ) from None
 
 
 def _trust(trust: float) -> float:

@@ -43,5 +43,16 @@ def now() -> str:
 
 
 def later(start: str, seconds: float) -> str:
-    """The canonical time `seconds` after the canonical time `start`."""
-    return (datetime.fromisoformat(start) + timedelta(seconds=seconds)).isoformat()
+    """The canonical time `seconds` after the canonical time `start`. Raises InvalidTime."""
+    try:
+        if isinstance(seconds, bool) or not seconds > 0:
+            raise ValueError
+        return (datetime.fromisoformat(start) + timedelta(seconds=seconds)).isoformat()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidTime(f"ttl must be a positive number of seconds, got {seconds!r:.40}") from error
+
+
+def checked_interval(start: str, end: str) -> None:
+    """Raise InvalidTime where canonical times leave no moment between them: what was never true is never found."""
+    if start and end and end <= start:
+        raise InvalidTime(f"valid_to ({end}) must come after valid_from ({start}): the item would never be valid")

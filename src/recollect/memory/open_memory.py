@@ -72,6 +72,8 @@ class OpenMemory:
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
         if not 0.0 <= log_share <= 1.0:
             raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share}")
+        if max_items is not None and (not isinstance(max_items, int) or max_items < 1):
+            raise InvalidFilter(f"max_items must be a whole number of at least 1, got {max_items!r:.40}")
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
         self._extractor = extractor

@@ -314,7 +314,8 @@ def _known(view: View, id: str) -> Item:
 
 
 def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(targets))
+    # What is not text names no item, and may not be hashable either.
+    return tuple(dict.fromkeys(target if isinstance(target, str) else repr(target) for target in targets))
 
 
 def duplicates_by_key(items: Iterable[Item]) -> dict[bytes, str]:

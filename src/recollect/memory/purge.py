@@ -100,9 +100,9 @@ def _erase(transaction: Transaction, id: str) -> list[str]:
             "UPDATE events SET payload = ?, content = NULL WHERE seq = ?",
             (json.dumps(body, ensure_ascii=False, separators=(",", ":")), seq),
         )
-    set_id = transaction.set_id
     transaction.remove(id)
-    if set_id is not None:
+    # Also the set that an interrupted `reembed` has begun.
+    for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
         connection.execute(f"DELETE FROM {vector_table(set_id)} WHERE n = ?", (n,))
     connection.execute("DELETE FROM former_vectors WHERE n = ?", (n,))
     return wordings

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import InvalidFilter, NoEncoder
-from recollect.memory.item import Item, ItemKind, Status
+from recollect.memory.item import Item, ItemKind, Status, kind_named, status_named
 from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
 from recollect.memory.moment import Moment, moment
 from recollect.memory.ranking import (
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 POOL = 50
 """How many candidates each part of a hybrid search proposes, or five times k where that is more."""
+
+MOST = 1_000_000_000
+"""Hits one search may be asked for; more than a memory holds is as good as all."""
 
 Where = Mapping[str, Any] | Callable[[Item], bool] | None
 """A filter: metadata that must be equal, or a function of the item."""
@@ -119,14 +124,20 @@ def request_for(
 ) -> Request:
     """SearchOptions, with what they are where not said, checked."""
     selection = Selection(
-        tuple(ItemKind(kind) for kind in kinds),
-        tuple(Status(status) for status in statuses),
+        tuple(kind_named(kind) for kind in kinds),
+        tuple(status_named(status) for status in statuses),
         where,
         moment(since),
         moment(until),
         moment(as_of),
     )
     return Request(k, mode, explain, selection, diversity, reranker)
+
+
+def checked_count(k: int) -> None:
+    """Raise InvalidFilter for what cannot be a number of hits."""
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= MOST:
+        raise InvalidFilter(f"k must be a whole number from 1 to {MOST:,}, got {k!r:.40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +154,10 @@ class Request:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise InvalidFilter(f"mode {self.mode!r} does not exist: use one of {', '.join(MODES)}")
-        if self.k < 1:
-            raise InvalidFilter(f"k must be at least 1, got {self.k}")
+        checked_count(self.k)
+        where = self.selection.where
+        if where is not None and not callable(where) and not isinstance(where, Mapping):
+            raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
         if not 0.0 <= self.diversity <= 1.0:
             raise InvalidFilter(f"diversity must lie in [0, 1], got {self.diversity}")
 
@@ -316,10 +329,11 @@ def _explained(
     ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(hit.id) for part in (lexical, dense)]
     corpus = statistics(searched, terms)
     words = tokens(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+    counts = Counter(words)
     parts = {
-        term: term_score(words.count(term), len(words), corpus.weight(term), corpus.mean_length)
+        term: term_score(counts[term], len(words), corpus.weight(term), corpus.mean_length)
         for term in terms
-        if term in words
+        if term in counts
     }
     if request.reranker is not None:
         formula = f"{hit.score:.10g}"

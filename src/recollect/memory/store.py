@@ -241,7 +241,7 @@ class Store(StoreFile):
 
     def position_of(self, snapshot: str) -> int:
         digits = snapshot[1:] if isinstance(snapshot, str) and snapshot[:1] == "s" else ""
-        if not digits.isdigit() or int(digits) > self.head():
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 18 or int(digits) > self.head():
             raise UnknownSnapshot(f"{snapshot!r:.60} is no snapshot of {self.database.path}: `snapshot()` gives them")
         return int(digits)
 

@@ -16,7 +16,7 @@ import apsw
 from recollect.memory import rows
 from recollect.memory.database import scalar, select
 from recollect.memory.errors import MemoryProblem, NotAMemoryFile
-from recollect.memory.item import from_record, to_record
+from recollect.memory.item import checked_text, from_record, to_record
 from recollect.memory.scope import Scope
 from recollect.memory.transaction import Transaction
 
@@ -37,7 +37,8 @@ _TABLES = {
 def exported(store: Store) -> Iterator[str]:
     """Lines of JSON, each without its line break. One consistent moment, also while others write."""
     with store.database.reading() as connection:
-        yield _line({"format": FORMAT, "version": VERSION, "head": store.head()})
+        items = scalar(connection, "SELECT count(*) FROM items")
+        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items})
         for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in _TABLES.items():
@@ -56,6 +57,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
         connection = transaction.connection
         scopes: dict[int, int] = {}
         count = 0
+        header: dict[str, Any] = {}
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -63,12 +65,16 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 record: dict[str, Any] = json.loads(line)
                 if number == 1:
                     _check_header(record)
+                    header = record
                     continue
                 ((name, value),) = record.items()
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
                 elif name == "item":
-                    transaction.put(from_record(value))
+                    item = from_record(value)
+                    if rows.number_of(item.id) is None:
+                        raise ValueError(f"{item.id!r:.40} is no item's id")
+                    transaction.put(item)
                     count += 1
                 else:
                     table, columns = _TABLES[name]
@@ -81,17 +87,27 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     connection.execute(f"INSERT INTO {table}({columns}) VALUES({marks})", values)
             except (ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
                 raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
-        if not scalar(connection, "SELECT count(*) FROM scopes") and count:
-            raise NotAMemoryFile("the import has items but no scopes: it is incomplete")
+        last = scalar(connection, "SELECT max(seq) FROM events") or 0
+        if not header or header.get("head") != last or header.get("items", count) != count:
+            raise NotAMemoryFile(
+                f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
+                f"of {header.get('items', 'an unknown number of')} items are there: export again; nothing was imported"
+            )
         return count
 
+    try:
+        lines = list(lines)
+    except UnicodeDecodeError as error:
+        raise NotAMemoryFile(f"the import is not UTF-8 text ({error}): give a file that `export` wrote") from error
     texts: list[str] = []
     if store.embedder is not None:
-        lines = list(lines)
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             if line.startswith('{"item"'):
-                record = json.loads(line)["item"]
-                texts.append(record.get("key") or record["text"])
+                try:
+                    record = json.loads(line)["item"]
+                    texts.append(checked_text(record.get("key") or record["text"]))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
     vectors: dict[str, bytes] = {}
     for start in range(0, len(texts), 512):
         vectors.update(store.encode(texts[start : start + 512]))

@@ -139,13 +139,17 @@ def entries(
 def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "") -> Rollback:
     """Undo an episode or a rollback (`target`), what came from a source, or everything since a snapshot, inside `scope`."""
     position = store.position_of(since) if since else 0
+    if not isinstance(target, str) or not isinstance(source, str):
+        raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: ids are text")
+    again = rows.number_of("m" + target[1:]) if target[:1] == "r" else None
 
     def work(transaction: Transaction) -> Rollback:
         connection = transaction.connection
-        if target[:1] == "r" and target[1:].isdigit():
-            found = _entries_with(connection, "kind = 'ROLLBACK' AND seq = ?", (int(target[1:]),))
+        if again is not None:
+            found = _entries_with(connection, "kind = 'ROLLBACK' AND seq = ?", (again,))
         elif target:
-            if first(connection, "SELECT 1 FROM episodes WHERE id = ?", (target,)) is None:
+            row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
+            if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory")
             found = _entries_with(connection, "episode = ?", (target,))
         elif source:
@@ -153,7 +157,7 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
         else:
             found = _entries_with(connection, "seq > ?", (position,))
         inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
-        if not inside and target[:1] == "r":
+        if not inside and again is not None:
             raise UnknownEpisode(f"no rollback {target!r:.80} in this memory")
         reason = target or (f"source {source}" if source else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)

@@ -7,6 +7,7 @@ the proposal (not of the score) when rarer ones are there, and a query of common
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -123,9 +124,8 @@ def scores(texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusSta
     out = []
     for n, text in texts.items():
         listed = tokens(text)
-        held = [word for word in listed if word in weights]
         length, score = len(listed), 0.0
-        for term in dict.fromkeys(held):
-            score += term_score(held.count(term), length, weights[term], mean)
+        for term, count in Counter(word for word in listed if word in weights).items():
+            score += term_score(count, length, weights[term], mean)
         out.append((n, score))
     return out

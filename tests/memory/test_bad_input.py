@@ -1,0 +1,319 @@
+"""What people get wrong, and what a memory says to it: an error of its own type, and nothing written."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from recollect.episodes import EncoderIdentity, Operation, OperationKind
+from recollect.memory import errors
+from recollect.memory.bank import Bank
+from recollect.memory.item import Provenance
+from recollect.memory.memory import Memory
+from recollect.memory.transfer import exported, imported
+from recollect.memory.upkeep import check, reembed
+
+from .stub_encoder import WordEncoder
+
+LONE = "a\udc80"  # what a text of other bytes becomes where they are passed through
+
+BAD_CALLS = {
+    "search: not Unicode": lambda m: m.search(LONE),
+    "search: bytes": lambda m: m.search(b"cat"),
+    "bank: number": lambda m: m.bank().search(7),
+    "search: k is text": lambda m: m.search("cat", top_k="5"),
+    "search: k is no whole number": lambda m: m.search("cat", top_k=1.5),
+    "search: k beyond everything": lambda m: m.search("cat", top_k=10**30),
+    "search: kind": lambda m: m.search("cat", kinds=["rumour"]),
+    "search: status": lambda m: m.search("cat", statuses=["lost"]),
+    "search: where": lambda m: m.search("cat", where=["topic"]),
+    "search: threshold": lambda m: m.search("cat", threshold="high"),
+    "add: nothing": lambda m: m.add(None),
+    "add: bytes": lambda m: m.add(b"cat"),
+    "add: number": lambda m: m.add(7),
+    "add: texts for messages": lambda m: m.add(["a cat", "a dog"]),
+    "add_many: nothing": lambda m: m.add_many(None),
+    "add: status": lambda m: m.add("a dog", status="lost"),
+    "add: ttl is text": lambda m: m.add("a dog", ttl="5"),
+    "add: ttl without end": lambda m: m.add("a dog", ttl=math.inf),
+    "add: ttl of the past": lambda m: m.add("a dog", ttl=-5),
+    "add: never valid": lambda m: m.add("a dog", valid_from="2025-01-01", valid_to="2024-01-01"),
+    "add: source": lambda m: m.add("a dog", source=LONE),
+    "add: role": lambda m: m.add([{"role": LONE, "content": "a dog"}]),
+    "add: provenance": lambda m: m.add_many(["a dog"], provenances=[Provenance(speaker=LONE)]),
+    "update: status": lambda m: m.update("m1", status="lost"),
+    "supersede: source": lambda m: m.supersede("m1", "a dog", source=LONE),
+    "delete: a list": lambda m: m.delete(["m1"]),
+    "forget: nothing": lambda m: m.forget(),
+    "get_all: after": lambda m: m.get_all(after="zz"),
+    "episode: task": lambda m: m.episode(task=LONE),
+    "rollback: number": lambda m: m.rollback(7),
+    "rollback: a number no file has": lambda m: m.rollback("r" + "9" * 40),
+    "rollback: a superscript": lambda m: m.rollback("r\u00b2"),
+    "restore: a superscript": lambda m: m.restore("s\u00b2"),
+    "restore: a number no file has": lambda m: m.restore("s" + "9" * 40),
+    "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_every_mistake_has_an_error_of_its_own_and_changes_nothing(name: str):
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add("a cat")
+    before = m.snapshot()
+    with pytest.raises(errors.MemoryProblem):
+        BAD_CALLS[name](m)
+    m._decisions.flush()
+    assert m.snapshot() == before
+    assert check(m.store) == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(OperationKind.ADD, text=LONE),
+        Operation(OperationKind.UPDATE, ("m1",), LONE),
+        Operation(OperationKind.DELETE, ([1],)),  # type: ignore[arg-type]
+        Operation(OperationKind.MERGE, ("m1", {}), "a dog"),  # type: ignore[arg-type]
+        None,
+    ],
+)
+def test_an_operation_never_raises(operation):
+    class Strict(WordEncoder):
+        def encode(self, texts):
+            return super().encode([text.encode().decode() for text in texts])
+
+    m = Memory(":memory:", encoder=Strict(8))
+    m.add("a cat")
+    assert not m.apply(operation).applied
+    bank = m.bank()
+    assert not bank.apply(operation).applied
+    bank.add("a dog")
+    assert m.commit(bank)[-1].applied
+    assert [item.text for item in m.get_all()] == ["a cat", "a dog"]
+    assert check(m.store) == []
+    twin = Memory(":memory:", encoder=None)
+    assert imported(twin.store, exported(m.store)) == 2
+
+
+def test_one_message_and_no_texts_are_fine():
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    (item,) = m.add({"role": "user", "content": "a cat"})
+    assert (item.text, item.provenance.speaker) == ("a cat", "user")
+    assert m.add_many([]) == m.add_many([], dedupe=True) == m.add([]) == []
+
+
+def test_a_scope_nobody_wrote_in_is_empty_and_not_an_error():
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add("a cat", user_id="ana")
+    assert m.search("cat", user_id="nobody") == []
+    assert m.get_all(user_id="nobody") == []
+    with pytest.raises(errors.InvalidScope, match="no part 'team'"):
+        m.scope.narrowed(team="red")
+
+
+def test_forgetting_is_all_or_nothing_and_an_id_may_be_named_twice():
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    a, b, c = m.add_many(["a cat", "a dog", "a cow"])
+    m.delete(c.id)
+    for ids in ((a.id, "m99"), (a.id, c.id)):
+        with pytest.raises(errors.UnknownItem):
+            m.forget(*ids)
+        assert not m.get(a.id).deleted
+    m.forget(a.id, a.id)
+    assert m.get(a.id).deleted
+    assert m.forget(b.id, b.id, purge_history=True).ids == (b.id,)
+    assert check(m.store) == []
+
+
+def test_an_episode_of_another_tenant_cannot_be_rolled_back(tmp_path: Path):
+    one = Memory(tmp_path / "a.mem", encoder=None, tenant="one")
+    two = Memory(tmp_path / "a.mem", encoder=None, tenant="two")
+    with one.episode() as episode:
+        episode.remember("a cat")
+    back = one.rollback(episode.id)
+    before = two.snapshot()
+    for id in (episode.id, back.id):
+        with pytest.raises(errors.UnknownEpisode):
+            two.rollback(id)
+    with pytest.raises(errors.UnknownEpisode):
+        two.episode_record(episode.id)
+    assert two.snapshot() == before
+
+
+def test_a_bank_cannot_be_committed_where_it_does_not_belong():
+    m = Memory(":memory:", encoder=None, user_id="ana")
+    bank = Bank.empty(None)
+    bank.add("for everybody")
+    with pytest.raises(errors.InvalidScope, match="not inside"):
+        m.commit(bank)
+    assert m.store.head() == 0
+
+
+def test_a_page_pasted_as_a_query_is_answered_in_time():
+    """Counting each word of the query in each text anew would be four hundred million comparisons."""
+    import time
+
+    words = " ".join(f"w{number}" for number in range(20_000))
+    m = Memory(":memory:", encoder=None)
+    m.add(words)
+    start = time.process_time()
+    assert len(m.search(words, top_k=2, explain=True)) == 1
+    assert time.process_time() - start < 5.0
+
+
+@pytest.mark.parametrize("made", [np.zeros((1, 3), np.float32), np.full((1, 8), np.inf, np.float32)])
+def test_vectors_of_the_wrong_shape_or_without_end_are_refused(made):
+    class Broken:
+        identity = EncoderIdentity("broken", 8, True)
+
+        def encode(self, texts):
+            return made
+
+    m = Memory(":memory:", encoder=Broken())
+    with pytest.raises(errors.InvalidVector, match="broken"):
+        m.add("a cat")
+    assert m.store.head() == 0
+
+
+def test_what_is_purged_leaves_the_vectors_of_an_interrupted_reembedding_too():
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add_many(["a cat", "a dog"])
+    job = reembed(m.store, WordEncoder(16, "other words"))
+    next(job), next(job)
+    job.close()
+    m.forget("m1", purge_history=True)
+    with m.store.database.reading() as connection:
+        sets = [id for (id,) in connection.execute("SELECT id FROM vector_sets")]
+        left = [n for id in sets for (n,) in connection.execute(f"SELECT n FROM vectors_{id}")]
+    assert (len(sets), left) == (2, [2, 2])
+
+
+def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(tmp_path: Path):
+    m = Memory(tmp_path / "a.mem", encoder=None)
+    m.add("safe")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+    try:
+        with pytest.raises((errors.StorageFailed, errors.StorageFull), match="nothing was written"):
+            m.add_many([f"{number} " + "x" * 5000 for number in range(200)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [item.text for item in m.get_all()] == ["safe"]
+    m.add("and on it goes")
+    assert check(m.store) == []
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """The administrator may read and write everything, whatever the permissions say."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that others may enter, which those that pytest makes are not."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    path.chmod(0o755)
+    shutil.rmtree(path)
+
+
+def test_a_file_that_may_not_be_read_is_a_typed_error(folder: Path):
+    path = folder / "a.mem"
+    Memory(path, encoder=None).close()
+    path.chmod(0)
+    with as_nobody(), pytest.raises(errors.NotAMemoryFile, match="permissions"):
+        Memory(path, encoder=None)
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_is_searched_and_refuses_writes(folder: Path, caplog):
+    path = folder / "a #1?.mem"
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+    content = path.read_bytes()
+    path.chmod(0o444)
+    folder.chmod(0o555)
+    with as_nobody(), Memory(path, encoder=None) as m:
+        assert m.read_only
+        assert "not logged" in caplog.text
+        assert [hit.text for hit in m.search("cat")] == ["a cat"]
+        with pytest.raises(errors.ReadOnly, match="write access"):
+            m.add("a dog")
+        assert [file.name for file in folder.iterdir()] == [path.name]
+        assert path.read_bytes() == content
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="somebody else has to write meanwhile")
+def test_what_others_write_to_such_a_file_is_seen(folder: Path):
+    path = folder / "a.mem"
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+    path.chmod(0o644)
+    with as_nobody():
+        reader = Memory(path, encoder=None)
+        assert len(reader.search("cat")) == 1
+    with Memory(path, encoder=None) as m:
+        m.add_many([f"cat number {number}" for number in range(50)])
+    with as_nobody():
+        assert len(reader.search("cat", top_k=100)) == 51
+        assert check(reader.store) == []
+        reader.close()
+
+
+@pytest.mark.parametrize("cut", [1, 4, -1])
+def test_an_export_that_was_cut_off_is_refused(cut: int):
+    m = Memory(":memory:", encoder=None)
+    m.add_many(["a cat", "a dog"])
+    lines = list(exported(m.store))
+    twin = Memory(":memory:", encoder=None)
+    with pytest.raises(errors.NotAMemoryFile, match="incomplete"):
+        imported(twin.store, lines[:cut])
+    assert (twin.store.head(), len(twin)) == (0, 0)
+
+
+@pytest.mark.parametrize("line", ['{"item": {"id": "x", "text": "a cat"}}', '{"item": {"text": ""}}', '{"item": [7]}'])
+def test_an_import_with_a_line_that_is_none_is_refused(line: str):
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add("a cat")
+    lines = [*exported(m.store), line]
+    for encoder in (None, WordEncoder(8)):
+        twin = Memory(":memory:", encoder=encoder)
+        with pytest.raises(errors.NotAMemoryFile, match=f"line {len(lines)}"):
+            imported(twin.store, lines)
+        assert twin.store.head() == 0
+
+
+def test_the_command_line_refuses_what_is_not_text(tmp_path: Path):
+    from recollect.cli.memory import app
+
+    def run(*arguments: str, given: bytes = b""):
+        return CliRunner().invoke(app, [*arguments, "--file", str(tmp_path / "a.mem")], input=given)
+
+    for given in (b"caf\xe9 au lait\n", b"\n \n"):
+        result = run("add", "-", "--encoder", "none", given=given)
+        assert isinstance(result.exception, errors.InvalidText)
+        assert not (tmp_path / "a.mem").exists()
+    assert run("import", str(tmp_path / "missing.jsonl"), "--encoder", "none").exit_code == 2
+    assert not (tmp_path / "a.mem").exists()
+    (tmp_path / "latin.jsonl").write_bytes(b'{"format": "recollect memory"}\ncaf\xe9\n')
+    result = run("import", str(tmp_path / "latin.jsonl"), "--encoder", "none")
+    assert isinstance(result.exception, errors.NotAMemoryFile)
+    assert "UTF-8" in str(result.exception)

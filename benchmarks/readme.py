@@ -133,6 +133,7 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "answerer-settings": ("benchmarks/answerer/settings.json", settings),
     "locomo": ("benchmarks/answerer/locomo.json", locomo),
     "manager": ("benchmarks/manager/manager.json", manager),
+    "manager-first": ("benchmarks/manager/generator_1.json", manager),
 }
 
 

@@ -27,6 +27,7 @@ Encoder = Annotated[
     typer.Option(
         "--encoder",
         help="minilm, hashing, hashing:DIMENSION, a folder, or none to use words only. Default: the file's own.",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON per result.")]

@@ -21,7 +21,7 @@ from recollect.memory.bank import Bank
 from recollect.memory.item import Provenance
 from recollect.memory.memory import Memory
 from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import check, reembed
+from recollect.memory.upkeep import backup, check, lay_out, reembed
 
 from .stub_encoder import WordEncoder
 
@@ -199,18 +199,42 @@ def test_what_is_purged_leaves_the_vectors_of_an_interrupted_reembedding_too():
     assert (len(sets), left) == (2, [2, 2])
 
 
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(tmp_path: Path):
     m = Memory(tmp_path / "a.mem", encoder=None)
     m.add("safe")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
-    try:
-        with pytest.raises((errors.StorageFailed, errors.StorageFull), match="nothing was written"):
-            m.add_many([f"{number} " + "x" * 5000 for number in range(200)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with largest_file(300_000), pytest.raises((errors.StorageFailed, errors.StorageFull), match="nothing was written"):
+        m.add_many([f"{number} " + "x" * 5000 for number in range(200)])
     assert [item.text for item in m.get_all()] == ["safe"]
     m.add("and on it goes")
+    assert check(m.store) == []
+
+
+def test_a_backup_or_a_layout_that_finds_no_room_leaves_nothing_behind(tmp_path: Path):
+    m = Memory(tmp_path / "a.mem", encoder=WordEncoder(400))
+    m.add_many([f"{number} " + "x" * 300 for number in range(400)])
+    m.store.database.truncate_log()
+    (tmp_path / "there").mkdir()
+    with largest_file(300_000):
+        with pytest.raises((errors.StorageFailed, errors.StorageFull), match=r"b\.mem could not be written"):
+            backup(m.store, tmp_path / "there" / "b.mem")
+        with pytest.raises(errors.StorageFailed, match="laid out"):
+            lay_out(m.store, least=1)
+    assert list((tmp_path / "there").iterdir()) == []
+    assert not [file for file in tmp_path.iterdir() if "vectors" in file.name]
+    with pytest.raises(errors.MemoryProblem, match="no folder"):
+        backup(m.store, tmp_path / "nowhere" / "b.mem")
+    assert len(m.search("399", mode="lexical")) == 1
     assert check(m.store) == []
 
 

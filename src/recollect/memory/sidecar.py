@@ -36,15 +36,20 @@ def write_sidecar(path: Path, store_id: str, set_id: int, head: int, index: Dens
         {"store": store_id, "set": set_id, "head": head, "rows": len(numbers), "dimension": index.dimension}
     ).encode()
     temporary = target.with_name(f"{target.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
-        file.write((MAGIC + header).ljust(HEADER, b"\n"))
-        file.write(numbers.astype("<i8").tobytes())
-        file.write(scopes.astype("<i4").tobytes())
-        file.write(b"\0" * (-(12 * len(numbers)) % 64))
-        file.write(matrix.astype("<f4", copy=False).data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
+    try:
+        with open(temporary, "wb") as file:
+            file.write((MAGIC + header).ljust(HEADER, b"\n"))
+            file.write(numbers.astype("<i8").tobytes())
+            file.write(scopes.astype("<i4").tobytes())
+            file.write(b"\0" * (-(12 * len(numbers)) % 64))
+            file.write(matrix.astype("<f4", copy=False).data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     if proposer is None:
         remove_indexes(path)
     else:

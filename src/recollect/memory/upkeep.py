@@ -12,7 +12,7 @@ from recollect.episodes.encoder import Encoder
 from recollect.memory import rows, schema, undo
 from recollect.memory.database import first, scalar, select
 from recollect.memory.embedding import Embedder
-from recollect.memory.errors import MemoryProblem
+from recollect.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from recollect.memory.item import Item, content_digest
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
@@ -152,7 +152,13 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
     if len(index) < least:
         remove_sidecar(Path(store.database.path))
         return None
-    return write_sidecar(Path(store.database.path), store.store_id(), store.set_id, head, index)
+    try:
+        return write_sidecar(Path(store.database.path), store.store_id(), store.set_id, head, index)
+    except OSError as error:
+        raise StorageFailed(
+            f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "
+            "the memory itself is sound and opens without them"
+        ) from error
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
@@ -162,15 +168,23 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
     path = Path(target)
     if path.exists():
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
-    with store.database.translated():
-        copy = apsw.Connection(str(path))
-        try:
-            with store.database.reading() as connection, copy.backup("main", connection, "main") as job:
-                while not job.done:
-                    job.step(2000)
-            copy.pragma("journal_mode", "delete")
-        finally:
-            copy.close()
+    if not path.parent.is_dir():
+        raise MemoryProblem(f"{path.parent} is no folder: make it, or give another path for the backup")
+    try:
+        with store.database.translated():
+            copy = apsw.Connection(str(path))
+            try:
+                with store.database.reading() as connection, copy.backup("main", connection, "main") as job:
+                    while not job.done:
+                        job.step(2000)
+                copy.pragma("journal_mode", "delete")
+            finally:
+                copy.close(True)
+    except BaseException as error:
+        path.unlink(missing_ok=True)  # half a copy looks like a whole one
+        if isinstance(error, (StorageFull, StorageFailed)):
+            raise type(error)(f"the backup {path} could not be written: free some space there ({error})") from error
+        raise
     return path
 
 

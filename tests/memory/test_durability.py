@@ -1,0 +1,59 @@
+"""What is on disk when a call returns: asked of another process, or of the setting that decides it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.memory.errors import MemoryProblem, UnknownEpisode
+from recollect.memory.memory import Memory
+
+KILLED = """
+import os, signal, sys
+from recollect.memory.memory import Memory
+m = Memory(sys.argv[1], encoder=None)
+m.add("a cat")
+episode = m.episode(task="t")
+print(episode.id, episode.search("cat").decision, m.search("cat").decision, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True)
+    episode, inside, outside = done.stdout.split()
+    with Memory(path, encoder=None) as m:
+        (decision,) = m.episode_record(episode).decisions
+        assert (decision.id, decision.chosen) == (inside, ("m1",))
+        assert m.reward(inside, 1.0).applied
+        with pytest.raises(UnknownEpisode, match="was it logged"):
+            m.reward(outside, 1.0)  # it waited for the next commit in the background
+
+
+def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that_is_off(tmp_path: Path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        m.add("a cat")
+        decisions = [m.search("cat").decision for _ in range(5)]
+        assert m.reward(decisions[2], 1.0).applied
+    with Memory(tmp_path / "a.mem", encoder=None, log="off") as m:
+        assert m.reward(decisions[4], 0.0).applied  # closing wrote what was waiting
+        assert m.search("cat").decision == ""
+        with m.episode() as episode:
+            assert episode.search("cat").decision
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
+def test_how_durable_a_commit_is_can_be_chosen(tmp_path: Path, durability: str, synchronous: int):
+    """1 syncs when the write-ahead log is moved into the file, 2 at every commit."""
+    with Memory(tmp_path / "a.mem", encoder=None, durability=durability) as m:
+        settings = m.store.database.exclusive(lambda c: (c.pragma("synchronous"), c.pragma("journal_mode")))
+        assert settings == (synchronous, "wal")
+
+
+def test_a_durability_that_does_not_exist_is_refused():
+    with pytest.raises(MemoryProblem, match="'process' or 'power'"):
+        Memory(":memory:", encoder=None, durability="eternal")

@@ -137,7 +137,8 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
 
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:
     """Stop at step 2, look at what is parked, go on: what was drawn then is what those episodes begin with."""
-    letters = Letters(lengths=lambda ticket: 20 + 8 * (ticket % 5), turns=2)  # some are in the middle when a batch is full
+    # Some are in the middle when a batch is full.
+    letters = Letters(lengths=lambda ticket: 20 + 8 * (ticket % 5), turns=2)
     settings_ = settings(max_staleness=3, pipeline_depth=2.0, slots=24)
 
     class Stop(Letters):

@@ -1,7 +1,7 @@
 # `make demo` shows memory learning; `make test` checks everything. Each sets up what it needs.
 #
 #   make install          build .venv (a second run takes no time)
-#   make demo             train a small language model to use memory, about ten minutes
+#   make demo             train a small language model to use memory, about twelve minutes
 #   make demo QUICK=1     the same in about two minutes
 #   make test             lint, types, import rules, tests, the documentation's examples
 #   make lint             the checks that run nothing

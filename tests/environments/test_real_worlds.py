@@ -49,7 +49,7 @@ def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
     first = stream.tasks[0].world().reset()
     assert first == again.tasks[0].world().reset()
     assert all(action.startswith("put it in ") for action in first.actions)
-    engine, number, _ = stream.tasks[0].world.args  # type: ignore[attr-defined]
+    engine, number, _ = stream.tasks[0].world.args[0].args  # type: ignore[attr-defined]
     engine.reset(seed=number, gameFold="dev", generateGoldPath=True)
     path = [step for step in engine.getGoldActionSequence() if step.startswith("put ")]
     belongs = dict(step.removeprefix("put ").split(" in ", 1) for step in path)

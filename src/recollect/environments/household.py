@@ -4,7 +4,7 @@ The world is the package `textworld-express` ("TextWorldExpress: Simulating Text
 arXiv 2208.01174), which needs Java 1.8 or newer on the path; `available` says what is missing. A decision is where to put the
 thing that is carried, among the places of the room: opening places and picking things up is done for the agent, since there is
 nothing to learn about it. Games of the stream are of the fold "train" (or "dev"), held-out games of the fold "test", with
-other things to put away.
+other things to put away. Right places, for the oracle arm alone, are those of the game's own solution.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from recollect.environments.replayed import Replayed
 from recollect.environments.scene import Scene, Stream, StreamTask, World
 from recollect.episodes.errors import RecollectError
 
@@ -42,9 +43,12 @@ class Household:
         self._state: dict[str, Any] = {}
         self._things: list[str] = []
         self._tried: set[str] = set()
+        self._belongs: dict[str, str] = {}
 
     def reset(self) -> Scene:
-        _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold)
+        _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
+        solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
+        self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
         while shut := [each for each in self._state["validActions"] if each.startswith("open ")]:
             self._step(min(shut))
         taken = sorted(each for each in self._state["validActions"] if each.startswith("take "))
@@ -80,7 +84,8 @@ class Household:
         actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
         if not actions:
             return Scene(GOAL, "", (), reward=0.0, done=True, signal=signal)
-        return Scene(GOAL, thing, actions, signal=signal, leaning=(0.0,) * len(actions))
+        right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
+        return Scene(GOAL, thing, actions, signal=signal, right=right, leaning=(0.0,) * len(actions))
 
 
 def household(*, split: str = "dev", seed: int = 0, length: int = 300, held_out: int = 60) -> Stream:
@@ -98,7 +103,8 @@ def household(*, split: str = "dev", seed: int = 0, length: int = 300, held_out:
     later = list(engine.getValidSeedsTest())
 
     def game(key: str, number: int, which: str) -> StreamTask:
-        return StreamTask(key, partial(_world, engine, number, which), "household", 0.5)
+        play = partial(_world, engine, number, which)
+        return StreamTask(key, partial(Replayed, play, {}), "household", 0.5)
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held = generator.choice(later, size=held_out, replace=held_out > len(later))

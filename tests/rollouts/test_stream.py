@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.agents.experience import LinearAgent, TabularAgent
+from recollect.agents.experience import Experience, LinearAgent, TabularAgent
 from recollect.cli.stream import run_job
 from recollect.environments.streams import generated
-from recollect.evaluation.stream import Results, claims, curves, load, run_matrix, table
+from recollect.evaluation.stream import Results, Row, claims, curves, load, run_matrix, table
 from recollect.evaluation.stream_report import draw
 from recollect.memory.policy.hashed_words import HashedWords
+from recollect.memory.policy.masked import Masked
 from recollect.memory.policy.slots import Presented
 from recollect.recipes.experience_methods import method
 from recollect.rollouts.stream import run_stream
@@ -93,3 +94,37 @@ def test_every_kind_of_world_runs(family: str) -> None:
     agent = TabularAgent() if stream.long_term else LinearAgent()
     run = run_stream(stream, method("ours"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
+
+
+def test_checkpoints_and_masking_leave_the_run_as_it_is() -> None:
+    stream = generated("near-miss", seed=1, length=90)
+    for name in ("ours", "amemguard"):
+        plain, checked = (
+            run_stream(stream, method(name, seed=1), LinearAgent(), ENCODER, seed=1, checkpoints=marks)
+            for marks in ((), (1 / 3, 2 / 3))
+        )
+        assert (plain.success == checked.success).all()
+        assert (plain.held_out == checked.held_out).all()
+        assert len(checked.checks) == 2
+    assert float(checked.checks[0].mean()) <= float(checked.held_out.mean()) + 0.2
+
+
+def test_a_masked_memory_sees_likeness_and_not_value() -> None:
+    masked = Masked(method("ours").valuer)
+    experience = Experience(method("ours"), ENCODER, seed=0)
+    experience.method.valuer = masked
+    for reward in (0.0, 0.0, 1.0, 0.0):
+        use = experience.recall("", "red round thing", ("push it", "pull it"))
+        experience.finish([(use, "push it")], reward)
+    use = experience.recall("", "red round thing", ("push it", "pull it"))
+    likeness = use.candidates.similarities
+    advised = ~experience.pool.warns[use.candidates.rows]
+    assert len(likeness) >= 1
+    assert np.allclose(use.values.means[advised], 1.2 * likeness[advised] - 0.3)
+    seen = masked.learning.estimate(use.query, use.candidates, experience.pool)
+    assert not np.allclose(seen.means, use.values.means)
+
+
+def test_forgetting_counts_what_was_solved_before() -> None:
+    each = Row("f", "random", 0, "a", "1", "0101", 1, 0, 0, 0, 0, 0, 0, 0, 0, checks=("1100", "0000"))
+    assert each.forgotten == 0.25

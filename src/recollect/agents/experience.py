@@ -11,6 +11,7 @@ No weight changes anywhere: what learns is which items are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,16 +56,25 @@ class Experience:
         """Use vectors that another Experience of the same encoder has made."""
         self._cache = cache
 
-    def query(self, goal: str, observation: str, actions: Sequence[str] = (), step: int = 0) -> Query:
+    def copy(self) -> Experience:
+        """Another that goes on alone from here. Vectors of texts are shared, and so are items, which never change; what was used
+        before is left behind."""
+        shared = {id(each): each for each in (self.encoder, self._cache)}
+        lists = {id(each): list(each) for each in (self.pool.items, self.pool.history)}
+        return deepcopy(self, {**shared, **lists, id(self.uses): []})
+
+    def query(
+        self, goal: str, observation: str, actions: Sequence[str] = (), step: int = 0, *, learning: bool = True
+    ) -> Query:
         text = self.method.keyer(goal, observation)
         vector, words = self._embedded(text)
-        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step)
+        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step, learning)
 
     def recall(
         self, goal: str, observation: str = "", actions: Sequence[str] = (), *, step: int = 0, frozen: bool = False
     ) -> Use:
         """Choose what is shown. frozen: without exploration, as a memory that no longer learns would."""
-        query = self.query(goal, observation, actions, step)
+        query = self.query(goal, observation, actions, step, learning=not frozen)
         candidates = self.method.retriever(query, self.pool)
         values = self.method.valuer.estimate(query, candidates, self.pool)
         choice = self.method.selector(query, candidates, values, self.pool)

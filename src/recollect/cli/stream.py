@@ -17,10 +17,13 @@ STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-m
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 ARMS = (
-    "none,attempts,random,irrelevant,exprecent,exprag,reme,memrl,memento-p,ours,ours+shuffled,"
-    "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-posterior,ours-without-attribution,"
-    "ours-without-coherence,ours-without-gate,ours-without-maintenance,oracle"
+    "none,attempts,random,irrelevant,exprecent,exprag,reme,memrl,memento-p,ours,ours+shuffled,ours+masked,"
+    "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-attribution,ours-without-posterior,"
+    "ours-without-coherence,ours-without-exploration,ours-without-retrieval,ours-without-failures,ours-without-gate,"
+    "ours-without-maintenance,oracle"
 )
+CHANGES = ("shuffled", "masked", "rollback")
+CHECKPOINTS = (1 / 3, 2 / 3)
 OTHERS = ("banking77", "household")
 ATTACK_ARMS = (
     "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,ours,ours-without-gate,ours-without-gate+rollback,"
@@ -40,7 +43,8 @@ def stream(
         str,
         typer.Option(
             "--arms",
-            help="Methods and controls, the usual ones if not given; NAME+shuffled learns from permuted rewards.",
+            help="Methods and controls, the usual ones if not given; NAME+shuffled learns from permuted rewards, "
+            "NAME+masked chooses without the values that it learns.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -89,8 +93,14 @@ def stream(
     if "banking77" in names and data is None:
         raise RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
     for arm in chosen:
-        if arm.removesuffix("+shuffled").removesuffix("+rollback") not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
+        base, plus, change = arm.partition("+")
+        if base not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
             raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "ours-quarantine-all"))
+        if plus and (base in CONTROLS or change not in CHANGES):
+            raise RecollectError(
+                f"there is no arm {arm!r}: it is a method with one of +{', +'.join(CHANGES)}.",
+                "Controls such as `none` take no change.",
+            )
     for order in orders.split(","):
         if order not in ORDERS:
             raise UnknownName("order", order, ORDERS)
@@ -152,7 +162,7 @@ def run_job(
 ) -> list[Row]:
     """All arms on one stream, in this process."""
     from recollect.agents.experience import Agent, LinearAgent, TabularAgent
-    from recollect.environments.streams import generated
+    from recollect.environments.streams import FAMILIES, generated
     from recollect.evaluation.stream import row
     from recollect.memory.policy.hashed_words import HashedWords
     from recollect.rollouts.stream import run_stream
@@ -177,7 +187,16 @@ def run_job(
         base, _, changed = arm.partition("+")
         control = changed or (base if base in CONTROLS else "learn")
         system = method_for("exprag" if base in CONTROLS else base, settings, seed)
-        run = run_stream(stream, system, agent, encoder, seed=seed, control=control, cache=cache)
+        run = run_stream(
+            stream,
+            system,
+            agent,
+            encoder,
+            seed=seed,
+            control=control,
+            cache=cache,
+            checkpoints=CHECKPOINTS if name in FAMILIES else (),
+        )
         found.append(row(name, order, seed, arm, run))
     return found
 
@@ -214,7 +233,7 @@ def _print(console: Any, summary: dict[str, Any]) -> None:
             )
         console.print(shown)
     claimed = summary["claims"]
-    for kind in ("primary", "not_worse", "gain_gone_when_shuffled"):
+    for kind in ("primary", "not_worse", "gain_gone_when_shuffled", "gain_gone_when_masked", "no_lower_than_none"):
         for each in claimed[kind]:
             console.print(
                 f"{'holds' if each['holds'] else 'does not hold'}: {each['name']} {each['difference']:+.3f} "

@@ -27,7 +27,8 @@ RunJob = Callable[[Job], "list[Row]"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One arm on one stream. bits: success per task as a string of 0 and 1; held: the same for held-out tasks."""
+    """One arm on one stream. bits: success per task as a string of 0 and 1; held: the same for held-out tasks, checks: at the
+    checkpoints before; words: read by the agent for one task, situation and memory."""
 
     family: str
     order: str
@@ -48,6 +49,8 @@ class Row:
     realised: tuple[float, ...] = ()
     target_late: float = float("nan")
     won_late: float = float("nan")
+    words: float = float("nan")
+    checks: tuple[str, ...] = ()
 
     @property
     def auc(self) -> float:
@@ -56,6 +59,14 @@ class Row:
     @property
     def final(self) -> float:
         return self.held.count("1") / len(self.held) if self.held else float("nan")
+
+    @property
+    def forgotten(self) -> float:
+        """Share of held-out tasks solved at some checkpoint and failed at the end."""
+        if not self.checks or not self.held:
+            return float("nan")
+        solved = ["1" in before for before in zip(*self.checks, strict=True)]
+        return sum(was and now == "0" for was, now in zip(solved, self.held, strict=True)) / len(self.held)
 
 
 def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
@@ -69,8 +80,8 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
         order,
         seed,
         arm,
-        "".join("1" if value >= 0.5 else "0" for value in run.success),
-        "".join("1" if value >= 0.5 else "0" for value in run.held_out),
+        _bits(run.success),
+        _bits(run.held_out),
         float(run.calls.mean()),
         float(np.nanmean(run.target)) if run.triggered.any() else float("nan"),
         int(run.triggered.sum()),
@@ -84,7 +95,13 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
         tuple(run.realised),
         float(np.nanmean(run.target[late])) if late.any() else float("nan"),
         float(run.success[late].mean()) if late.any() else float("nan"),
+        float(run.words.mean()),
+        tuple(_bits(each) for each in run.checks),
     )
+
+
+def _bits(values: Any) -> str:
+    return "".join("1" if value >= 0.5 else "0" for value in values)
 
 
 def run_matrix(
@@ -138,7 +155,7 @@ def load(path: Path) -> list[Row]:
     found = []
     for part in text.split("\n")[:-1]:
         values = json.loads(part)
-        found.append(Row(**{**values, "predicted": tuple(values["predicted"]), "realised": tuple(values["realised"])}))
+        found.append(Row(**{name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}))
     return found
 
 
@@ -186,7 +203,9 @@ class Results:
 
 
 def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    """Per family and arm: means over orders and seeds, and how calibrated the values were."""
+    """Per family and arm: means over orders and seeds, and how calibrated the values were.
+
+    transfer: held-out success less that without memory; forgetting: less that of the arm `none`, where it was run."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name in results.families:
         found[name] = {}
@@ -200,9 +219,17 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
                 "auc": _mean([each.auc for each in rows]),
                 "auc_error": float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None,
                 "held_out": _mean([each.final for each in rows]),
+                "held_out_per_order": {
+                    order: _mean([each.final for each in rows if each.order == order]) for order in results.orders
+                },
+                "transfer": _mean(results.differences(name, arm, "none", lambda each: each.final)),
+                "forgetting": _mean([each.forgotten for each in rows])
+                - (_mean([each.forgotten for each in results.of(name, "none")]) if results.has(name, "none") else 0.0),
                 "order_gap": float(np.ptp(per_order)),
                 "calls": _mean([each.calls for each in rows]),
                 "success_per_call": _mean([each.auc / each.calls for each in rows]),
+                "words": _mean([each.words for each in rows]),
+                "success_per_1000_words": _mean([1000.0 * each.auc / each.words for each in rows if each.words]),
                 "attack": _mean([each.target for each in rows]),
                 "clean": _mean([each.clean for each in rows]),
                 "content_loss": _mean([each.content for each in rows]),
@@ -256,16 +283,17 @@ def claims(results: Results, ours: str = "ours") -> dict[str, Any]:
         {**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN}
         for each in (paired_difference(name, values) for name, values in kind if len(values) >= 3)
     ]
-    shuffled = f"{ours}+shuffled"
-    gone = []
-    for name in HARD:
-        if results.has(name, ours, shuffled, *RIVALS):
-            for rival in RIVALS:
-                values = results.differences(name, shuffled, rival)
-                if len(values) >= 3:
-                    each = paired_difference(f"{shuffled} - {rival} on {name}", values)
-                    gone.append({**_record(each), "holds": each.low <= 0.0})
-    found["gain_gone_when_shuffled"] = gone
+    for control in ("shuffled", "masked"):
+        found[f"gain_gone_when_{control}"] = _gone(results, f"{ours}+{control}")
+    found["no_lower_than_none"] = [
+        {**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN}
+        for each in (
+            paired_difference(f"{ours} - none on {name}", values)
+            for name in results.families
+            for values in [results.differences(name, ours, "none")]
+            if len(values) >= 3
+        )
+    ]
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{ours}-without-"))
     ablations = [
         (f"{ours} - {arm} on {name}", results.differences(name, ours, arm))
@@ -290,6 +318,18 @@ def claims(results: Results, ours: str = "ours") -> dict[str, Any]:
                     }
                 )
     return found
+
+
+def _gone(results: Results, changed: str) -> list[dict[str, Any]]:
+    """Whether no gain over a rival is left to an arm whose signal was taken away."""
+    named = [
+        (f"{changed} - {rival} on {name}", results.differences(name, changed, rival))
+        for name in HARD
+        for rival in RIVALS
+        if results.has(name, changed, rival)
+    ]
+    kept = [paired_difference(name, values) for name, values in named if len(values) >= 3]
+    return [{**_record(each), "holds": each.low <= 0.0} for each in kept]
 
 
 def _enough(named: Sequence[tuple[str, Sequence[float]]]) -> bool:

@@ -2,8 +2,9 @@
 
 advantage credit r - p0(x) with p0 from memory-off choices; one model of which items transfer, shared by all, sharpened by
 local outcomes; Thompson selection against showing nothing; candidates from outside on probation; every act reversible.
-`without` leaves one part out: "advantage", "local", "shared", "posterior", "attribution", "coherence", "gate",
-"maintenance".
+`without` leaves one part out: "advantage", "local", "shared" and "attribution" of the valuer, "posterior", "coherence" and
+"exploration" of the selector, "retrieval" (the newest instead of the most similar), "failures" of the writer, "gate",
+"maintenance". The keyer and the presenter are those of ExpRAG.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from recollect.memory.policy.gates import Trust, admit_all
 from recollect.memory.policy.keyers import whole
 from recollect.memory.policy.maintainers import Capacity, MergeDuplicates, Probation, RetireHarmful
 from recollect.memory.policy.presenters import Exemplars
-from recollect.memory.policy.retrievers import WithProbation
+from recollect.memory.policy.retrievers import MostRecent, WithProbation
 from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Maintainer, Method
 from recollect.memory.policy.writers import StepCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
-PARTS = ("advantage", "local", "shared", "posterior", "attribution", "coherence", "gate", "maintenance")
+PARTS = (
+    "advantage",
+    "local",
+    "shared",
+    "attribution",
+    "posterior",
+    "coherence",
+    "exploration",
+    "retrieval",
+    "failures",
+    "gate",
+    "maintenance",
+)
 SETTINGS = AdvantageSettings(
     likeness=1.2,
     bias=-0.3,
@@ -67,6 +80,8 @@ def ours(
         selection = replace(selection, greedy=True, explore=0.0)
     elif without == "coherence":
         selection = replace(selection, coherent=False)
+    elif without == "exploration":
+        selection = replace(selection, off=0.0, explore=0.0)
     elif without == "gate":
         selection = replace(selection, veto=False, probe=0.0)
     elif without == "maintenance":
@@ -78,11 +93,11 @@ def ours(
     return Method(
         "ours" if not without else f"ours-without-{without}",
         whole,
-        WithProbation(pool, 4 if gated else 0, threshold, recent),
+        MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold, recent),
         Advantage(settings),
         selection,
         Exemplars(),
-        StepCases(failures),
+        StepCases(failures and without != "failures"),
         Trust() if gated else admit_all,
         (*upkeep, Capacity(capacity)),
     )

@@ -7,6 +7,7 @@ else. Arms are a method under one of these controls:
     none       nothing is ever shown                    attempts  no memory, but two attempts at each task
     random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
     oracle     items of the store whose advice is right (needs the generator's knowledge)
+    masked     the method as it is, but nobody sees the values that it learns
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,6 +26,7 @@ from recollect.agents.experience import Agent, Experience
 from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import ItemKind
+from recollect.memory.policy.masked import Masked
 from recollect.memory.policy.pool import Draft, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.retrievers import NOTHING
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 
 Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
-CONTROLS = ("learn", "shuffled", "none", "attempts", "random", "irrelevant", "oracle", "rollback")
-LEARNING = ("learn", "shuffled", "rollback")
+CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrelevant", "oracle", "rollback")
+LEARNING = ("learn", "shuffled", "masked", "rollback")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
 _NAMED = re.compile(r"\bopen \w+")
@@ -51,7 +53,8 @@ class StreamRun:
     success: of each task, scored before anything was learned from it; content, routing: shares of the regret against
     showing right advice always (content: the store had none; routing: it had some and it was not shown);
     target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
-    frozen; predicted, realised: value estimates at held-out uses against what happened.
+    frozen; checks: the same after shares of the stream, on copies; predicted, realised: value estimates at held-out uses against
+    what happened; words: read by the agent, situation and memory together, for each task.
     """
 
     success: Floats
@@ -62,6 +65,8 @@ class StreamRun:
     content: Floats
     routing: Floats
     held_out: Floats
+    words: Floats
+    checks: list[Floats] = field(default_factory=list)
     predicted: list[float] = field(default_factory=list)
     realised: list[float] = field(default_factory=list)
     items: int = 0
@@ -79,13 +84,21 @@ def run_stream(
     control: str = "learn",
     cache: Cache | None = None,
     measure_regret: bool = True,
+    checkpoints: tuple[float, ...] = (),
 ) -> StreamRun:
-    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
+    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws.
+
+    checkpoints: shares of the stream after which the held-out tasks are met with a frozen copy of the memory; the run itself
+    does not depend on them.
+    """
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
     started = time.perf_counter()
     loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret)
+    marks = {round(share * len(stream.tasks)) for share in checkpoints}
     for number, task in enumerate(stream.tasks):
+        if number in marks:
+            loop.check()
         loop.live(number, task)
     for number, task in enumerate(stream.held_out):
         loop.frozen(number, task)
@@ -108,6 +121,8 @@ class _Loop:
         measure_regret: bool,
     ) -> None:
         self.stream, self.agent, self.control = stream, agent, control
+        if control == "masked":
+            method = replace(method, valuer=Masked(method.valuer))
         self.experience = Experience(method, encoder, seed=seed)
         if cache is not None:
             self.experience.share_cache(cache)
@@ -130,7 +145,9 @@ class _Loop:
             blank.copy(),
             blank.copy(),
             np.full(held, np.nan),
+            np.zeros(total),
         )
+        self.read = 0
 
     def live(self, number: int, task: StreamTask) -> None:
         run, experience = self.run, self.experience
@@ -155,12 +172,13 @@ class _Loop:
                 )
             )
         before = len(experience.pool)
+        self.read = 0
         outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=0)
         steps = self._signals(taken, outcome)
         if self.control == "attempts" and outcome < 0.5:
             outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=1)
             run.calls[number] = 2.0
-        run.success[number], run.steps[number] = outcome, len(taken)
+        run.success[number], run.steps[number], run.words[number] = outcome, len(taken), self.read
         run.triggered[number] = task.triggered
         if task.triggered:
             run.target[number] = float(act == scene.target and scene.target not in scene.right)
@@ -199,6 +217,22 @@ class _Loop:
             self.run.predicted.append(self._predicted(use))
             self.run.realised.append(outcome)
 
+    def check(self) -> None:
+        """Success on the held-out tasks as it would be if learning ended here."""
+        kept, state = self.experience, self.generator.bit_generator.state
+        self.experience = kept.copy()
+        total = len(self.stream.tasks)
+        self.run.checks.append(
+            np.array(
+                [
+                    self._episode(total + number, task, frozen=True, attempt=0)[0]
+                    for number, task in enumerate(self.stream.held_out)
+                ]
+            )
+        )
+        self.experience = kept
+        self.generator.bit_generator.state = state
+
     def _predicted(self, use: Use) -> float:
         """The success that the valuer expects with what was shown."""
         mean = float(use.values.means[list(use.slate)].mean())
@@ -225,6 +259,7 @@ class _Loop:
             else:
                 use = self._recall(scene, task, step, frozen)
                 shown = self.experience.present(use)
+                self.read += len(scene.text.split()) + len(shown.text.split())
                 noise = self.noise[number, attempt, step, : len(scene.actions)]
                 action = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
                 taken.append((use, action))

@@ -37,7 +37,8 @@ class AdvantageSettings:
     """likeness, bias: prior value of an item = likeness * cosine + bias. spread: prior variance of the shared weights.
 
     heterogeneity: tau^2; noise: variance of one outcome; bandwidth: of the kernel exp((cos - 1) / bandwidth);
-    own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight;
+    own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight while memory learns (a
+    memory that is frozen has nothing to make room for: all its evidence counts);
     unshown: weight of evidence on candidates that advised the action but were not shown; refuted: relative weight of
     evidence against candidates that advised another action than the one that succeeded; warning: share of the evidence on
     an action that a warning of it gets, with opposite sign; relevance: how strongly learned word weights bend the kernel;
@@ -85,7 +86,6 @@ class Advantage:
         self._content = np.zeros(0, dtype=np.int64)
         self._outcome = np.zeros(0)
         self._advantage = np.zeros(0)
-        self._weight = np.zeros(0)
         self._time = np.zeros(0)
         self._off: list[int] = []
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
@@ -98,7 +98,7 @@ class Advantage:
         if not self._off:
             return s.prior_success
         off = np.array(self._off)
-        aged = s.keep ** (query.time - self._time[off])
+        aged = self._aged(query, self._time[off])
         raw = self._outcome[off]
         mean = (total + float(aged @ raw)) / (weight + float(aged.sum()))
         near = aged * np.exp((self._vectors[off] @ query.vector - 1.0) / s.bandwidth)
@@ -117,7 +117,7 @@ class Advantage:
         mean = features @ self._mean
         variance = (features**2) @ self._variance + s.heterogeneity
         n = len(pool)
-        aged = s.keep ** (query.time - self._own_time.upto(n)[rows])
+        aged = self._aged(query, self._own_time.upto(n)[rows])
         weight = s.own * self._own_weight.upto(n)[rows] * aged
         total = s.own * self._own_sum.upto(n)[rows] * aged
         if len(near):
@@ -172,9 +172,13 @@ class Advantage:
     def _near(self, query: Query) -> Floats:
         """Kernel weight of each piece of evidence at `query`, discounted with age."""
         s, m = self.settings, self._count
-        near = np.exp((self._likeness(query, m) - 1.0) / s.bandwidth)
-        weighted: Floats = near * (self._weight[:m] * s.keep ** (query.time - self._time[:m]))
-        return weighted
+        near: Floats = np.exp((self._likeness(query, m) - 1.0) / s.bandwidth)
+        return near * self._aged(query, self._time[:m])
+
+    def _aged(self, query: Query, time: Floats) -> Floats:
+        """What is left of the weight of evidence from `time`."""
+        kept: Floats = (self.settings.keep if query.learning else 1.0) ** (query.time - time)
+        return kept
 
     def _surprise(self, contents: npt.NDArray[np.int64], near: Floats) -> Floats:
         """Per candidate: the latest local outcomes of its action, less their long-run mean. What came last counts most:
@@ -223,10 +227,10 @@ class Advantage:
             self._words = _larger(self._words, (size, len(query.words)))
             self._content = _larger(self._content, (size,))
             self._outcome, self._advantage = _larger(self._outcome, (size,)), _larger(self._advantage, (size,))
-            self._weight, self._time = _larger(self._weight, (size,)), _larger(self._time, (size,))
+            self._time = _larger(self._time, (size,))
         self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
         self._outcome[m], self._advantage[m] = outcome, gained
-        self._weight[m], self._time[m] = 1.0, query.time
+        self._time[m] = query.time
         self._count += 1
         if off:
             self._off.append(m)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A situation as memory sees it. words: the 0/1 word set; time: number of the task; step: within the episode."""
+    """A situation as memory sees it. words: the 0/1 word set; time: number of the task; step: within the episode.
+
+    learning: whether what comes of the choice will be learned from; False where the memory is frozen."""
 
     text: str
     vector: Vectors
@@ -38,6 +40,7 @@ class Query:
     observation: str = ""
     actions: tuple[str, ...] = ()
     step: int = 0
+    learning: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class Corridor:
 
     def _scene(self) -> Scene:
         if self._step < len(self._said) - 1:
-            return Scene("leave the maze", self._said[self._step], (WALK,), right=frozenset({WALK}), leaning=(0.0,))
+            said = self._said[self._step]
+            named = tuple(each for each in self._doors if each in said)
+            return Scene("leave the maze", said, (WALK,), named=named, right=frozenset({WALK}), leaning=(0.0,))
         return Scene(
             "leave the maze",
             self._said[self._step],

@@ -12,6 +12,7 @@ class Scene:
     """goal, observation: what the agent reads. actions: what it may do (never empty unless `done`).
 
     signal: what this scene says of the action that led to it, 0 to 1, where the world says anything.
+    named: actions that the observation tells of, where it is something to be kept for later (streams over a horizon).
 
     Hidden from agents and memory, for scoring and for the oracle arm alone:
     right: the actions that are right here; leaning: log-odds with which the simulated frozen agent leans to each action
@@ -24,6 +25,7 @@ class Scene:
     reward: float = 0.0
     done: bool = False
     signal: float | None = None
+    named: tuple[str, ...] = ()
     right: frozenset[str] = frozenset()
     leaning: tuple[float, ...] = ()
     target: str = ""
@@ -84,7 +86,7 @@ class Stream:
 
     horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
     observations the agent itself sees; widest: the most actions that a scene may offer. Long-term memory is tested only
-    where context < min(horizons).
+    where context < min(horizons). lasting: whether what is observed holds beyond its episode.
     """
 
     family: str
@@ -96,6 +98,7 @@ class Stream:
     horizons: tuple[int, ...] = (1,)
     context: int = 0
     widest: int = 16
+    lasting: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

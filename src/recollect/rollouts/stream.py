@@ -13,7 +13,6 @@ else. Arms are a method under one of these controls:
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -43,7 +42,6 @@ CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrele
 LEARNING = ("learn", "shuffled", "masked", "rollback")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
-_NAMED = re.compile(r"\bopen \w+")
 
 
 @dataclass(slots=True)
@@ -274,9 +272,8 @@ class _Loop:
         return scene.reward, taken, last, action
 
     def _observe(self, scene: Scene) -> None:
-        named = tuple(_NAMED.findall(scene.observation))
-        if scene.observation and named:
-            self.experience.observe(Draft(scene.observation, scene.observation, do=named, kind=ItemKind.EPISODE))
+        if scene.named:
+            self.experience.observe(Draft(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE))
 
     def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
         experience = self.experience
@@ -308,7 +305,7 @@ class _Loop:
         contents = {pool.content_of(action) for action in scene.right}
         rows = pool.active()
         rows = rows[np.isin(pool.content[rows], list(contents))]
-        if self.observing:
+        if self.observing and not self.stream.lasting:
             rows = rows[pool.episode[rows] == self.experience.time]
         elif len(rows):
             rows = rows[np.argsort(-pool.similarities(pool.encode(situation), rows), kind="stable")]

@@ -21,10 +21,13 @@ from recollect.cli.catalogue import find_recipe
 from recollect.evaluation.manager import estimate
 from recollect.learning.progress import progress_for
 from recollect.learning.run_folder import RunFolder, versions
+from recollect.tasks.metrics import tokens
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression"}
 """The reward term whose value is reported."""
+METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy"}
+"""What that term is called among a run's measurements."""
 BEFORE = {"strings": ("untrained", "imitated")}
 """Arms that the trained one is compared with; the untrained model elsewhere."""
 
@@ -62,6 +65,27 @@ def averaged(runs: list[RunFolder], split: str, arm: str, term: str) -> dict[str
     return {task: sum(found[task] for found in every) / len(every) for task in every[0]}
 
 
+def written_of(runs: list[RunFolder]) -> dict[str, Any]:
+    """Whether the memory that an answer was given from held the answer: what reward has done to the writing itself."""
+    held: dict[str, dict[str, float]] = {}
+    for arm in ("untrained", "trained"):
+        of_runs = []
+        for run in runs:
+            found = {}
+            for stored in run.episodes(arm=f"test questions-{arm}".replace(" ", "_")):
+                episode = stored.episode
+                memory = " ".join(tokens(episode.segments[-2].text))
+                gold = " ".join(tokens(episode.expected[0]))
+                found[episode.task] = float(f" {gold} " in f" {memory} ")
+            of_runs.append(found)
+        held[arm] = {task: sum(each[task] for each in of_runs) / len(of_runs) for task in of_runs[0]}
+    gained = [held["trained"][task] - held["untrained"][task] for task in held["trained"]]
+    return {
+        "written": [row(list(values.values()), arm=arm) for arm, values in held.items()],
+        "written_gain": row(gained),
+    }
+
+
 def row(values: list[float], **more: Any) -> dict[str, Any]:
     found = estimate(values)
     return {**more, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
@@ -80,13 +104,22 @@ def record_of(recipe: str, runs: list[RunFolder]) -> dict[str, Any]:
         for before in BEFORE.get(recipe, ("untrained",)):
             base = averaged(runs, split, before, term)
             gains.append(row([after[task] - base[task] for task in after], test=split, over=before, seeds=len(runs)))
-    dev = [[(line["step"], line["mean"]) for line in run.evals() if line["split"] == "dev"] for run in runs]
+    metric = METRICS[recipe]
+    dev = [
+        [(line["step"], line["mean"]) for line in run.evals() if line["split"] == "dev" and line["metric"] == metric]
+        for run in runs
+    ]
+    written = written_of(runs) if recipe == "overwrite_reading" else {}
     return {
         "what": f"{term} of the recipe {recipe}, greedy, test questions read once before and once after",
         "levels": levels,
         "gains": gains,
         "dev_by_seed": dev,
+        **written,
         "reward_by_step": [[line["reward"] for line in run.metrics()] for run in runs],
+        "sampled_by_step": [
+            [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in runs
+        ],
         "versions": versions(),
         "configuration": runs[0].config,
         "environment": runs[0].environment,

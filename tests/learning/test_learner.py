@@ -26,7 +26,7 @@ from recollect.learning.objective import preset
 from recollect.learning.objective.options import ObjectiveError
 from recollect.learning.objective.presets import PRESETS, varied, without_kl
 from recollect.models.adapter import attach_lora, unfreeze
-from recollect.recipes.memory_r1 import GROUP_RELATIVE
+from recollect.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [tuple(b"say a vowel:"), tuple(b"and one more vowel, please:")]

@@ -21,7 +21,7 @@ from recollect.learning.steering import SteeredCollector, Steering, without_sign
 from recollect.learning.task_order import batch
 from recollect.learning.trainer import Schedule, train
 from recollect.models.adapter import unfreeze
-from recollect.recipes.memory_r1 import GROUP_RELATIVE
+from recollect.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model
 
 Rewards = dict[str, tuple[float, ...]]

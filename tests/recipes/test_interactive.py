@@ -43,7 +43,8 @@ TINY = {
     "questions": 2,
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "words": 12}
+READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2}
+CONVERSATIONS = {**READING, "source": "longmemeval", "words": 12}
 
 
 def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
@@ -67,8 +68,11 @@ def test_strings_run_whole(checkpoint: Path, tmp_path: Path) -> None:
     assert kept_weights(run, "policy").is_dir()
 
 
-def test_overwrite_reading_runs_whole_with_its_controls(checkpoint: Path, tmp_path: Path) -> None:
-    run = run_of(overwrite_reading, checkpoint, tmp_path / "run", **READING)
+@pytest.mark.parametrize("settings", [READING, CONVERSATIONS])
+def test_overwrite_reading_runs_whole_with_its_controls(
+    checkpoint: Path, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    run = run_of(overwrite_reading, checkpoint, tmp_path / "run", **settings)
     (table,) = tables_of(run)
     ways = ["untrained", "no_memory", "wrong_memory", "whole_text", "oracle"]
     assert [row.arm for row in table.rows] == [
@@ -93,15 +97,15 @@ def test_a_run_that_was_killed_ends_like_a_straight_one(
     from safetensors.torch import load_file
 
     straight = run_of(strings, checkpoint, tmp_path / "straight", **STRINGS)
-    rollout = Playing.rollout
+    sample = Playing.sample
 
-    def killed(self: Playing, step: int) -> Any:
+    def killed(self: Playing, tasks: Any, step: int, *more: Any) -> Any:
         if step == 1:
             raise KeyboardInterrupt
-        return rollout(self, step)
+        return sample(self, tasks, step, *more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Playing, "rollout", killed)
+        patched.setattr(Playing, "sample", killed)
         with pytest.raises(KeyboardInterrupt):
             run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
     resumed = run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
@@ -198,10 +202,12 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
     ("recipe", "settings", "says"),
     [
         (strings, {"depth": 3}, "length = 4 leaves nothing to compose at depth 4"),
-        (strings, {"warm_start": 0, "warm_start_batch": 4}, "warm_start_batch has no effect with warm_start = 0"),
-        (arithmetic, {"turns": 5}, "turns has no effect with answer = expression"),
-        (arithmetic, {"train": "full", "rank": 4}, "rank has no effect with train = full"),
+        (strings, {"warm_start": 0, "warm_start_batch": 4}, "warm_start_batch = 4 has no effect with warm_start = 0"),
+        (arithmetic, {"turns": 5}, "turns = 5 has no effect with answer = expression"),
+        (arithmetic, {"train": "full", "rank": 4}, "rank = 4 has no effect with train = full"),
         (overwrite_reading, {"sektions": 5}, "Extra inputs"),
+        (overwrite_reading, {"words": 12}, "words = 12 has no effect with source = people"),
+        (overwrite_reading, {"source": "longmemeval", "sentences": 3}, "no effect with source = longmemeval"),
     ],
 )
 def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:

@@ -14,7 +14,7 @@ from recollect.evaluation.tables import tables_of
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.recipes import memory_r1
-from recollect.recipes.memory_r1_parts import batch, kept_weights
+from recollect.recipes.training import batch, kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

@@ -15,7 +15,7 @@ from recollect.learning.run_folder import RunFolder
 from recollect.models.errors import UnknownModel
 from recollect.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
 from recollect.recipes.memory_r1_manager import manager_tables, reading_of
-from recollect.recipes.memory_r1_parts import kept_weights
+from recollect.recipes.training import kept_weights
 from recollect.rollouts.manager_reward import FunctionReader, ModelReader
 from recollect.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

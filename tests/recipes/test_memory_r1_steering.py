@@ -12,8 +12,9 @@ from recollect.cli.settings import as_toml, load_toml, resolve
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.task_order import batch
-from recollect.recipes.memory_r1 import Config, train
-from recollect.recipes.memory_r1_steering import drawn_tasks, sampling_seed, steering_of
+from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.memory_r1 import Config, stages_of, train
+from recollect.recipes.settings import steering_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SETTINGS: dict[str, Any] = {
@@ -47,7 +48,8 @@ def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], says: str)
 
 
 def test_settings_become_steering() -> None:
-    found = steering_of(Config(**SETTINGS, steps=5))
+    config = Config(**SETTINGS, steps=5)
+    found = steering_of(config, stages_of(config))
     assert (found.refill, found.tasks_per_step) == (2, 8)
     assert found.band is not None
     assert (found.band.low, found.band.high, found.band.retry) == (0.0, 0.9, 3)
@@ -71,20 +73,20 @@ def test_stages_are_written_as_toml_and_read_back(tmp_path: Path) -> None:
 
 
 def test_a_steps_own_tasks_are_those_it_always_had_and_others_are_others() -> None:
-    items, config = list(range(20)), Config(seed=3)
+    items = list(range(20))
 
     def kind_of(item: int) -> str:
         return "rare" if item < 2 else "common"
 
-    own = drawn_tasks(items, kind_of, config, 4, 0, 8)
+    own = drawn_tasks(items, None, 3, 4, 0, 8)
     assert own == batch(items, 8, 4, 3)
-    others = drawn_tasks(items, kind_of, config, 4, 1, 8)
+    others = drawn_tasks(items, None, 3, 4, 1, 8)
     assert others != own
-    assert others == drawn_tasks(items, kind_of, config, 4, 1, 8)
-    even = drawn_tasks(items, kind_of, Config(seed=3, balance=True), 4, 0, 8)
+    assert others == drawn_tasks(items, None, 3, 4, 1, 8)
+    even = drawn_tasks(items, kind_of, 3, 4, 0, 8)
     assert sum(item < 2 for item in even) == 4
-    assert sampling_seed(config, 4, 0) == 3 * 1_000_003 + 4
-    assert len({sampling_seed(config, step, attempt) for step in range(50) for attempt in range(9)}) == 450
+    assert sampling_seed(3, 4, 0) == 3 * 1_000_003 + 4
+    assert len({sampling_seed(3, step, attempt) for step in range(50) for attempt in range(9)}) == 450
 
 
 @pytest.mark.parametrize("role", ["answerer", "manager"])

@@ -15,7 +15,7 @@ from recollect.learning.learner import Learner
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.recipes import memory_r1, memory_r1_manager
-from recollect.recipes.memory_r1_parts import kept_weights
+from recollect.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 COMMON = {

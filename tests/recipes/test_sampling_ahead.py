@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pydantic import ValidationError
 
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
-from recollect.recipes import overwrite_reading, strings
+from recollect.recipes import memory_r1, overwrite_reading, strings
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {
@@ -23,16 +24,17 @@ TINY = {
     "questions": 2,
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "words": 12}
+ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
+READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2}
 
 
-@pytest.mark.parametrize(("recipe", "own"), [(strings, STRINGS), (overwrite_reading, READING)])
+@pytest.mark.parametrize(("recipe", "own"), [(strings, STRINGS), (overwrite_reading, READING), (memory_r1, ANSWERING)])
 @pytest.mark.parametrize("sampling", ["turns", "overlap"])
-def test_a_recipe_samples_ahead(tmp_path: Path, recipe: object, own: dict[str, object], sampling: str) -> None:
+def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
-    config = recipe.Config(model=str(model), sampling=sampling, slots=8, **TINY, **own)  # type: ignore[attr-defined]
+    config = recipe.Config(model=str(model), sampling=sampling, slots=8, **TINY, **own)
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        recipe.train(config, run, SilentProgress())  # type: ignore[attr-defined]
+        recipe.train(config, run, SilentProgress())
         assert run.result()
         assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
         trained = list(run.episodes(arm="train"))
@@ -52,6 +54,19 @@ def first_version(run: RunFolder) -> int:
     return min(span.version for s in run.episodes(step=1, arm="train") for e in s.episode.segments for span in e.spans)
 
 
-def test_a_setting_that_would_be_idle_is_refused() -> None:
-    with pytest.raises(ValidationError, match="max_staleness has no effect with sampling = synchronous"):
-        strings.Config(max_staleness=3)
+@pytest.mark.parametrize(
+    ("recipe", "settings", "says"),
+    [
+        (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
+        (strings, {"sampling": "overlap", "refill": 3}, "refill = 3 has no effect with sampling = overlap"),
+        (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
+        (memory_r1, {"sampling": "turns", "difficulty": (0.1, 0.9)}, "difficulty = .* has no effect with sampling"),
+        (memory_r1, {"sampling": "turns", "stages": ({"steps": 1},)}, "stages = .* has no effect with sampling"),
+        (memory_r1, {"role": "manager", "sampling": "turns"}, "sampling = 'turns' has no effect with role = manager"),
+        (memory_r1, {"method": "supervised", "sampling": "turns"}, "no effect with method = supervised"),
+        (memory_r1, {"method": "supervised", "temperature": 0.5}, "no effect with method = supervised"),
+    ],
+)
+def test_a_setting_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        recipe.Config(**settings)

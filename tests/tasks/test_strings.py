@@ -12,6 +12,7 @@ from recollect.tasks.strings import (
     FUNCTIONS,
     WORDS,
     compositions,
+    covering,
     last_value,
     same_words,
     steps,
@@ -27,7 +28,7 @@ def test_every_function_by_hand() -> None:
     found = {name: " ".join(function(X)) for name, function in FUNCTIONS.items()}
     assert found == {"f": "c b a", "g": "b c a", "h": "c b a", "k": "b c", "p": "a b", "q": "a a b c"}
     assert value(("h",), ("a", "b", "c", "d")) == ("d", "b", "c", "a")
-    assert steps(("f", "g"), X) == ["f(g(a b c))", "f(b c a)", "a c b"]
+    assert steps(("f", "g"), X) == ["g(a b c) = b c a", "f(b c a) = a c b"]
 
 
 @pytest.mark.parametrize("depth", [2, 3])
@@ -55,8 +56,15 @@ def test_tasks_are_right_distinct_and_reproducible(split: str, depth: int, seed:
         assert set(words) <= set(WORDS)
         assert tuple(task.answers[0].split()) == value(task.tags["composition"], words)
         assert same_words(f"{task.input} = {worked_out(task)}", task.answers) == 1.0
-        assert same_words(" = ".join(steps(tuple(task.tags["composition"]), words)), task.answers) == 1.0
+        assert same_words(", ".join(steps(tuple(task.tags["composition"]), words)), task.answers) == 1.0
     assert string_tasks(split, 12, seed, depth=depth, length=5) == tasks
+
+
+def test_a_few_compositions_show_every_function_inside_and_outside() -> None:
+    first = covering("train", 2)[:7]
+    assert {inner for _, inner in first} == {outer for outer, _ in first} == set(FUNCTIONS)
+    assert sorted(covering("train", 2)) == sorted(compositions("train", 2))
+    assert {task.tags["composition"] for task in string_tasks("train", 30, only=7)} == {"".join(each) for each in first}
 
 
 def test_an_answer_is_what_stands_last_on_the_first_line() -> None:

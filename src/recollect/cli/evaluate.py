@@ -50,7 +50,7 @@ def answerer(
     from recollect.models.threads import calibrated_threads
     from recollect.recipes.memory_r1 import Config
     from recollect.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
-    from recollect.recipes.memory_r1_parts import kept_weights, loaded_model, with_weights
+    from recollect.recipes.training import kept_weights, loaded_model, with_weights
 
     if output is not None:
         check_writable(output)

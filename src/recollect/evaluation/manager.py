@@ -267,8 +267,13 @@ def _kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
 
 
 def operation_rows(arm: str, found: OperationAccuracy) -> list[dict[str, object]]:
-    """Rows of the table of operation accuracy: overall, the kind alone, then by right operation."""
-    rows = [_row(arm, "operation_accuracy", found.accuracy), _row(arm, "operation_kind", estimate(found.kind_only))]
+    """Rows of the table of operation accuracy: overall with the value of each case, by its number; the kind alone; then by
+    right operation."""
+    cases = {str(number): value for number, value in enumerate(found.exact)}
+    rows: list[dict[str, object]] = [
+        {**_row(arm, "operation_accuracy", found.accuracy), "values": cases},
+        _row(arm, "operation_kind", estimate(found.kind_only)),
+    ]
     rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in found.by_operation.items()]
     n = len(found.exact)
     return [*rows, {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": n}]

@@ -7,11 +7,13 @@ both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from recollect.recipes.interactive import Measured, Settings, System, run_system
+from recollect.recipes.settings import Count, Idle
 
 if TYPE_CHECKING:
     from recollect.agents.agent import Agent
@@ -34,19 +36,16 @@ _EXAMPLES = (
 class Config(Settings):
     """answer: what is asked for. turns: of the calculator."""
 
-    steps: int = Field(default=60, ge=1)
+    steps: Count = 60
     source: Literal["svamp", "gsm8k"] = "svamp"
     answer: Literal["expression", "number", "calculator"] = "expression"
     max_tokens: int = Field(default=20, ge=2)
     turns: int = Field(default=3, ge=2, description="answer = calculator: actions in all")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Config:
-        if self.answer != "calculator" and self.turns != type(self).model_fields["turns"].default:
-            raise ValueError(
-                f"turns has no effect with answer = {self.answer}: leave it out, or set answer = calculator"
-            )
-        return self
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if self.answer != "calculator":
+            yield ("turns",), f"with answer = {self.answer}", "set answer = calculator"
 
 
 def calculate(expression: str) -> str:

@@ -6,93 +6,64 @@ with measurements on dev questions, then the test questions again. Test question
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from recollect.learning.objective.options import Objective
 from recollect.learning.objective.presets import preset, varied
+from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.settings import (
+    GROUP_RELATIVE,
+    Count,
+    Idle,
+    Rate,
+    Share,
+    TrainingSettings,
+    idle_in_training,
+    require_band,
+    require_effect,
+    steering_of,
+)
 
 if TYPE_CHECKING:
     from recollect.episodes import Episode, Group, Task
     from recollect.episodes.model import Tokens
     from recollect.learning.asynchronous import Pipeline
-    from recollect.learning.asynchrony import Mode
     from recollect.learning.learner import Learner
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
+    from recollect.learning.stages import Stage
     from recollect.models.inprocess import InProcessModel
     from recollect.rollouts.driver import Limits, Play
 
-GROUP_RELATIVE = Objective(
-    name="group_relative",
-    center="group",
-    scale="group",
-    ratio="token",
-    anchor="current",
-    surrogate="plain",
-    correction="truncate",
-    correction_low=0.0,
-    correction_high=2.0,
-    aggregation="token-mean",
-)
-"""On policy, one update a batch: an episode's reward against its group's, averaged over tokens."""
 
-
-class Settings(BaseModel):
+class Settings(TrainingSettings):
     """What every recipe of this kind can be told."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=False)
-
-    model: str = "smollm2-135m-instruct"
-    precision: Literal["bf16", "fp32"] = "bf16"
-    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
-    seed: int = Field(default=0, ge=0, lt=2**31)
-
     objective: str = Field(default="", description="a preset's name (recollect objectives list); empty is the recipe's")
-    steps: int = Field(default=40, ge=1)
-    tasks_per_step: int = Field(default=8, ge=1)
-    group_size: int = Field(default=8, ge=2)
-    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
+    steps: Count = 40
+    learning_rate: Rate = 3e-4
     train: Literal["lora", "full"] = "lora"
-    rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
-    entropy: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    entropy: Share = 0.0
     token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory")
-
     environment_seconds: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
     )
-    sampling: Literal["synchronous", "turns", "overlap", "serial"] = Field(
-        default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
-    )
-    max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")
-    pipeline_depth: float = Field(default=2.0, ge=1, description="batches of groups started and not yet trained")
-    slots: int = Field(default=32, ge=1, description="sequences decoded together when sampling ahead")
-
-    evaluate_every: int = Field(default=20, ge=1)
-    checkpoint_every: int = Field(default=20, ge=1)
+    evaluate_every: Count = 20
+    checkpoint_every: Count = 20
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
 
-    @model_validator(mode="after")
-    def _adapter_settings_need_an_adapter(self) -> Settings:
-        default = type(self).model_fields
-        idle = [key for key in ("rank", "alpha") if getattr(self, key) != default[key].default]
-        if self.train == "full" and idle:
-            raise ValueError(f"{idle[0]} has no effect with train = full: leave it out, or set train = lora")
-        return self
+    def idle(self) -> Iterator[Idle]:
+        """What can change nothing; a recipe adds its own."""
+        yield from idle_in_training(self, self.train)
 
     @model_validator(mode="after")
-    def _settings_of_sampling_ahead_need_it(self) -> Settings:
-        default = type(self).model_fields
-        names = ("max_staleness", "pipeline_depth", "slots")
-        idle = [key for key in names if getattr(self, key) != default[key].default]
-        if self.sampling == "synchronous" and idle:
-            raise ValueError(
-                f"{idle[0]} has no effect with sampling = synchronous: leave it out, or set sampling = overlap"
-            )
+    def _everything_takes_effect(self) -> Settings:
+        require_effect(self, self.idle())
+        require_band(self.difficulty)
         return self
 
     @model_validator(mode="after")
@@ -137,6 +108,7 @@ class System:
 
 def run_system(settings: Settings, system: System, run: RunFolder, progress: Progress) -> None:
     """Train and measure; called again on the same folder, it continues from the last checkpoint."""
+    from recollect.learning.steering import SteeredCollector
     from recollect.learning.trainer import Schedule, restore
     from recollect.learning.trainer import train as train_steps
     from recollect.models.files import path_of
@@ -154,8 +126,9 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
         playing.measure_tests(0, "untrained")
         imitate(system, learner, progress)
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
-    curriculum = playing if settings.sampling == "synchronous" else ahead(playing, learner)
-    train_steps(run, learner, curriculum, schedule, progress, system.title)
+    synchronous = settings.sampling == "synchronous"
+    collector = SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner)
+    train_steps(run, learner, collector, schedule, progress, system.title)
     keep_weights(run, learner)
     tables = tables_of_system(run, settings, system)
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
@@ -182,23 +155,33 @@ class Playing:
     model: InProcessModel
     progress: Progress
 
-    def rollout(self, step: int) -> list[Group]:
-        from recollect.recipes.training import batch
-        from recollect.rollouts.driver import play, sound
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
+        return drawn_tasks(self.system.train, None, self.settings.seed, step, attempt, count)
 
-        tasks = batch(self.system.train, self.settings.tasks_per_step, step, self.settings.seed)
+    def key(self, task: Task) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        from recollect.rollouts.driver import EnvironmentFailure, play, sound
+
         groups = play(
             self.model,
             tasks,
             self.system.play,
             n=self.settings.group_size,
-            seed=self.settings.seed * 1_000_003 + step,
+            temperature=self.settings.temperature,
+            seed=sampling_seed(self.settings.seed, step, attempt),
             limits=self.system.limits,
             label=f"{step + 1}/",
         )
-        kept, left_out = sound(groups)
+        try:
+            kept, left_out = sound(groups)
+        except EnvironmentFailure:
+            if not attempt:
+                raise
+            return []  # others in place of groups without a signal: the step has those
         if left_out:
-            self.run.write_episodes(step + 1, left_out, arm="left_out")
+            self.run.write_episodes(step + 1, left_out, arm=f"left_out-{attempt}" if attempt else "left_out")
             said = next((error for episode in left_out for error in episode.errors), "too few of their group are left")
             self.progress.note(f"Step {step + 1}: {len(left_out)} episodes are not trained on: {said}.")
         return kept
@@ -242,29 +225,20 @@ class Playing:
 
 def ahead(playing: Playing, learner: Learner) -> Pipeline:
     """The same tasks, played ahead of the learner."""
-    from recollect.learning.admission import Staleness
     from recollect.learning.ahead import PlayedAhead
-    from recollect.learning.asynchronous import Pipeline
-    from recollect.learning.asynchrony import Asynchrony
-    from recollect.learning.task_order import batch
+    from recollect.recipes.training import sampled_ahead
 
     settings, system = playing.settings, playing.system
     episodes = PlayedAhead(
         playing.model,
-        lambda ticket: batch(system.train, 1, ticket, settings.seed)[0],
+        lambda ticket: playing.tasks(ticket, 0, 1)[0],
         system.play,
         playing.evaluate,
+        temperature=settings.temperature,
         limits=system.limits,
     )
-    asynchrony = Asynchrony(
-        Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
-        settings.group_size,
-        mode=cast("Mode", settings.sampling),
-        slots=settings.slots,
-        seed=settings.seed,
-        episode_seconds=settings.environment_seconds * (system.limits.max_turns + 2) + 3600,
-    )
-    return Pipeline(playing.run, learner, episodes, asynchrony)
+    seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
+    return sampled_ahead(settings, playing.run, learner, episodes, seconds)
 
 
 def arm_of(way: str, when: str) -> str:

@@ -22,19 +22,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from recollect.learning.objective.presets import preset, varied
 from recollect.learning.stages import Stage, require_stages
+from recollect.recipes.settings import (
+    Count,
+    Idle,
+    Rate,
+    Share,
+    TrainingSettings,
+    idle_in_training,
+    require_band,
+    require_effect,
+)
 
 if TYPE_CHECKING:
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
 
 SUMMARY = "Memory-R1 (arXiv 2508.19828): an answerer and a memory manager, trained by group-relative reinforcement."
-
-GROUP_RELATIVE = varied(
-    preset("tis"), name="memory_r1", anchor="current", surrogate="plain", clip_low=None, clip_high=None
-)
-"""On policy the ratio is 1; what the sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "answerer": {
@@ -66,17 +70,11 @@ class StageSetting(BaseModel):
     weights: dict[str, float] = Field(default_factory=dict)
 
 
-class Config(BaseModel):
+class Config(TrainingSettings):
     """Everything a run depends on. What is None takes the role's default, and is shown resolved by --print-config."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=False)
-
     role: Literal["answerer", "manager"] = "answerer"
-    model: str = "smollm2-135m-instruct"
     encoder: str = "minilm"
-    precision: Literal["bf16", "fp32"] = "bf16"
-    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
-    seed: int = Field(default=0, ge=0, lt=2**31)
 
     source: Literal["longmemeval", "locomo"] = "longmemeval"
     data: str | None = None
@@ -91,44 +89,33 @@ class Config(BaseModel):
     dates: bool = Field(default=False, description="write each memory's date before it")
     words: int = Field(default=60, ge=8, description="longest window of a turn that is one memory")
 
-    steps: int | None = Field(default=None, ge=1)
-    tasks_per_step: int = Field(default=8, ge=1)
-    group_size: int = Field(default=8, ge=2)
-    max_tokens: int = Field(default=16, ge=1)
+    steps: Count | None = None
+    max_tokens: Count = 16
     reward: Literal["token_f1", "exact_match"] = "token_f1"
     style: Literal["direct", "distil"] = "direct"
-    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    learning_rate: Rate | None = None
     train: Literal["lora", "full"] | None = None
-    rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
-    entropy: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    entropy: Share | None = None
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
     balance: bool = Field(default=False, description="as many tasks of each type, however many there are of it")
-    refill: int = Field(
-        default=0, ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal"
-    )
-    difficulty: tuple[float, float] | None = Field(
-        default=None, description="tasks whose mean reward is not between these are put aside"
-    )
-    retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
     stages: tuple[StageSetting, ...] = Field(
         default=(), description="one after the other: steps, max_tokens and weights of reward terms; the last goes on"
     )
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=480, ge=0, description="manager: right operations to imitate first")
-    warm_start_passes: int = Field(default=1, ge=1)
-    warm_start_batch: int = Field(default=16, ge=1)
-    warm_start_learning_rate: float = Field(default=5e-5, gt=0, allow_inf_nan=False)
+    warm_start_passes: Count = 1
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 5e-5
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
     manager_reward: Literal["operation", "answer"] = "operation"
     reader: str | None = Field(
         default=None, description="manager: run whose trained answerer reads the banks; None is the untrained model"
     )
 
-    evaluate_every: int | None = Field(default=None, ge=1)
-    checkpoint_every: int = Field(default=15, ge=1)
+    evaluate_every: Count | None = None
+    checkpoint_every: Count = 15
     questions: int | None = Field(
         default=None, ge=1, description="measure on the first so many test questions; None is all"
     )
@@ -142,15 +129,7 @@ class Config(BaseModel):
             raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
         if self.method == "supervised" and self.style == "distil":
             raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
-        # What stands at its default counts as not set: a stored configuration holds every key.
-        idle = [
-            f"{key} = {getattr(self, key)!r} has no effect {reason}: leave it at {default!r}, or {mend}"
-            for keys, reason, mend in without_effect(self)
-            for key in keys
-            if getattr(self, key) != (default := default_of(key, self.role))
-        ]
-        if idle:
-            raise ValueError("; ".join(dict.fromkeys(idle)))
+        require_effect(self, without_effect(self), lambda key: default_of(key, self.role))
         if self.role == "manager" and any(stage.max_tokens for stage in self.stages):
             raise ValueError(
                 "a stage's max_tokens has no effect with role = manager, whose answer is one line: leave it out"
@@ -159,9 +138,7 @@ class Config(BaseModel):
         for name in dict.fromkeys(name for stage in self.stages for name in stage.weights):
             if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
                 raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
-        if self.difficulty is not None and not self.difficulty[0] < self.difficulty[1]:
-            low, high = self.difficulty
-            raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
+        require_band(self.difficulty)
         if self.role == "answerer" and self.questions == 1:
             raise ValueError(
                 "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
@@ -197,16 +174,10 @@ MANAGER_ONLY = (
     *("maintained", "manager_reward", "reader"),
 )
 
-Idle = tuple[tuple[str, ...], str, str]
-"""(keys that can change nothing, with which choice, what to choose for them to take effect)."""
-
 
 def without_effect(config: Config) -> Iterator[Idle]:
     """The keys that can change nothing, given the choices made for the others."""
-    if config.train == "full":
-        yield ("rank", "alpha"), "with train = full", "set train = lora"
-    if config.difficulty is None:
-        yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
+    yield from idle_in_training(config, config.train)
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
@@ -217,10 +188,11 @@ def without_effect(config: Config) -> Iterator[Idle]:
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":
-            rewarded = ("group_size", "reward", "entropy", "refill", "difficulty", "stages")
+            rewarded = ("group_size", "temperature", "reward", "entropy", "refill", "difficulty", "stages", "sampling")
             yield rewarded, "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
+    yield ("sampling",), "with role = manager, whose steps are sampled in turns with the learner", "set role = answerer"
     if config.manager_reward == "answer":
         yield (
             ("balance",),
@@ -282,7 +254,7 @@ def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
 
     from recollect.recipes.memory_r1_answerer import answer_tables, train_answerer
     from recollect.recipes.memory_r1_manager import train_manager
-    from recollect.recipes.memory_r1_parts import kept_weights
+    from recollect.recipes.training import kept_weights
 
     both = demo_config(quick)
     assert both.answerer.steps

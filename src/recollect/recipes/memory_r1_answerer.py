@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from recollect.agents import recall as recalling
 from recollect.agents.answerer import Style
 from recollect.agents.recall import Recall
-from recollect.episodes import Group, SamplingParams, Task
+from recollect.episodes import Episode, Group, SamplingParams, Task
 from recollect.evaluation.answering import answers, rows
+from recollect.learning.attempt import Attempt
+from recollect.learning.collector import Collector
 from recollect.learning.imitation import Imitator
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
@@ -20,10 +23,11 @@ from recollect.learning.trainer import train as train_steps
 from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
-from recollect.recipes.memory_r1 import Config
-from recollect.recipes.memory_r1_parts import keep_weights, prepared
-from recollect.recipes.memory_r1_steering import drawn_tasks, sampling_seed, steering_of
-from recollect.rollouts.answering import answer, demonstrations
+from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.memory_r1 import Config, stages_of
+from recollect.recipes.settings import GROUP_RELATIVE, steering_of
+from recollect.recipes.training import keep_weights, prepared, sampled_ahead
+from recollect.rollouts.answering import answer, answer_one, demonstrations
 
 CURVE = "with memory"
 """Arm of the measurements during training, on dev questions: the test questions are read before and after, once each."""
@@ -38,9 +42,13 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)
     sets = task_sets(config)
-    model, learner = prepared(config, run, progress)
+    model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
     answering = Answering(config, run, model, sets, recall, first)
-    collector = SteeredCollector(answering, run, steering_of(config), first)
+    collector: Collector = (
+        SteeredCollector(answering, run, steering_of(config, stages_of(config)), first)
+        if config.sampling == "synchronous"
+        else sampled_ahead(config, run, learner, AnsweringAhead(answering), episode_seconds=3600)
+    )
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     learns: Learns = Imitator(learner) if config.method == "supervised" else learner
     train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory")
@@ -65,7 +73,8 @@ class Answering:
         self.style = Style(config.style)
 
     def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
-        return drawn_tasks(self.sets["train"], lambda task: task.tags["type"], self.config, step, attempt, count)
+        kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
+        return drawn_tasks(self.sets["train"], kind_of, self.config.seed, step, attempt, count)
 
     def key(self, task: Task) -> str:
         return task.key
@@ -77,8 +86,8 @@ class Answering:
         params = SamplingParams(
             (stage.horizon if stage else None) or config.max_tokens,
             n=config.group_size,
-            temperature=1.0,
-            seed=sampling_seed(config, step, attempt),
+            temperature=config.temperature,
+            seed=sampling_seed(config.seed, step, attempt),
             stop_ids=self.model.stop_ids_for("\n"),
         )
         return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
@@ -95,6 +104,32 @@ class Answering:
             self.run.write_episodes(self.first + step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
             for row in rows(arm, found):
                 self.run.append_eval(self.first + step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringAhead:
+    """The same questions in the same order, answered ahead of the learner."""
+
+    answering: Answering
+
+    def task(self, ticket: int) -> Task:
+        return self.answering.tasks(ticket, 0, 1)[0]
+
+    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
+        config, model = self.answering.config, self.answering.model
+        params = SamplingParams(
+            config.max_tokens,
+            temperature=config.temperature,
+            seed=attempt.seed,
+            stop_ids=model.stop_ids_for("\n"),
+        )
+        recall, style = self.answering.recall, self.answering.style
+        return await answer_one(
+            model, task, recall, params, attempt.sample, identity=attempt.id, reward=config.reward, style=style
+        )
+
+    def evaluate(self, step: int) -> None:
+        self.answering.evaluate(step)
 
 
 def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:

@@ -39,9 +39,10 @@ from recollect.memory.bank import Bank
 from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
-from recollect.recipes.memory_r1 import Config
-from recollect.recipes.memory_r1_parts import batch, keep_weights, kept_weights, loaded_model, prepared, with_weights
-from recollect.recipes.memory_r1_steering import drawn_tasks, sampling_seed, steering_of
+from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.memory_r1 import Config, stages_of
+from recollect.recipes.settings import GROUP_RELATIVE, steering_of
+from recollect.recipes.training import batch, keep_weights, kept_weights, loaded_model, prepared, with_weights
 from recollect.rollouts.manager_reward import (
     ModelReader,
     Score,
@@ -74,7 +75,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
-    model, learner = prepared(config, run, progress)
+    model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
     measures = Measures(config, run, model, first, progress, reading)
     if not restored(run, learner, first):
         measures.operations(0, "untrained", "test")
@@ -85,7 +86,9 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
         measures.operations(0, "warm_start", "test")
         measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
-    collector = SteeredCollector(Managing(config, model, measures, progress), run, steering_of(config), first)
+    collector = SteeredCollector(
+        Managing(config, model, measures, progress), run, steering_of(config, stages_of(config)), first
+    )
     train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
     return manager_tables(run, config)
@@ -184,15 +187,16 @@ class Managing:
             self.root = measures.root
 
     def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
-        return drawn_tasks(self.items, _operation_of, self.config, step, attempt, count)
+        kind_of = _operation_of if self.config.balance else None
+        return drawn_tasks(self.items, kind_of, self.config.seed, step, attempt, count)
 
     def key(self, task: Task | ManagerTuple) -> str:
         return task.key
 
     def sample(self, tasks: Sequence[Task | ManagerTuple], step: int, attempt: int, stage: Stage | None) -> list[Group]:
         chosen = [self._step(item, step) for item in tasks]
-        seed = sampling_seed(self.config, step, attempt)
-        params = manager_params(self.model, n=self.config.group_size, seed=seed)
+        seed = sampling_seed(self.config.seed, step, attempt)
+        params = manager_params(self.model, n=self.config.group_size, temperature=self.config.temperature, seed=seed)
         return manage(self.model, chosen, params, self.score, label=f"{self.measures.first + step + 1}/")
 
     def evaluate(self, step: int) -> None:

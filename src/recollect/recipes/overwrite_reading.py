@@ -10,16 +10,17 @@ one update per batch, so that nothing is clipped.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from recollect.learning.objective.options import Objective
+from recollect.learning.objective.presets import varied
 from recollect.recipes.interactive import Measured, Settings, System, run_system
+from recollect.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recollect.agents.agent import Agent
     from recollect.environments.document import Document
     from recollect.episodes import Task
@@ -31,34 +32,37 @@ SUMMARY = (
     "Overwrite reading (MemAgent, arXiv 2507.02259): a long text in a fixed window, one memory rewritten on the way."
 )
 
-MULTI_CONVERSATION = Objective(
-    name="multi_conversation",
-    center="group",
-    scale="none",
-    ratio="token",
-    anchor="current",
-    surrogate="plain",
-    correction="truncate",
-    correction_low=0.0,
-    correction_high=2.0,
-    aggregation="token-mean",
-)
+MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", scale="none")
 
 
 class Config(Settings):
-    """A text is `sections` of `windows` windows of at most `words` words."""
+    """A text is `sections` of `sentences` sentences about people, or of `windows` windows of at most `words` words."""
 
-    steps: int = Field(default=20, ge=1)
-    tasks_per_step: int = Field(default=4, ge=1)
-    evaluate_every: int = Field(default=10, ge=1)
-    checkpoint_every: int = Field(default=10, ge=1)
-    sections: int = Field(default=3, ge=1)
-    windows: int = Field(default=1, ge=1)
-    words: int = Field(default=30, ge=8)
-    distractors: int = Field(default=10, ge=0, description="sessions of other questions that the text may be made of")
-    memory_tokens: int = Field(default=32, ge=4)
-    answer_tokens: int = Field(default=12, ge=1)
+    steps: Count = 24
+    tasks_per_step: Count = 4
+    temperature: float = Field(default=0.8, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
+    evaluate_every: Count = 12
+    checkpoint_every: Count = 12
+    source: Literal["people", "longmemeval"] = "people"
+    sections: Pairs = 3
+    sentences: int = Field(default=2, ge=1, description="source = people: of a section")
+    tasks: int = Field(default=400, ge=8, description="source = people: texts to train on")
+    held_out: int = Field(default=80, ge=2, description="source = people: questions per measurement")
+    windows: int = Field(default=1, ge=1, description="source = longmemeval: of a section")
+    words: int = Field(default=30, ge=8, description="source = longmemeval: of a window")
+    distractors: int = Field(
+        default=10, ge=0, description="source = longmemeval: sessions of other questions that the text may be made of"
+    )
+    memory_tokens: int = Field(default=24, ge=4)
+    answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if self.source == "people":
+            yield ("windows", "words", "distractors"), "with source = people", "set source = longmemeval"
+        else:
+            yield ("sentences", "tasks", "held_out"), "with source = longmemeval", "set source = people"
 
 
 def system(config: Config) -> System:
@@ -66,11 +70,9 @@ def system(config: Config) -> System:
     from recollect.agents.recall import strangers
     from recollect.environments.document import Document
     from recollect.rollouts.driver import Limits, Play
-    from recollect.tasks.reading import Layout, evidence, reading_tasks, sections
 
-    layout = Layout(config.sections, config.windows, config.words)
-    sets = {split: reading_tasks(split, distractors=config.distractors) for split in ("train", "dev", "test")}
-    other = strangers(sets["test"])
+    texts = _people(config) if config.source == "people" else _conversations(config)
+    other = strangers(texts.test)
 
     def document(of: Callable[[Task], tuple[str, ...]]) -> Callable[[Task], Document]:
         return lambda task: Document(of, config.reward)
@@ -81,25 +83,22 @@ def system(config: Config) -> System:
     def keeping(task: Task, memory: Bank | None) -> Agent:
         return WholeReader(config.answer_tokens)
 
-    def whole(task: Task) -> tuple[str, ...]:
-        return sections(task, layout)
-
-    own = Play(document(whole), overwriting)
+    own = Play(document(texts.whole), overwriting)
     return System(
         role="reader",
         title="a reader learns what to keep",
-        train=sets["train"],
+        train=texts.train,
         play=own,
-        dev=Measured(sets["dev"], {"": own}),
+        dev=Measured(texts.dev, {"": own}),
         test={
             "test questions": Measured(
-                sets["test"],
+                texts.test,
                 {
                     "": own,
                     "no_memory": Play(document(lambda task: ()), overwriting),
-                    "wrong_memory": Play(document(lambda task: sections(other[task.key], layout)), overwriting),
-                    "whole_text": Play(document(whole), keeping),
-                    "oracle": Play(document(lambda task: evidence(task, layout)), keeping),
+                    "wrong_memory": Play(document(lambda task: texts.whole(other[task.key])), overwriting),
+                    "whole_text": Play(document(texts.whole), keeping),
+                    "oracle": Play(document(texts.evidence), keeping),
                 },
             )
         },
@@ -107,9 +106,52 @@ def system(config: Config) -> System:
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         objective=MULTI_CONVERSATION,
-        note=(
+        note=f"{texts.said}, greedy.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Questions of each split, and what is read for them: all of it, or only what holds the answer."""
+
+    train: Sequence[Task]
+    dev: Sequence[Task]
+    test: Sequence[Task]
+    whole: Callable[[Task], tuple[str, ...]]
+    evidence: Callable[[Task], tuple[str, ...]]
+    said: str
+
+
+def _people(config: Config) -> Texts:
+    from recollect.tasks.people_reading import evidence_of, people_reading, text_of
+
+    def tasks(split: str, count: int, seed: int) -> list[Task]:
+        return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
+
+    return Texts(
+        train=tasks("train", config.tasks, config.seed),
+        dev=tasks("dev", config.held_out, 0),
+        test=tasks("test", config.held_out, 0),
+        whole=text_of,
+        evidence=evidence_of,
+        said=f"Texts about people, {config.sections} sections of {config.sentences} sentences",
+    )
+
+
+def _conversations(config: Config) -> Texts:
+    from recollect.tasks.reading import Layout, evidence, reading_tasks, sections
+
+    layout = Layout(config.sections, config.windows, config.words)
+    train, dev, test = (reading_tasks(split, distractors=config.distractors) for split in ("train", "dev", "test"))
+    return Texts(
+        train=train,
+        dev=dev,
+        test=test,
+        whole=lambda task: sections(task, layout),
+        evidence=lambda task: evidence(task, layout),
+        said=(
             f"Extractive LongMemEval questions, {config.sections} sections of {config.windows} windows of up to "
-            f"{config.words} words, greedy."
+            f"{config.words} words"
         ),
     )
 

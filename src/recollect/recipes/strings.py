@@ -9,11 +9,13 @@ So a few training compositions (`worked`) are imitated worked out; `worked = 0` 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
 from recollect.recipes.interactive import Measured, Settings, System, run_system
+from recollect.recipes.settings import Count, Idle, Rate, Refill
 
 if TYPE_CHECKING:
     from recollect.episodes.model import Tokens
@@ -30,17 +32,21 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 class Config(Settings):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
-    steps: int = Field(default=40, ge=1)
-    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
+    refill: Refill = 2
     depth: int = Field(default=2, ge=2, le=4)
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
     held_out: int = Field(default=84, ge=2, description="questions per measurement")
-    max_tokens: int = Field(default=32, ge=4)
-    warm_start: int = Field(default=100, ge=0, description="batches to imitate first: single functions, and `worked`")
-    worked: int = Field(default=4, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs")
-    warm_start_batch: int = Field(default=16, ge=1)
-    warm_start_learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    max_tokens: int = Field(default=56, ge=4)
+    warm_start: int = Field(default=80, ge=0, description="batches to imitate first: single functions, and `worked`")
+    worked: int = Field(default=7, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs")
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 1e-3
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if not self.warm_start:
+            yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -48,10 +54,6 @@ class Config(Settings):
             raise ValueError(
                 f"length = {self.length} leaves nothing to compose at depth {self.depth + 1}: set it higher"
             )
-        fields = type(self).model_fields
-        for key in ("worked", "warm_start_batch", "warm_start_learning_rate"):
-            if not self.warm_start and getattr(self, key) != fields[key].default:
-                raise ValueError(f"{key} has no effect with warm_start = 0: leave it out, or set warm_start")
         return self
 
 
@@ -59,9 +61,9 @@ def system(config: Config) -> System:
     from recollect.agents.completer import Completer
     from recollect.environments.question import Question
     from recollect.rollouts.driver import Limits, Play
-    from recollect.tasks.strings import steps, string_tasks, worked_out
+    from recollect.tasks.strings import steps, string_tasks, worked_out, written
 
-    head = " = ".join(steps(*EXAMPLE)) + "\n"
+    head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
 
     def agent() -> Completer:
         return Completer(head, after=" =", max_tokens=config.max_tokens)
@@ -69,7 +71,9 @@ def system(config: Config) -> System:
     def imitated(model: InProcessModel) -> list[list[tuple[Tokens, Tokens]]]:
         from recollect.recipes.training import batch
 
-        shown = string_tasks("train", 600, config.seed, depth=1, length=config.length)
+        # Inside a composition a function is given one word more or fewer than the argument has.
+        around = range(config.length - 1, min(config.length + 1, 8) + 1)
+        shown = [task for length in around for task in string_tasks("train", 200, config.seed, depth=1, length=length)]
         if config.worked:
             shown += string_tasks("train", 200, config.seed, depth=depth, length=config.length, only=config.worked)
         return [

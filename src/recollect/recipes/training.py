@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from recollect.episodes.errors import RecollectError
+from recollect.learning.admission import Staleness
+from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import Objective, varied
 from recollect.learning.progress import Progress
@@ -13,6 +15,10 @@ from recollect.learning.run_folder import RunFolder
 from recollect.learning.task_order import batch as batch
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from recollect.models.inprocess import InProcessModel
+from recollect.recipes.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from recollect.learning.asynchronous import Pipeline
 
 
 class Runs(Protocol):
@@ -95,6 +101,25 @@ def settle_threads(config: Runs, run: RunFolder, progress: Progress) -> None:
         progress.phase("measuring how many threads are fastest here")
         threads = calibrated_threads()
     run.record_environment(threads=threads, precision=config.precision, model=config.model)
+
+
+def sampled_ahead(
+    settings: TrainingSettings, run: RunFolder, learner: Learner, episodes: Episodes, episode_seconds: float
+) -> Pipeline:
+    """The collector that samples `episodes` ahead of the learner, as `settings` say."""
+    from recollect.learning.asynchronous import Pipeline
+
+    if settings.sampling == "synchronous":
+        raise ValueError("sampling = synchronous samples nothing ahead")
+    asynchrony = Asynchrony(
+        Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
+        settings.group_size,
+        mode=settings.sampling,
+        slots=settings.slots,
+        seed=settings.seed,
+        episode_seconds=episode_seconds,
+    )
+    return Pipeline(run, learner, episodes, asynchrony)
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:

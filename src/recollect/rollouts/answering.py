@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from recollect.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from recollect.agents.recall import Recall, Recalled
@@ -51,6 +52,29 @@ def answer(
         )
         groups.append(Group(task.key, memory.snapshot, episodes))
     return groups
+
+
+async def answer_one(
+    model: Model,
+    task: Task,
+    recall: Recall,
+    params: SamplingParams,
+    draw: Callable[[Tokens, SamplingParams], Awaitable[Sample]],
+    *,
+    identity: str,
+    reward: str = "token_f1",
+    style: Style = Style.DIRECT,
+) -> Episode:
+    """One episode as `answer` makes them, for whoever brings its own sampling (`draw`)."""
+    begun = time.perf_counter()
+    memory = recall(task)
+    prompt, shown = fit(model, memory.shown, task.input, params.max_tokens, style)
+    remembered = time.perf_counter()
+    version = model.version
+    sample = await draw(prompt, params)
+    seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
+    episode = _episode(model, task, memory, prompt, shown, sample, params, reward, style, seconds, identity)
+    return replace(episode, policy_version=version)
 
 
 def demonstrations(

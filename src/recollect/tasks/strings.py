@@ -35,13 +35,13 @@ WORDS = (
     *("red", "blue", "green", "black", "white", "cat", "dog", "bird", "fish", "horse", "sun", "moon"),
     *("star", "rain", "snow", "wind", "tree", "leaf", "rock", "sand", "milk", "bread", "salt", "rice"),
 )
-_HELD_OUT = {"train": range(6), "dev": range(6, 7), "test": range(7, 10)}
+_HELD_OUT = {"train": range(5), "dev": range(5, 7), "test": range(7, 10)}
 
 
 def string_tasks(
     split: str, count: int, seed: int = 0, *, depth: int = 2, length: int = 4, only: int | None = None
 ) -> list[Task]:
-    """`count` tasks whose compositions belong to `split`, no two alike; `only`: of the first so many compositions.
+    """`count` tasks whose compositions belong to `split`, no two alike; `only`: of so many compositions, `covering`.
 
     depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ:
     single functions are what is known before. From depth 2 on, no composition of one split occurs in another; a deeper
@@ -57,7 +57,7 @@ def string_tasks(
             f"string_tasks: count and depth are at least 1 and length is depth + 1 to 8, not count={count}, depth={depth}, "
             f"length={length}"
         )
-    chosen = compositions(split, depth)[:only]
+    chosen = compositions(split, depth) if only is None else covering(split, depth)[:only]
     if not chosen:
         raise ValueError(f"string_tasks: {split} has no composition of depth {depth}")
     if 2 * count > len(chosen) * perm(len(WORDS), length):
@@ -78,6 +78,20 @@ def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(every, key=lambda names: draw_order("strings", *names)))
 
 
+@lru_cache(maxsize=32)
+def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
+    """The compositions of `split` in an order in which the first few show as many functions in as many places as so few can."""
+    left = list(compositions(split, depth))
+    found: list[tuple[str, ...]] = []
+    shown: set[tuple[int, str]] = set()
+    while left:
+        best = max(left, key=lambda names: len(set(enumerate(names)) - shown))  # the first of equals
+        left.remove(best)
+        found.append(best)
+        shown |= set(enumerate(best))
+    return tuple(found)
+
+
 def value(names: Sequence[str], words: Words) -> Words:
     """names[0](names[1](...(words)))."""
     for name in reversed(names):
@@ -91,22 +105,25 @@ def written(names: Sequence[str], words: Words) -> str:
 
 
 def steps(names: Sequence[str], words: Words) -> list[str]:
-    """The call, then each rewriting of its innermost call, down to the value."""
-    found = [written(names, words)]
-    for last in range(len(names) - 1, -1, -1):
-        words = FUNCTIONS[names[last]](words)
-        found.append(written(names[:last], words))
+    """Each function and its value, the innermost first: `g(red sun) = sun red`."""
+    found = []
+    for name in reversed(names):
+        result = FUNCTIONS[name](words)
+        found.append(f"{written((name,), words)} = {' '.join(result)}")
+        words = result
     return found
 
 
 def worked_out(task: Task) -> str:
-    """What stands behind the `=` of a question where every step is written out: `f(sun cat) = cat sun`."""
+    """What stands behind the `=` of a question where every step is written out: `g(red sun) = sun red, f(sun red) = red sun`;
+    of a single function its value alone. Every step is a single function's question and its answer."""
     words = tuple(task.input.rpartition("(")[2].rstrip(")").split())
-    return " = ".join(steps(tuple(task.tags["composition"]), words)[1:])
+    names = tuple(task.tags["composition"])
+    return ", ".join(steps(names, words)) if len(names) > 1 else " ".join(value(names, words))
 
 
 def last_value(text: str) -> str:
-    """What stands after the last `=` of the first line, blanks collapsed: the answer in a chain of rewritings."""
+    """What stands after the last `=` of the first line, blanks collapsed: the value of the last step."""
     lines = text.strip().splitlines()
     return " ".join(lines[0].rpartition("=")[2].split()) if lines else ""
 

@@ -1,0 +1,150 @@
+"""Put what the recipes learned into docs/recipes.md, and their curves into docs/images.
+
+python -m benchmarks.learning.page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "recipes.md"
+PICTURES = ROOT / "docs" / "images"
+FILES = {
+    "strings": ROOT / "benchmarks/learning/strings.json",
+    "overwrite_reading": ROOT / "benchmarks/learning/overwrite_reading.json",
+    "arithmetic": ROOT / "benchmarks/learning/arithmetic.json",
+    "operations": ROOT / "benchmarks/manager/operations.json",
+}
+SMOOTH = 4
+"""Steps that a point of the reward's curve averages."""
+Record = dict[str, Any]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
+    lines = [head, ["---"] * left + ["---:"] * (len(head) - left), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def interval(each: Record, sign: str = "") -> str:
+    return f"{each['mean']:{sign}.2f} ({each['low']:{sign}.2f} to {each['high']:{sign}.2f})"
+
+
+def levels(record: Record) -> str:
+    rows = [
+        (
+            each["test"],
+            each["arm"].replace("_", " "),
+            interval(each),
+            ", ".join(f"{value:.2f}" for value in each.get("by_seed", [])),
+            each["n"],
+        )
+        for each in record["levels"]
+    ]
+    return table(("test set", "arm", "mean, 95 %", "each seed", "questions"), rows, 2)
+
+
+def gains(record: Record) -> str:
+    rows = [
+        (each["test"], each["over"].replace("_", " "), interval(each, "+"), verdict(each)) for each in record["gains"]
+    ]
+    return table(("test set", "trained minus", "difference, 95 %", "verdict"), rows, 2)
+
+
+def verdict(each: Record) -> str:
+    if each["low"] > 0:
+        return "better"
+    return "worse" if each["high"] < 0 else "no difference shown"
+
+
+def about(record: Record) -> str:
+    config = record["configuration"]
+    said = [f"{config['steps']} steps of {config['tasks_per_step']} groups of {config['group_size']}"]
+    said += [f"temperature {config['temperature']:g}", f"learning rate {config['learning_rate']:g}"]
+    said += [f"refill {config['refill']}"] if config["refill"] else []
+    seeds = len(record["reward_by_step"])
+    kind = "LoRA" if config["train"] == "lora" else "all weights"
+    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(said)}; {kind}."
+
+
+def memory(record: Record) -> str:
+    """How often the answer stood in the memory that the answer was given from."""
+    if not record.get("written"):
+        return ""
+    head = ("arm", "the answer stands in the last memory, 95 %", "questions")
+    rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
+    gained = record["written_gain"]
+    return f"\n\n{table(head, rows, 1)}\n\nTrained minus untrained: {interval(gained, '+')}, {verdict(gained)}."
+
+
+def recipe(record: Record) -> str:
+    return f"{levels(record)}\n\n{gains(record)}{memory(record)}\n\n{about(record)}"
+
+
+def operations(record: Record) -> str:
+    rows = [
+        (each["arm"].replace("_", " "), each["metric"].replace("_", " "), interval(each), each["n"])
+        for each in record["banks"]
+    ]
+    banks = table(("banks of test conversations", "measure", "mean, 95 %", "questions"), rows, 2)
+    return f"{levels(record)}\n\n{gains(record)}\n\n{banks}\n\n{about(record)} Reader: {record['reader'].split()[0]}."
+
+
+def picture(name: str, record: Record) -> None:
+    """Reward over the training, and what dev questions earned, a line for each seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+    colours = ("#3b6fb6", "#d1793c", "#4c9a6a")
+    sampled = record.get("sampled_by_step") or record["reward_by_step"]
+    for seed, (rewards, colour) in enumerate(zip(sampled, colours, strict=False)):
+        smooth = [sum(rewards[max(0, i - SMOOTH + 1) : i + 1]) / min(i + 1, SMOOTH) for i in range(len(rewards))]
+        left.plot(range(1, len(rewards) + 1), rewards, color=colour, alpha=0.25, linewidth=1)
+        left.plot(range(1, len(rewards) + 1), smooth, color=colour, linewidth=1.8, label=f"seed {seed}")
+        points = dev_of(record["dev_by_seed"][seed])
+        right.plot([step for step, _ in points], [mean for _, mean in points], color=colour, marker="o", markersize=4)
+    left.set(title="reward of what was sampled", xlabel="update", ylim=(0, 1))
+    right.set(title="dev questions, greedy", xlabel="update", ylim=(0, 1))
+    left.legend(frameon=False, fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+    figure.savefig(PICTURES / f"learning_{name}.png", dpi=120)
+    plt.close(figure)
+
+
+def dev_of(rows: Sequence[Any]) -> list[tuple[int, float]]:
+    """(step, mean) of the measure that the recipe is about."""
+    if rows and isinstance(rows[0], dict):
+        return [(row["step"], row["mean"]) for row in rows]
+    return [(step, mean) for step, mean in rows]
+
+
+RENDER: dict[str, Callable[[Record], str]] = dict.fromkeys(FILES, recipe) | {"operations": operations}
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    for name, path in FILES.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if begin not in text or end not in text:
+            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
+        content = "Not measured."
+        if path.is_file():
+            record = json.loads(path.read_text())
+            picture(name, record)
+            content = f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _, b=begin, c=content, e=end: f"{b}\n{c}\n{e}", text, flags=re.DOTALL)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

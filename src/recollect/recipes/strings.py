@@ -32,7 +32,10 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 class Config(Settings):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
+    steps: Count = 32
     refill: Refill = 2
+    evaluate_every: Count = 16
+    checkpoint_every: Count = 8
     depth: int = Field(default=2, ge=2, le=4)
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")

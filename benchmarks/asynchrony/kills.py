@@ -1,30 +1,40 @@
 """Kill a training at random moments, again and again, and compare what comes out with a run that was left alone.
 
-serial: asynchronous collecting in serial mode, with parked answers, two-turn episodes and environments that take their time.
-Weights, optimiser and metric rows (but for seconds) must be identical.
+serial: asynchronous collecting in serial mode, with parked answers, two-turn episodes, environments that take their time and
+a memory that grows. Weights, optimiser, memory (content hash and journal position) and metric rows (but for seconds) must be
+identical.
 overlap: sampler and learner in two threads. No group that stood on disk as finished may be gone afterwards, none may be
 trained twice, and every step must have its groups.
-Prints both and writes kills.json.
+Prints both and writes kills.json; for SmolLM2-135M with LoRA in bfloat16, serial mode alone, kills_135m.json.
 
-python -m benchmarks.asynchrony.kills [--kills 50]
+    python -m benchmarks.asynchrony.kills [--kills 50] [--only serial]
+    python -m benchmarks.asynchrony.kills --model smollm2-135m-instruct --kills 3
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.asynchrony.setting import write
+import torch
+
+from benchmarks.asynchrony.setting import HERE, learner_of, small, write
 from benchmarks.speed.setting import machine
+from tests.learning.letters import OBJECTIVE, settings, train_letters
 from tests.learning.test_asynchronous_resume import (
+    SERIAL,
     STEPS,
     journalled,
     kill_once,
+    letters,
+    remembered,
     same,
     state,
     trained,
@@ -33,26 +43,47 @@ from tests.learning.test_asynchronous_resume import (
 )
 from tests.learning.test_asynchronous_resume import run as run_to_the_end
 
+Training = Callable[[Path, str], None]
 
-def serial(kills: int, folder: Path, generator: random.Random) -> dict[str, Any]:
+
+def run_135m(folder: Path, mode: str) -> None:
+    """The same on SmolLM2-135M: an adapter, in bfloat16; the reward is the share of even ids, which differs within groups."""
+    torch.set_num_threads(1)
+    learner = learner_of(small(), OBJECTIVE, 1e-3, lora=True)
+    world = letters(score=lambda ids: sum(each % 2 == 0 for each in ids) / len(ids))
+    train_letters(folder, STEPS, settings(**SERIAL), world, checkpoint_every=3, remember=True, learner=learner)
+
+
+def serial(kills: int, folder: Path, generator: random.Random, training: Training = run_to_the_end) -> dict[str, Any]:
     """As many killed runs as it takes: a run that ends is compared, and the next begins."""
     begun = time.perf_counter()
-    run_to_the_end(folder / "straight", "serial")
+    training(folder / "straight", "serial")
     whole = time.perf_counter() - begun
     rows, learned = without_times(folder / "straight"), weights(folder / "straight")
+    memory = remembered(folder / "straight")
     done = runs = most = 0
     identical = True
     while done < kills:
         run = folder / f"killed-{runs}"
         alive, own = True, 0
         while alive and done < kills:
-            alive = kill_once(run, "serial", whole * generator.random())
+            alive = kill_once(run, "serial", whole * generator.random(), training)
             done, own = done + alive, own + alive
-        run_to_the_end(run, "serial")
-        identical = identical and rows == without_times(run) and same(learned, weights(run))
+        training(run, "serial")
+        identical = (
+            identical and rows == without_times(run) and same(learned, weights(run)) and memory == remembered(run)
+        )
         runs, most = runs + 1, max(most, own)
         print(f"serial: {done} kills, {runs} runs, identical: {identical}", flush=True)
-    return {"kills": done, "runs": runs, "most_kills_of_one_run": most, "identical": identical, "rows": len(rows)}
+    return {
+        "kills": done,
+        "runs": runs,
+        "most_kills_of_one_run": most,
+        "identical": identical,
+        "rows": len(rows),
+        "gradient_norms": [row["gradient_norm"] for row in rows],
+        "memory": {"content_hash": memory["content_hash"], "journal_position": memory["position"]},
+    }
 
 
 def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any]:
@@ -88,18 +119,26 @@ def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--kills", type=int, default=50)
     asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--model", default="tiny", choices=("tiny", "smollm2-135m-instruct"))
+    asked.add_argument("--only", choices=("serial", "overlap"))
     options = asked.parse_args()
-    setting, begun = machine(1), time.perf_counter()
-    found: dict[str, Any] = {"machine": setting, "seed": options.seed, "steps": STEPS, "groups_per_step": 4}
+    large = options.model != "tiny"
+    name = "kills_135m.json" if large else "kills.json"
+    measures = {"serial": lambda *each: serial(*each, run_135m)} if large else {"serial": serial, "overlap": overlap}
+    if options.only:
+        measures = {options.only: measures[options.only]}
+    begun, path = time.perf_counter(), HERE / name
+    found: dict[str, Any] = json.loads(path.read_text()) if options.only and path.exists() else {}
+    found |= {"machine": machine(1), "model": options.model, "seed": options.seed, "steps": STEPS, "groups_per_step": 4}
     with tempfile.TemporaryDirectory() as folder:
         generator = random.Random(options.seed)
-        for name, measure in (("serial", serial), ("overlap", overlap)):
-            found[name] = measure(options.kills, Path(folder), generator)
-            print(name, found[name], flush=True)
-            write("kills.json", {**found, "seconds": time.perf_counter() - begun})
+        for what, measure in measures.items():
+            found[what] = measure(options.kills, Path(folder), generator)
+            print(what, found[what], flush=True)
+            write(name, {**found, "seconds": time.perf_counter() - begun})
 
 
 if __name__ == "__main__":

@@ -100,13 +100,16 @@ def equal_tokens(results: Sequence[Result]) -> str:
 
 
 def kills(results: Sequence[Result]) -> str:
-    (result,) = results
-    parts = []
+    return "\n\n".join(map(_kills_of, results))
+
+
+def _kills_of(result: Result) -> str:
+    parts = [f"{result['model']}:"]
     if serial := result.get("serial"):
         parts.append(
             f"`serial`: {serial['kills']} kills over {serial['runs']} runs (up to {serial['most_kills_of_one_run']} of one run): "
-            f"weights, optimiser and metric rows {'identical' if serial['identical'] else 'NOT identical'} to a run that was "
-            "left alone."
+            "weights, optimiser, memory (content hash, journal position) and metric rows "
+            f"{'identical' if serial['identical'] else 'NOT identical'} to a run that was left alone."
         )
     if overlap := result.get("overlap"):
         parts.append(
@@ -115,7 +118,7 @@ def kills(results: Sequence[Result]) -> str:
             f"{overlap['lost']} lost, {overlap['trained_twice']} trained "
             f"twice, {overlap['missing_from_steps']} missing from an update."
         )
-    return "\n".join(parts) + f" Tiny model. {_setting(result)}"
+    return "\n".join(parts) + f" {_setting(result)}"
 
 
 def _paired(cell: dict[str, Any]) -> str:
@@ -150,7 +153,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
-    "kills": (kills, ("kills.json",)),
+    "kills": (kills, ("kills.json", "kills_135m.json")),
 }
 
 

@@ -7,11 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recollect.episodes import Episode, SamplingParams, Segment, StopReason, Task
+from recollect.episodes import (
+    Episode,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    SamplingParams,
+    Segment,
+    StopReason,
+    Task,
+)
+from recollect.episodes.episode import MemoryEvent
 from recollect.learning.admission import Staleness
 from recollect.learning.asynchronous import Pipeline
 from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.attempt import Attempt
+from recollect.learning.collector import Collector
+from recollect.learning.growing_memory import GrowingMemory, Remembering
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import preset
 from recollect.learning.objective.presets import varied
@@ -30,7 +42,7 @@ def low(ids: tuple[int, ...]) -> float:
 
 class Letters:
     """lengths: of the answer, by ticket; turns: model calls per episode; latency: seconds before the reward; score: the
-    reward function, called like a user's."""
+    reward function, called like a user's. memory: what the prompt is told of, and the answer is written to."""
 
     def __init__(
         self,
@@ -38,15 +50,19 @@ class Letters:
         turns: int = 1,
         latency: Callable[[int, int], float] | None = None,
         score: Callable[..., Any] = low,
+        memory: GrowingMemory | None = None,
     ) -> None:
         self.lengths, self.turns, self.latency, self.score = lengths, turns, latency, score
+        self.memory = memory
         self.measured: list[int] = []
 
     def task(self, ticket: int) -> Task:
         return Task(f"letters/{ticket % 5}", "letters", f"letters {ticket % 5}:", (), "none")
 
     async def rollout(self, task: Task, attempt: Attempt) -> Episode:
-        context = tuple(task.input.encode())
+        bank = None if self.memory is None else self.memory.root(attempt.ticket)
+        remembered = "" if bank is None else "".join(item.text for item in list(bank.items())[-2:])
+        context = tuple(f"{task.input}{remembered}".encode())
         segments = []
         for turn in range(self.turns):
             sample = await attempt.sample(
@@ -59,6 +75,7 @@ class Letters:
                 await asyncio.sleep(self.latency(attempt.ticket, attempt.member))
             context = (*context, *sample.ids, *f"/{turn}".encode())
         drawn = tuple(each for segment in segments for each in segment.ids)
+        said = Operation(OperationKind.ADD, text="".join(f"{each:02x}" for each in drawn[:4]))
         return Episode(
             id=attempt.id,
             task=task.key,
@@ -69,8 +86,9 @@ class Letters:
             expected=(),
             rewards=(await attempt.reward("low", self.score, drawn),),
             stop=StopReason.COMPLETED,
-            memory_snapshot="",
+            memory_snapshot="" if bank is None else bank.content_hash(),
             policy_version=segments[0].spans[0].version,
+            operations=() if bank is None else (MemoryEvent(said, ParseStatus.OK, "applied"),),
         )
 
     def evaluate(self, step: int) -> None:
@@ -85,12 +103,23 @@ def settings(**changes: Any) -> Asynchrony:
 
 
 def train_letters(
-    folder: Path, steps: int, asynchrony: Asynchrony, letters: Letters | None = None, checkpoint_every: int = 2
+    folder: Path,
+    steps: int,
+    asynchrony: Asynchrony,
+    letters: Letters | None = None,
+    checkpoint_every: int = 2,
+    remember: bool = False,
+    learner: Learner | None = None,
 ) -> Learner:
-    """Train in `folder`, or continue what is there."""
-    model = tiny_model(hidden=16)
-    learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
+    """Train in `folder`, or continue what is there. remember: with a memory that keeps what the best of a group said."""
+    if learner is None:
+        model = tiny_model(hidden=16)
+        learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
+    letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
-        pipeline = Pipeline(run, learner, letters or Letters(), asynchrony)
-        train(run, learner, pipeline, Schedule(steps, 100, checkpoint_every), SilentProgress(), "letters")
+        collector: Collector = Pipeline(run, learner, letters, asynchrony)
+        if remember:
+            letters.memory = GrowingMemory(run.path, "speaker", "best", clock=lambda: "2026-01-01T00:00:00")
+            collector = Remembering(collector, letters.memory)
+        train(run, learner, collector, Schedule(steps, 100, checkpoint_every), SilentProgress(), "letters")
     return learner

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,27 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch", "transformers", "tests.learning.letters"])
 
 
-def run(folder: Path, mode: str) -> None:
+def letters(**changes: Any) -> Letters:
     """Long answers in every third group, two turns each, environments that take their time."""
-    torch.set_num_threads(1)
-    letters = Letters(
+    return Letters(
         lengths=lambda ticket: 25 if ticket % 3 == 0 else 4,
         turns=2,
         latency=lambda ticket, member: 0.003 * ((5 * ticket + member) % 4),
+        **changes,
     )
-    train_letters(folder, STEPS, settings(**(SERIAL if mode == "serial" else OVERLAP)), letters, checkpoint_every=3)
 
 
-def kill_once(folder: Path, mode: str, seconds: float) -> bool:
+def run(folder: Path, mode: str) -> None:
+    """On the tiny model, with a memory that grows."""
+    torch.set_num_threads(1)
+    asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True)
+
+
+def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
     """Start, kill `seconds` after it has begun to write; False where it had ended before."""
     before = newest(folder)
-    running = FORKS.Process(target=run, args=(folder, mode))
+    running = FORKS.Process(target=training, args=(folder, mode))
     running.start()
     end = time.monotonic() + 600
     while running.is_alive() and newest(folder) <= before:
@@ -94,6 +101,12 @@ def weights(folder: Path) -> dict[str, Any]:
     return found["learner"]
 
 
+def remembered(folder: Path) -> dict[str, Any]:
+    """The memory of the last checkpoint: content hash, journal position, what unfinished groups started from."""
+    found: dict[str, Any] = json.loads((RunFolder(folder).checkpoints()[-1].path / "memory.json").read_text())
+    return found
+
+
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
@@ -115,6 +128,8 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     run(tmp_path / "killed", "serial")
     assert without_times(tmp_path / "straight") == without_times(tmp_path / "killed")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
+    assert remembered(tmp_path / "straight") == remembered(tmp_path / "killed")
+    assert remembered(tmp_path / "straight")["position"] > 0
 
 
 @pytest.mark.slow
@@ -138,7 +153,7 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:
     """Stop at step 2, look at what is parked, go on: what was drawn then is what those episodes begin with."""
     # Some are in the middle when a batch is full.
-    letters = Letters(lengths=lambda ticket: 20 + 8 * (ticket % 5), turns=2)
+    long = Letters(lengths=lambda ticket: 20 + 8 * (ticket % 5), turns=2)
     settings_ = settings(max_staleness=3, pipeline_depth=2.0, slots=24)
 
     class Stop(Letters):
@@ -146,7 +161,7 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
             if step:
                 raise KeyboardInterrupt
 
-    stopping = Stop(letters.lengths, 2)
+    stopping = Stop(long.lengths, 2)
     with pytest.raises(KeyboardInterrupt):
         train_letters(tmp_path / "run", 5, settings_, stopping, checkpoint_every=1)
     parked = {
@@ -156,7 +171,7 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
         if str(member) not in group["episodes"]
     }
     assert any(entries and entries[0]["ids"] for entries in parked.values())
-    train_letters(tmp_path / "run", 5, settings_, letters, checkpoint_every=1)
+    train_letters(tmp_path / "run", 5, settings_, long, checkpoint_every=1)
     episodes = {stored.episode.id: stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")}
     checked = 0
     for name, entries in parked.items():

@@ -1,7 +1,7 @@
 """Asynchronous collecting: rollouts run while the learner learns, wait while others decode, and survive both.
 
 Every group has a ticket, 0, 1, 2 ...; its task is a function of the ticket. Rollouts are coroutines on one event loop;
-their model calls share the slots of one continuous batch, which runs on the sampler's copy of the weights. Groups are
+their model calls go to a sampler: a continuous batch on a copy of the weights, or an engine behind HTTP. Groups are
 started as `Staleness` allows, trained oldest first among those that are ready, and nothing that is unfinished when
 a batch is complete is thrown away: it goes on under the next weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521).
 """
@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from recollect.episodes.codec import episode_from_json, episode_to_json
 from recollect.episodes.episode import Episode, Group, StopReason
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Receipt, Sample
-from recollect.episodes.task import Task
 from recollect.learning.asynchrony import Asynchrony, Episodes
-from recollect.learning.attempt import Attempt, Tape, has_failed, run_attempt, tape_from_json, tape_to_json
+from recollect.learning.attempt import Attempt, Tape, has_failed, run_attempt
 from recollect.learning.checkpoint import Checkpoint
 from recollect.learning.collector import Collected, Collector
-from recollect.learning.masters import Masters
+from recollect.learning.open_group import OpenGroup, open_from_json, open_to_json, said
 from recollect.learning.pipeline_store import (
     Finished,
     Journal,
@@ -38,10 +35,11 @@ from recollect.learning.pipeline_store import (
     write_state,
 )
 from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import Named
+from recollect.learning.sampler import Host, LocalSampler, Sampler, Samples
 from recollect.models.continuous import ContinuousBatch, Draft
-from recollect.models.inprocess import InProcessModel
-from recollect.models.replica import Outgoing, Replica
+
+if TYPE_CHECKING:
+    from recollect.models.http_engine import HttpModel
 
 T = TypeVar("T")
 
@@ -50,42 +48,25 @@ class RolloutsFail(RecollectError):
     """Group after group comes to nothing: there is nothing to train on."""
 
 
-class Samples(Protocol):
-    """What a pipeline needs of the learner's side."""
-
-    @property
-    def model(self) -> InProcessModel: ...
-
-    @property
-    def masters(self) -> Masters: ...
-
-    @property
-    def role(self) -> str: ...
-
-
-@dataclass(slots=True)
-class _Open:
-    """A group being sampled: the members' tapes, and the episodes of those that are done."""
-
-    ticket: int
-    born: int
-    task: Task
-    tapes: list[Tape]
-    done: dict[int, Episode] = field(default_factory=dict)
-
-
 class Pipeline(Collector):
     """The asynchronous collector. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
-    thread calls, happens on the event loop, so that nothing here needs a lock."""
+    thread calls, happens on the event loop, so that nothing here needs a lock.
 
-    def __init__(self, run: RunFolder, learner: Samples, episodes: Episodes, settings: Asynchrony) -> None:
+    engine: samples in place of this process. Raises AdmissionError for settings that it cannot honour."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        learner: Samples,
+        episodes: Episodes,
+        settings: Asynchrony,
+        engine: HttpModel | None = None,
+    ) -> None:
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
-        self._named: Named = learner.masters.named
-        self._replica = Replica(learner.model, self._named)
-        self.batch = ContinuousBatch(self._replica.model, settings.slots, refill=settings.refill, order=self._order)
+        self.sampler = self._sampler(engine)
         self._journal: Journal | None = None
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenGroup] = {}
         self._finished: dict[int, Finished] = {}
         self._taken: list[Finished] = []
         self._done: set[int] = set()
@@ -96,7 +77,6 @@ class Pipeline(Collector):
         self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0}
         self._lengths: dict[str, float] = {}
         self._length = 0.0
-        self._waits: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
         self._collecting = False
@@ -109,14 +89,14 @@ class Pipeline(Collector):
         if self.settings.mode == "overlap":
             self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="sampler")
             self._thread.start()
-        self._do(self._begin(checkpoint, step, self._outgoing()))
+        self._do(self._begin(checkpoint, step, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
         """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
         return self._do(self._collect())
 
     def publish(self) -> dict[str, float]:
-        receipt = self._do(self._publish(self._outgoing()))
+        receipt = self._do(self._publish(self.sampler.outgoing()))
         return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path, step: int) -> None:
@@ -139,14 +119,25 @@ class Pipeline(Collector):
             return self._loop.run_until_complete(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _outgoing(self) -> Outgoing:
-        return self._replica.outgoing(self._learner.model, self._named)
+    def _sampler(self, engine: HttpModel | None) -> Sampler:
+        host = Host(self._order, self._learn_length, self._may_draw, self._settle)
+        if engine is None:
+            return LocalSampler(self._learner, self.settings, host)
+        from recollect.learning.http_sampler import HttpSampler
+
+        return HttpSampler(self._learner, self.settings, host, engine, self._run.path)
+
+    @property
+    def batch(self) -> ContinuousBatch:
+        """Of the sampler of this process."""
+        assert isinstance(self.sampler, LocalSampler)
+        return self.sampler.batch
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
 
-    async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Outgoing) -> None:
-        self._changed, self._wake = asyncio.Event(), asyncio.Event()
-        self._replica.publish(sent)
+    async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Any) -> None:
+        self._changed = asyncio.Event()
+        await self.sampler.begin(sent)
         self._journal = Journal(self._run.path, self._learner.role, step)
         state = read_state(checkpoint.path) if checkpoint else None
         if state is not None:
@@ -157,12 +148,12 @@ class Pipeline(Collector):
         for record in state["open"] if state else ():
             self._continue(record)
         self._start_groups()
-        self._spawn(self._pump())
+        self._spawn(self.sampler.run())
 
     async def _collect(self) -> Collected:
         begun = time.perf_counter()
         self._collecting = True
-        self._wake.set()
+        self.sampler.wake()
         while True:
             self._require_alive()
             await self._settle()
@@ -181,21 +172,20 @@ class Pipeline(Collector):
         metrics = {
             "pipeline/running": float(len(self._open)),
             "pipeline/finished": float(len(self._finished)),
-            "pipeline/unfinished_tokens": float(sum(len(d.ids) for d in (*self.batch.live, *self.batch.waiting))),
+            "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
             "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
             **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
             "seconds/wait": time.perf_counter() - begun,
         }
         return Collected([each.group for each in chosen], failed, metrics)
 
-    async def _publish(self, sent: Outgoing) -> Receipt:
-        self.batch.interrupt(keep=self.settings.caches == "keep")
-        receipt = self._replica.publish(sent)
+    async def _publish(self, sent: Any) -> Receipt:
+        receipt = await self.sampler.publish(sent)
         self._done |= {each.ticket for each in self._taken}
         self._taken = []
         self._updates += 1
         self._start_groups()
-        self._wake.set()
+        self.sampler.wake()
         return receipt
 
     async def _state(self, step: int) -> dict[str, Any]:
@@ -209,16 +199,7 @@ class Pipeline(Collector):
             "next": self._next,
             "done": to_ranges(self._done),
             "finished": [finished_to_json(each) for each in waiting],
-            "open": [
-                {
-                    "ticket": each.ticket,
-                    "born": each.born,
-                    "task": each.task.key,
-                    "tapes": [tape_to_json(tape, self._version) for tape in each.tapes],
-                    "episodes": {str(member): episode_to_json(e) for member, e in sorted(each.done.items())},
-                }
-                for each in sorted(self._open.values(), key=lambda each: each.ticket)
-            ],
+            "open": [open_to_json(self._open[ticket], self._version) for ticket in sorted(self._open)],
             "counts": self._counts,
             "lengths": {"": self._length, **self._lengths},
         }
@@ -238,7 +219,7 @@ class Pipeline(Collector):
 
     @property
     def _version(self) -> int:
-        return self._replica.model.version
+        return self.sampler.version
 
     def _start_groups(self) -> None:
         staleness = self.settings.staleness
@@ -252,15 +233,14 @@ class Pipeline(Collector):
                 self._next += 1
             ticket, self._next = self._next, self._next + 1
             tapes = [Tape() for _ in range(self.settings.group_size)]
-            self._begin_group(_Open(ticket, self._version, self._episodes.task(ticket), tapes))
+            self._begin_group(OpenGroup(ticket, self._version, self._episodes.task(ticket), tapes))
 
-    def _begin_group(self, group: _Open) -> None:
+    def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.ticket] = group
-        for member in range(self.settings.group_size):
-            if member not in group.done:
-                self._spawn(self._member(group, member))
+        for member in group.missing():
+            self._spawn(self._member(group, member))
 
-    async def _member(self, group: _Open, member: int) -> None:
+    async def _member(self, group: OpenGroup, member: int) -> None:
         settings, tape = self.settings, group.tapes[member]
         while True:
             attempt = Attempt(
@@ -275,15 +255,14 @@ class Pipeline(Collector):
             tape.entries.clear()
             tape.tries += 1
         group.done[member] = episode
-        if len(group.done) == settings.group_size:
+        if not group.missing():
             self._end_group(group)
 
-    def _end_group(self, group: _Open) -> None:
+    def _end_group(self, group: OpenGroup) -> None:
         """Keep what is whole of it; a group without enough of that makes room for exactly one other."""
         del self._open[group.ticket]
-        episodes = [group.done[member] for member in range(self.settings.group_size)]
-        whole = _of_one_snapshot([each for each in episodes if not has_failed(each)])
-        self._failed += [each for each in episodes if each not in whole]
+        whole, left_out = group.outcome()
+        self._failed += left_out
         if len(whole) >= self.settings.enough:
             self._failures = 0
             assert self._journal is not None
@@ -297,7 +276,7 @@ class Pipeline(Collector):
             self._done.add(group.ticket)
             if self._failures >= self.settings.patience:
                 raise RolloutsFail(
-                    f"{self._failures} groups in a row came to nothing; the last one says: {_said(episodes)}.",
+                    f"{self._failures} groups in a row came to nothing; the last one says: {said(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; mend the environment or the reward.",
                 )
             self._start_groups()
@@ -330,51 +309,30 @@ class Pipeline(Collector):
                 self._counts["evicted"] += 1
                 self._failed += each.group.episodes
         self._start_groups()
-        self._wake.set()  # the batch may no longer be complete
+        self.sampler.wake()  # the batch may no longer be complete
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
     async def sample(self, draft: Draft) -> Sample:
-        """What attempts call: wait until the batch has finished this draft."""
-        if draft.finish is None:
-            self.batch.add(draft)
-            waiting: asyncio.Future[None] = self._loop.create_future()
-            self._waits[id(draft)] = waiting
-            self._wake.set()
-            try:
-                await waiting
-            finally:
-                if self._waits.pop(id(draft), None) is not None and draft.finish is None:
-                    self.batch.remove(draft)
-        return draft.sample(self._version)
+        """What attempts call: wait until the sampler has finished this draft."""
+        return await self.sampler.sample(draft)
 
-    async def _pump(self) -> None:
-        """Decode, one token for all at a time; between two tokens everybody else has a turn."""
-        in_turns = self.settings.mode != "overlap"
-        while True:
-            await self._settle()
-            # In turns, nothing is drawn but while a batch is being collected: what a checkpoint holds is then what is read
-            # again under the next weights, whether the run was killed in between or not.
-            if not self.batch.busy or (in_turns and not (self._collecting and self._choose() is None)):
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            for draft in self.batch.step():
-                self._learn_length(draft)
-                self._waits[id(draft)].set_result(None)
-            await asyncio.sleep(0)
+    def _may_draw(self) -> bool:
+        """In turns, nothing is drawn but while a batch is being collected: what a checkpoint holds is then what is read
+        again under the next weights, whether the run was killed in between or not."""
+        return self.settings.mode == "overlap" or (self._collecting and self._choose() is None)
 
     async def _settle(self) -> None:
         """In serial mode, let everything go on until every unfinished episode waits for the model."""
         if not self._repeats:
             return
         rounds = 0
-        while self._broken is None and sum(not each.done() for each in self._waits.values()) < self._members():
+        while self._broken is None and self.sampler.waited_for() < self._members():
             await asyncio.sleep(0 if rounds < 20 else 0.001)
             rounds += 1
 
     def _members(self) -> int:
-        return sum(self.settings.group_size - len(each.done) for each in self._open.values())
+        return sum(len(each.missing()) for each in self._open.values())
 
     def _order(self, draft: Draft) -> tuple[Any, ...]:
         if self.settings.order == "arrival":
@@ -406,16 +364,7 @@ class Pipeline(Collector):
         ticket = int(record["ticket"])
         if ticket in self._finished:
             return
-        task = self._episodes.task(ticket)
-        if task.key != record["task"]:
-            raise RecollectError(
-                f"Group {ticket} was of task {record['task']!r} when the checkpoint was written and is of {task.key!r} now.",
-                "Continue with the tasks that the run began with, or start over with --fresh.",
-            )
-        done = {int(member): episode_from_json(each) for member, each in record["episodes"].items()}
-        self._begin_group(
-            _Open(ticket, int(record["born"]), task, [tape_from_json(each) for each in record["tapes"]], done)
-        )
+        self._begin_group(open_from_json(record, self._episodes.task(ticket)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -431,13 +380,3 @@ class Pipeline(Collector):
     def _require_alive(self) -> None:
         if self._broken is not None:
             raise self._broken
-
-
-def _said(episodes: Sequence[Episode]) -> str:
-    return next((each.errors[-1] for each in episodes if each.errors), "its episodes start from different memories")
-
-
-def _of_one_snapshot(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
-    """Those that start from the memory that most of them start from: a baseline compares like with like."""
-    counts = Counter(each.memory_snapshot for each in episodes)
-    return tuple(each for each in episodes if each.memory_snapshot == counts.most_common(1)[0][0])

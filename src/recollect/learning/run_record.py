@@ -13,7 +13,7 @@ from recollect.learning.json_rows import Row, read_json
 RECORD = "config.json"
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
-FOLDERS = ("episodes", "checkpoints", "weights", "finished", "tensorboard")
+FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
 
 
 class RunConflict(RecollectError):

@@ -24,10 +24,7 @@ from recollect.models.http_capabilities import MENDS, Card, capabilities_of, car
 from recollect.models.http_client import JsonClient, Retries, Timeouts
 from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
 from recollect.models.http_publish import Publisher, mean_gap
-from recollect.models.http_wire import (
-    Call,
-    Wire,
-)
+from recollect.models.http_wire import Call, Wire
 
 PauseMode = Literal["abort", "wait", "keep"]
 
@@ -91,8 +88,6 @@ class HttpModel:
         client = JsonClient(url, api_key, settings, Retries() if retries is None else retries, concurrency)
         card = card_of(client, model)
         found = capabilities_of(client)
-        for each in require:
-            need(each, found, client.url)
         wire = wire_for(client, card, found)
         if isinstance(tokenizer, (str, Path)):
             from transformers import AutoTokenizer
@@ -102,6 +97,7 @@ class HttpModel:
             client, card.name, run or f"run-{secrets.token_hex(4)}", max_staleness, probe_tolerance, card.owner
         )
         engine = cls(client, card, wire, found, tokenizer, publisher)
+        engine.require(*require)
         engine._check_tokenizer()
         engine._check_tokens()
         return engine
@@ -135,6 +131,16 @@ class HttpModel:
     @property
     def context_limit(self) -> int:
         return self._card.context_limit
+
+    @property
+    def versions_kept(self) -> int:
+        """How many published adapters stay loaded at once: `max_staleness` of `connect`, and one."""
+        return self._publisher.kept
+
+    def require(self, *capabilities: str) -> None:
+        """Raises MissingCapability for the first of them that the engine lacks."""
+        for each in capabilities:
+            need(each, self._found, self.url)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(

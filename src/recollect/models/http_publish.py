@@ -60,7 +60,7 @@ class Publisher:
         self._client = client
         self._base = base
         self._run = run
-        self._keep = max_staleness + 1
+        self.kept = max_staleness + 1
         self.tolerance = tolerance
         self._native = owner == "sglang"
         self._prefix = "" if self._native else "/v1"
@@ -159,7 +159,7 @@ class Publisher:
             raise
         self._loaded.append(name)
         self.in_service = InService(name, version, by_name=True)
-        while len(self._loaded) > self._keep:
+        while len(self._loaded) > self.kept:
             self._unload(self._loaded.pop(0))
         return gap
 

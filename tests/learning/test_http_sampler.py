@@ -1,0 +1,203 @@
+"""A pipeline that samples from an engine behind HTTP: published weights arrive, bounds hold, nothing is trained twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.episodes import Episode, FinishReason, Sample, SamplingParams
+from recollect.episodes.model import VersionSpan
+from recollect.learning.admission import AdmissionError
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.http_sampler import FOLDER, _append
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.learning.trainer import Schedule, train
+from recollect.models.adapter import attach_lora, load_trained, unfreeze
+from recollect.models.continuous import Draft
+from recollect.models.http_engine import HttpModel
+from recollect.models.http_errors import EngineError, MissingCapability
+from recollect.serving.model_server import ModelServer
+from tests.learning.letters import OBJECTIVE, Letters, settings
+from tests.models.tiny import tiny_model
+from tests.serving.engines import connect
+
+
+def learner(full: bool = False) -> Learner:
+    model = tiny_model()
+    named = unfreeze(model) if full else attach_lora(model, rank=4, alpha=8.0)
+    return Learner(model, named, OBJECTIVE, Optimisation(learning_rate=2e-2), "speaker")
+
+
+def trained(
+    folder: Path, engine: HttpModel, steps: int, *, full: bool = False, letters: Letters | None = None, **changes: Any
+) -> Learner:
+    """Train over HTTP in `folder`, or continue what is there."""
+    mind = learner(full)
+    with RunFolder.create(folder, {}, clock=lambda: 0.0) as run:
+        asynchrony = settings(
+            **{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, "caches": "keep", **changes}
+        )
+        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engine)
+        train(run, mind, pipeline, Schedule(steps, 100, 1), SilentProgress(), "letters")
+    return mind
+
+
+def episodes(folder: Path) -> list[tuple[int, Episode]]:
+    return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm="train")]
+
+
+def whole(episode: Episode) -> bool:
+    """Every drawn token belongs to exactly one span."""
+    (segment,) = episode.segments
+    ends = [0, *(span.end for span in segment.spans)]
+    return [span.start for span in segment.spans] == ends[:-1] and ends[-1] == len(segment.ids) == len(segment.logprobs)
+
+
+@pytest.mark.parametrize("caches", ["keep", "recompute"])
+def test_adapters_are_published_while_the_engine_samples(tmp_path: Path, caches: str) -> None:
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
+        trained(tmp_path / "run", engine, 4, letters=Letters(lengths=lambda t: 24 if t % 3 == 0 else 4), caches=caches)
+        assert engine.version == 4
+    found = episodes(tmp_path / "run")
+    groups = Counter((step, each.id.split("/")[0]) for step, each in found)
+    assert len(groups) == 16
+    assert len({ticket for _, ticket in groups}) == 16, "a group was trained twice"
+    assert all(whole(each) for _, each in found)
+    lags = [step - 1 - min(span.version for s in each.segments for span in s.spans) for step, each in found]
+    assert max(lags) <= 1
+    assert max(span.version for _, each in found for s in each.segments for span in s.spans) > 0
+    assert all(row["publish/probe_gap"] < 1e-4 for row in RunFolder.open(tmp_path / "run").metrics())
+
+
+def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Path) -> None:
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
+        trained(tmp_path / "run", engine, 3)
+    checked = 0
+    for folder in (tmp_path / "run" / FOLDER / "speaker").iterdir():
+        version = int(folder.name.split("-")[1])
+        model = tiny_model()
+        load_trained(model, folder)
+        for _, episode in episodes(tmp_path / "run"):
+            (segment,) = episode.segments
+            if {span.version for span in segment.spans} == {version}:
+                ((scores,),) = model.score([segment.context], [[segment.ids]])
+                assert segment.logprobs == pytest.approx(scores, abs=1e-4)
+                checked += 1
+    assert checked > 10
+
+
+def test_full_weights_change_under_running_samples_which_say_where(tmp_path: Path) -> None:
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
+        trained(tmp_path / "run", engine, 3, full=True, letters=Letters(lengths=lambda ticket: 30))
+        assert engine.version == 3
+    found = episodes(tmp_path / "run")
+    assert all(whole(each) for _, each in found)
+    assert len({each.id for _, each in found}) == 36
+
+
+def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
+    class Stop(Letters):
+        def evaluate(self, step: int) -> None:
+            if step == 2:
+                raise KeyboardInterrupt
+
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
+        mind = learner()
+        asynchrony = settings(mode="overlap", max_staleness=1, caches="keep")
+        with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
+            pipeline = Pipeline(run, mind, Stop(), asynchrony, engine)
+            with pytest.raises(KeyboardInterrupt):
+                train(run, mind, pipeline, Schedule(4, 2, 1), SilentProgress(), "")
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
+        trained(tmp_path / "run", engine, 4)
+        assert engine.version == 4
+    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
+    assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 4)
+    assert len({ticket for _, ticket in groups}) == 16
+
+
+def test_an_engine_with_other_weights_is_noticed_before_anything_is_sampled(tmp_path: Path) -> None:
+    with (
+        ModelServer(tiny_model(seed=1)) as running,
+        connect(running.url, max_staleness=1) as engine,
+        pytest.raises(EngineError, match="Before any publication"),
+    ):
+        trained(tmp_path / "run", engine, 1)
+
+
+def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_finished(tmp_path: Path) -> None:
+    class Leaves(Letters):
+        def evaluate(self, step: int) -> None:
+            if step == 2:
+                running.close()
+
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
+        mind = learner()
+        with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
+            asynchrony = settings(mode="overlap", max_staleness=1, caches="keep", patience=2)
+            pipeline = Pipeline(run, mind, Leaves(), asynchrony, engine)
+            with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+                train(run, mind, pipeline, Schedule(6, 2, 1), SilentProgress(), "")
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
+        trained(tmp_path / "run", engine, 6)
+    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
+    assert len(groups) == 24
+    assert len({ticket for _, ticket in groups}) == 24
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"mode": "serial", "caches": "recompute"}, "needs the in-process engine"),
+        ({"mode": "turns"}, "needs the in-process engine"),
+        ({"refill": 2}, "fills its own batch"),
+        ({"max_staleness": 2, "pipeline_depth": 2.0}, "keeps 2 versions"),
+    ],
+)
+def test_settings_that_an_engine_cannot_honour_are_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with (
+        ModelServer(tiny_model()) as running,
+        connect(running.url, max_staleness=1) as engine,
+        pytest.raises(AdmissionError, match=says),
+    ):
+        trained(tmp_path / "run", engine, 1, **changes)
+
+
+@pytest.mark.parametrize(
+    ("full", "caches", "without"),
+    [
+        (False, "keep", ["/v1/load_lora_adapter", "/load_lora_adapter"]),
+        (True, "keep", ["/update_weights", "/update_weights_from_disk"]),
+        (False, "recompute", ["/abort_requests", "/abort_request"]),
+    ],
+)
+def test_what_the_engine_lacks_is_an_error_before_training(
+    tmp_path: Path, full: bool, caches: str, without: list[str]
+) -> None:
+    from recollect.serving.routes import routes
+
+    there = {path for _, path in routes("recollect", control=True)}
+    with (
+        ModelServer(tiny_model(), without=[path for path in without if path in there]) as running,
+        connect(running.url, max_staleness=1) as engine,
+        pytest.raises(MissingCapability),
+    ):
+        trained(tmp_path / "run", engine, 1, full=full, caches=caches)
+
+
+def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
+    draft = Draft((1, 2), SamplingParams(5), (0, 0, 0, 0))
+    _append(draft, Sample((7, 8), (-0.1, -0.2), FinishReason.ABORTED, (VersionSpan(3, 0, 2),)))
+    assert draft.finish is None
+    _append(draft, Sample((), (), FinishReason.ABORTED, ()))
+    _append(draft, Sample((9,), (-0.3,), FinishReason.ABORTED, (VersionSpan(3, 0, 1),)))
+    _append(draft, Sample((5, 6), (-0.4, -0.5), FinishReason.LENGTH, (VersionSpan(4, 0, 2),)))
+    sample = draft.sample(9)
+    assert sample.ids == (7, 8, 9, 5, 6)
+    assert sample.spans == (VersionSpan(3, 0, 3), VersionSpan(4, 3, 5))
+    assert sample.finish is FinishReason.LENGTH

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from recollect.environments import household as household_module
+from recollect.environments import science
 from recollect.environments.banking import banking
 from recollect.environments.household import available, household
-from recollect.episodes.errors import RecollectError
+from recollect.environments.streams import missing, opened
+from recollect.episodes.errors import RecollectError, UnknownName
 
 
 def folder(place: Path) -> Path:
@@ -67,6 +70,53 @@ def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
         scene = lost.act(action)
         assert action not in scene.actions
     assert (scene.done, scene.reward, scene.signal) == (len(wrong) == 2, 0.0, 0.0)
+
+
+@pytest.mark.skipif(bool(science.available()), reason=f"science needs {science.available()}")
+def test_science_is_won_by_the_facts_of_its_world() -> None:
+    stream = science.science(length=6, held_out=2)
+    rules = {task.rule for task in stream.tasks}
+    assert science.CONDUCTIVITY in rules
+    assert len(rules) > 1
+    for task in stream.tasks[:4]:
+        world = task.world()
+        first = scene = world.reset()
+        assert first == task.world().reset()
+        steps = 0
+        while not scene.done:
+            assert scene.right < set(scene.actions)
+            scene = world.act(next(iter(scene.right)))
+            steps += 1
+        assert (scene.reward, scene.signal) == (1.0, 1.0)
+        assert steps == (2 if "then" in task.rule else 1)
+        lost = task.world()
+        lost.reset()
+        scene = lost.act(next(each for each in first.actions if each not in first.right))
+        assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["baby baby wolf", "egg wolf", "wolf egg", "juvenile wolf", "wolf"])
+def test_an_animal_is_known_at_every_stage_of_its_life(name: str) -> None:
+    assert science.animal(name) == "wolf"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [("household", "textworld_express", "textworld-express"), ("science", "scienceworld", "scienceworld")],
+)
+def test_what_keeps_a_world_from_running_is_named_with_its_mend(
+    name: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = household_module if name == "household" else science
+    monkeypatch.setattr(place, "find_spec", lambda found: None if found == module else object())
+    assert f"pip install {package}" in str(missing(name))
+    monkeypatch.setattr(place, "find_spec", lambda found: object())
+    monkeypatch.setattr(place.shutil, "which", lambda program: None)
+    with pytest.raises(RecollectError, match="Java"):
+        opened(name)
+    assert missing("near-miss") is None
+    with pytest.raises(UnknownName, match="household"):
+        missing("houshold")
 
 
 def test_what_is_missing_for_the_household_is_named() -> None:

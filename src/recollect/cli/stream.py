@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,tool-graph"
+STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,repeat-previous,key-door,events,tool-graph"
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 ARMS = (
@@ -24,7 +24,6 @@ ARMS = (
 )
 CHANGES = ("shuffled", "masked", "rollback")
 CHECKPOINTS = (1 / 3, 2 / 3)
-OTHERS = ("banking77", "household")
 ATTACK_ARMS = (
     "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,ours,ours-without-gate,ours-without-gate+rollback,"
     "ours-quarantine-all"
@@ -73,7 +72,7 @@ def stream(
     from rich.progress import Progress
 
     from recollect.environments.rules import ORDERS, SPLITS
-    from recollect.environments.streams import FAMILIES
+    from recollect.environments.streams import NAMES, missing
     from recollect.episodes.errors import RecollectError, UnknownName
     from recollect.evaluation.stream import Results, claims, run_matrix, table
     from recollect.evaluation.stream_attacks import attacks, recovery, tampering
@@ -82,16 +81,15 @@ def stream(
 
     console = Console()
     if streams == "list":
-        for name in [*FAMILIES, *OTHERS]:
+        for name in NAMES:
             console.print(name)
         return
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
     chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
     for name in names:
-        if name not in FAMILIES and name not in OTHERS:
-            raise UnknownName("stream", name, [*FAMILIES, *OTHERS])
-    if "banking77" in names and data is None:
-        raise RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
+        lacks = missing(name, data)
+        if lacks is not None:
+            raise lacks
     for arm in chosen:
         base, plus, change = arm.partition("+")
         if base not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
@@ -162,23 +160,13 @@ def run_job(
 ) -> list[Row]:
     """All arms on one stream, in this process."""
     from recollect.agents.experience import Agent, LinearAgent, TabularAgent
-    from recollect.environments.streams import FAMILIES, generated
+    from recollect.environments.streams import FAMILIES, opened
     from recollect.evaluation.stream import row
     from recollect.memory.policy.hashed_words import HashedWords
     from recollect.rollouts.stream import run_stream
 
     name, order, seed = job
-    if name == "household":
-        from recollect.environments.household import household
-
-        stream = household(split=split, seed=seed, length=length or 300)
-    elif name == "banking77":
-        from recollect.environments.banking import banking
-
-        assert data is not None
-        stream = banking(data, seed=seed, order=order, length=length or 300)
-    else:
-        stream = generated(name, split=split, seed=seed, order=order, length=length or None)
+    stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
     encoder = HashedWords()
     cache: dict[str, Any] = {}
     agent: Agent = TabularAgent() if stream.long_term else LinearAgent()

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from recollect.environments.rules import ORDERS, SPLITS
+from recollect.environments.rules import ORDERS, checked
 from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.environments.words import words
 
@@ -72,11 +72,7 @@ class Corridor:
 
 def generate(parameters: CorridorStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """Words for sign, poster and doors are new in every (split, seed): nothing can be known from their names."""
-    if split not in SPLITS or order not in ORDERS:
-        raise ValueError(
-            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
-        )
-    generator = np.random.default_rng([11, SPLITS[split], seed])
+    generator = np.random.default_rng([11, checked(split, order), seed])
     vocabulary = words(split, 60, generator)
     doors = tuple(f"open {word}" for word in vocabulary[: parameters.doors])
     sign, poster, end = vocabulary[10:13], vocabulary[13:16], vocabulary[16:19]

@@ -29,9 +29,9 @@ FOLDS = {"dev": "dev", "held-out": "train"}
 
 def available() -> str:
     """What is missing to play, or "" where nothing is."""
-    missing = [name for name in ("textworld_express", "py4j", "orjson") if find_spec(name) is None and name != "orjson"]
+    missing = [name for name in ("textworld_express", "py4j") if find_spec(name) is None]
     if missing:
-        return f"the Python package {missing[0]} (pip install textworld-express)"
+        return f"the Python package {missing[0]} (pip install {missing[0].replace('_', '-')})"
     return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
 
 
@@ -88,8 +88,12 @@ class Household:
         return Scene(GOAL, thing, actions, signal=signal, right=right, leaning=(0.0,) * len(actions))
 
 
-def household(*, split: str = "dev", seed: int = 0, length: int = 300, held_out: int = 60) -> Stream:
-    """`length` games in an order drawn by `seed`. One game engine serves the whole stream, one game at a time."""
+def household(
+    *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 300, held_out: int = 60
+) -> Stream:
+    """`length` games in an order drawn by `seed`. One game engine serves the whole stream, one game at a time.
+
+    An order other than "random" is another shuffle: the game does not say which of its games are hard."""
     missing = available()
     if missing:
         raise RecollectError(f"the stream household needs {missing}.", "Install it, or choose a generated stream.")
@@ -108,9 +112,11 @@ def household(*, split: str = "dev", seed: int = 0, length: int = 300, held_out:
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held = generator.choice(later, size=held_out, replace=held_out > len(later))
+    if order != "random":
+        drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
     tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
     others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
-    return Stream("household", split, seed, "random", tasks, others, widest=WIDEST)
+    return Stream("household", split, seed, order, tasks, others, widest=WIDEST)
 
 
 def _world(engine: Any, seed: int, fold: str) -> World:

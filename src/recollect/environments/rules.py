@@ -102,6 +102,15 @@ FAMILIES = {
 }
 
 
+def checked(split: str, order: str) -> int:
+    """The number of the split, for seeds. ValueError for a split or an order that there is not."""
+    if split not in SPLITS or order not in ORDERS:
+        raise ValueError(
+            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
+        )
+    return SPLITS[split]
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     name: str
@@ -115,10 +124,7 @@ class _Rule:
 
 def generate(parameters: RuleStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """The stream of (family, split, seed, order). Orders hold the same tasks; drift happens at the same task number."""
-    if split not in SPLITS or order not in ORDERS:
-        raise ValueError(
-            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
-        )
+    checked(split, order)
     name = parameters.world or parameters.family
     world = sum(ord(letter) * (place + 1) for place, letter in enumerate(name))
     generator, switches, strangers = (np.random.default_rng([world, SPLITS[split], seed, part]) for part in range(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 
@@ -119,3 +119,26 @@ class OneQuestion:
 
     def act(self, action: str) -> Scene:
         return Scene(self._scene.goal, "", (), reward=float(action in self._scene.right), done=True)
+
+
+class Course:
+    """Scenes in a fixed order. One with a single action is passed; every other must be answered rightly, or it is lost."""
+
+    __slots__ = ("_place", "_scenes")
+
+    def __init__(self, scenes: tuple[Scene, ...]) -> None:
+        self._scenes = scenes
+        self._place = 0
+
+    def reset(self) -> Scene:
+        self._place = 0
+        return self._scenes[0]
+
+    def act(self, action: str) -> Scene:
+        met = self._scenes[self._place]
+        signal = None if len(met.actions) == 1 else float(action in met.right)
+        self._place += 1
+        lost = signal == 0.0
+        if lost or self._place == len(self._scenes):
+            return Scene(met.goal, "", (), reward=float(not lost), done=True, signal=signal)
+        return replace(self._scenes[self._place], signal=signal)

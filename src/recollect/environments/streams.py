@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from recollect.environments import corridor, rules, workshop
+from recollect.environments import cards, corridor, events, keys, rules, workshop
 from recollect.environments.scene import Stream
-from recollect.episodes.errors import UnknownName
+from recollect.episodes.errors import RecollectError, UnknownName
 
-Parameters = rules.RuleStream | corridor.CorridorStream | workshop.WorkshopStream
-FAMILIES: dict[str, Parameters] = {**rules.FAMILIES, **corridor.FAMILIES, **workshop.FAMILIES}
+Parameters = (
+    rules.RuleStream
+    | corridor.CorridorStream
+    | cards.CardStream
+    | keys.KeyStream
+    | events.EventStream
+    | workshop.WorkshopStream
+)
+FAMILIES: dict[str, Parameters] = {
+    **rules.FAMILIES,
+    **corridor.FAMILIES,
+    **cards.FAMILIES,
+    **keys.FAMILIES,
+    **events.FAMILIES,
+    **workshop.FAMILIES,
+}
+WORLDS = ("banking77", "updates", "household", "science")
+"""Streams made of other people's data and worlds."""
+NAMES = (*FAMILIES, *WORLDS)
 
 
 def generated(
@@ -25,8 +43,74 @@ def generated(
     if isinstance(parameters, rules.RuleStream):
         chosen = parameters if length is None else replace(parameters, length=length)
         return rules.generate(chosen, split=split, seed=seed, order=order)
+    if isinstance(parameters, events.EventStream):
+        told = parameters if length is None else replace(parameters, length=length)
+        return events.generate(told, split=split, seed=seed, order=order)
     if isinstance(parameters, corridor.CorridorStream):
         maze = parameters if length is None else replace(parameters, episodes=length)
         return corridor.generate(maze, split=split, seed=seed, order=order)
+    if isinstance(parameters, cards.CardStream):
+        deck = parameters if length is None else replace(parameters, episodes=length)
+        return cards.generate(deck, split=split, seed=seed, order=order)
+    if isinstance(parameters, keys.KeyStream):
+        house = parameters if length is None else replace(parameters, episodes=length)
+        return keys.generate(house, split=split, seed=seed, order=order)
     shop = parameters if length is None else replace(parameters, episodes=length)
     return workshop.generate(shop, split=split, seed=seed, order=order)
+
+
+def missing(name: str, data: Path | None = None) -> RecollectError | None:
+    """What keeps the stream `name` from running here, with its mend; None where nothing does.
+
+    Raises UnknownName for a stream that there is not."""
+    if name not in NAMES:
+        raise UnknownName("stream", name, NAMES)
+    if name == "banking77" and data is None:
+        return RecollectError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
+    lacks = ""
+    if name == "household":
+        from recollect.environments.household import available
+
+        lacks = available()
+    elif name == "science":
+        from recollect.environments.science import available as ready
+
+        lacks = ready()
+    if lacks:
+        return RecollectError(f"the stream {name} needs {lacks}.", "Install it, or choose a generated stream.")
+    return None
+
+
+def opened(
+    name: str,
+    *,
+    split: str = "dev",
+    seed: int = 0,
+    order: str = "random",
+    length: int | None = None,
+    data: Path | None = None,
+) -> Stream:
+    """The stream `name`, generated or from other people's data and worlds. length: where not the stream's own.
+
+    Errors: UnknownName; RecollectError where a package, Java or data is missing, naming it and the mend."""
+    lacks = missing(name, data)
+    if lacks is not None:
+        raise lacks
+    if name == "household":
+        from recollect.environments.household import household
+
+        return household(split=split, seed=seed, order=order, length=length or 300)
+    if name == "science":
+        from recollect.environments.science import science
+
+        return science(split=split, seed=seed, order=order, length=length or 120)
+    if name == "updates":
+        from recollect.environments.updates import updates
+
+        return updates(split=split, seed=seed, order=order, length=length)
+    if name == "banking77":
+        from recollect.environments.banking import banking
+
+        assert data is not None
+        return banking(data, seed=seed, order=order, length=length or 300)
+    return generated(name, split=split, seed=seed, order=order, length=length)

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from recollect.environments.rules import ORDERS, SPLITS
+from recollect.environments.rules import checked
 from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.environments.words import words
 
@@ -77,11 +77,7 @@ class Workshop:
 
 def generate(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
-    if split not in SPLITS or order not in ORDERS:
-        raise ValueError(
-            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
-        )
-    generator = np.random.default_rng([21, SPLITS[split], seed])
+    generator = np.random.default_rng([21, checked(split, order), seed])
     vocabulary = words(split, 200, generator)
     tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])
     routines: list[tuple[float, tuple[Move, ...]]] = []

@@ -26,6 +26,14 @@ class ToolCaller:
         self._ids: Tokens = ()
         self._ended = True
 
+    @property
+    def begun(self) -> bool:
+        return bool(self._ids)
+
+    def state(self) -> str:
+        """The content hash of what the agent remembers beside what it has read."""
+        return ""
+
     async def act(self, observation: Observation, model: Caller) -> Action:
         if self._ids:
             line_end = "" if self._ended else "\n"
@@ -38,6 +46,7 @@ class ToolCaller:
             prompt_id=self.prompt_id,
             max_tokens=self.max_tokens,
             stop_ids=model.stop_ids_for("\n"),
+            memory=self.state(),
         )
         self._ids += sample.ids
         text = model.decode(sample.ids)

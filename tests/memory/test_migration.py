@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import apsw
 import pytest
 
-from recollect.memory import errors, schema
+from recollect.memory import errors, rows, schema
+from recollect.memory.item import ItemKind, from_record
 from recollect.memory.memory import Memory
+from recollect.memory.scope import Scope
+from recollect.memory.transfer import exported, imported
 from recollect.memory.upkeep import check, statistics
 
 
@@ -60,7 +65,7 @@ def test_where_a_step_fails_none_was_taken(old: Path, monkeypatch):
     first = schema.VERSION
     steps = {first: "ALTER TABLE episodes ADD COLUMN note TEXT", first + 1: "INSERT INTO no_such_table VALUES(1)"}
     at_version(monkeypatch, first + 2, steps)
-    with pytest.raises(apsw.SQLError, match="no_such_table"):
+    with pytest.raises(errors.OlderFile, match=r"a\.mem has format .*no_such_table.*nothing was changed.*export"):
         Memory(old, encoder=None)
     assert version_of(old) == (first, False)
     monkeypatch.undo()
@@ -71,7 +76,7 @@ def test_where_a_step_fails_none_was_taken(old: Path, monkeypatch):
 def test_a_format_without_a_step_is_refused_and_untouched(old: Path, monkeypatch):
     content = old.read_bytes()
     at_version(monkeypatch, schema.VERSION + 2, {schema.VERSION: "ALTER TABLE episodes ADD COLUMN note TEXT"})
-    with pytest.raises(errors.OlderFile, match=r"a\.mem has format 1 .* export"):
+    with pytest.raises(errors.OlderFile, match=rf"a\.mem has format {schema.VERSION - 2} .* export"):
         Memory(old, encoder=None)
     assert old.read_bytes() == content
 
@@ -82,3 +87,90 @@ def test_an_older_file_opened_read_only_is_refused_and_untouched(old: Path, monk
     with pytest.raises(errors.OlderFile, match="open it once with write access"):
         Memory(old, encoder=None, read_only=True)
     assert old.read_bytes() == content
+
+
+def as_in_format_1(path: Path) -> None:
+    """Numbers of duplicates as format 1 had them: over everything that makes a duplicate, with no place for the scope."""
+    connection = apsw.Connection(str(path))
+    known: dict[int, int] = {}
+    query = f"{rows.SELECT.replace(' FROM', ', content FROM')}"
+    scopes = {
+        id: Scope(*parts) for id, *parts in connection.execute("SELECT id, tenant, user, agent, session FROM scopes")
+    }
+    states = [rows.to_item(row, scopes[row[1]]) for row in connection.execute(query)]
+    images = connection.execute("SELECT before FROM changes WHERE before IS NOT NULL").fetchall()
+    states += [from_record(json.loads(before)) for (before,) in images]
+    for item in states:
+        time = item.event_time if item.kind in (ItemKind.EPISODE, ItemKind.CASE) else ""
+        words = " ".join(item.text.split()), " ".join(item.key.split())
+        body = "\x00".join((*item.scope.parts(), item.kind.value, time, words[1], words[0]))
+        digest = hashlib.blake2b(body.encode(), digest_size=16).digest()
+        known[rows.content_number(item)] = int.from_bytes(digest[:8], "little", signed=True)
+    for table, key in (("items", "n"), ("events", "seq")):
+        for number, content in connection.execute(
+            f"SELECT {key}, content FROM {table} WHERE content IS NOT NULL"
+        ).fetchall():
+            connection.execute(f"UPDATE {table} SET content = ? WHERE {key} = ?", (known[content], number))
+    connection.pragma("user_version", 1)
+    connection.close()
+
+
+def numbers_in(path: Path) -> list[list[tuple[int, int]]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = ("items ORDER BY n", "events ORDER BY seq")
+    found = [connection.execute(f"SELECT rowid, content FROM {table}").fetchall() for table in tables]
+    connection.close()
+    return found
+
+
+def lived_in(path: Path) -> None:
+    """Whatever leaves a duplicate's number somewhere: repeats, rewordings, successors, deletions, an undone episode."""
+    with Memory(path, encoder=None) as m:
+        first = m.add("a  cat", user_id="ana")
+        m.add("a cat", user_id="ana")
+        m.add("a cat", user_id="bob")
+        m.update(first.id, "a grey cat")
+        m.add("met Bob", user_id="ana", kind="episode", event_time="2026-01-01")
+        m.supersede(m.add("lives in Oslo").id, "lives in Rome", key="home")
+        m.delete(m.add("gone").id)
+        with m.episode() as ep:
+            m.add("never was", episode=ep.id)
+            m.add("lives in Rome", key="home", episode=ep.id)
+        m.rollback(ep.id)
+
+
+def test_duplicates_of_format_1_are_numbered_anew(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    today = numbers_in(path)
+    as_in_format_1(path)
+    assert numbers_in(path) != today
+    with Memory(path, encoder=None) as m:
+        assert check(m.store) == []
+        before = len(m)
+        assert m.add("a grey  cat", user_id="ana").id == "m1"
+        assert len(m) == before
+        assert statistics(m.store).format == schema.VERSION
+    assert numbers_in(path)[0] == today[0]
+    assert numbers_in(path)[1][: len(today[1])] == today[1]
+
+
+def test_an_export_of_format_1_is_imported_with_todays_numbers(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    today = numbers_in(path)
+    with Memory(path, encoder=None) as m:
+        head, *rest = exported(m.store)
+    as_in_format_1(path)
+    old = dict(numbers_in(path)[1])
+    lines = [json.dumps({**json.loads(head), "version": 1})]
+    for line in rest:
+        record = json.loads(line)
+        if "event" in record:
+            record["event"][9] = old[record["event"][0]]
+        lines.append(json.dumps(record))
+    copy = tmp_path / "b.mem"
+    with Memory(copy, encoder=None) as m:
+        imported(m.store, lines)
+        assert check(m.store) == []
+    assert numbers_in(copy) == today

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -232,6 +232,7 @@ def export_(
     file: File = DEFAULT,
 ) -> None:
     """Write everything, history included, as lines of JSON."""
+    from recollect.learning.disk import check_writable, disk, replacing
     from recollect.memory.errors import MemoryProblem
     from recollect.memory.transfer import exported
 
@@ -242,8 +243,11 @@ def export_(
             return
         if target.exists():
             raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
-        with open(target, "w", encoding="utf-8") as out:
+        check_writable(target)
+        # Half an export looks like a whole one.
+        with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
             out.writelines(line + "\n" for line in exported(memory.store))
+            out.flush()
 
 
 @app.command("import")
@@ -295,17 +299,25 @@ def _lines_given() -> list[str]:
 @contextmanager
 def _open(file: Path, encoder: str, *, make: bool = False) -> Iterator[Memory]:
     import recollect
-    from recollect.memory.errors import NotAMemoryFile
+    from recollect.memory.errors import MemoryProblem, NotAMemoryFile
 
-    if not make and not file.exists():
+    existed = file.exists()
+    if not make and not existed:
         raise NotAMemoryFile(
             f"There is no memory at {file}.", "`recollect memory add` makes one; --file names another."
         )
     memory = recollect.Memory(file, encoder=None if encoder == "none" else encoder)
     try:
         yield memory
-    finally:
+    except BaseException:
+        # What could not be done leaves no empty memory behind.
+        with suppress(MemoryProblem):
+            existed = existed or bool(memory.store.head())
         memory.close()
+        if not existed:
+            file.unlink(missing_ok=True)
+        raise
+    memory.close()
 
 
 def _print(item: Item, as_json: bool, **more: Any) -> None:

@@ -35,8 +35,8 @@ from recollect.memory.errors import (
 )
 from recollect.memory.write_queue import Ticket, WriteQueue
 
-LOG_PAGES = 4000
-"""Pages of 4 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
+LOG_PAGES = 2000
+"""Pages of 8 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
 write (the ends of tables, the roots of indexes) are moved once per so many, not per thousand."""
 LONGEST_LOG = 4 * LOG_PAGES
 """Where moving it beside the writers does not keep up, a writer moves it itself."""
@@ -121,6 +121,7 @@ class Database:
                         "brought up to date: open it once with write access"
                     )
                 return connection
+            connection.pragma("page_size", schema.PAGE)  # of a new file; one that is there keeps its own
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 from recollect.episodes.operation import Operation, OperationKind
@@ -46,11 +47,35 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         return ASSIGN, _json({"target": act.target, "fields": dict(act.fields)})
     if isinstance(act, Credit):
         return REWARD, _json({"value": act.value, "items": act.items, "source": act.source, "decision": act.decision})
-    body: dict[str, Any] = {}
+    parts = []
     if act.targets:
-        body["targets"] = act.targets
+        parts.append(f'"targets":{_json(act.targets)}')
     if act.text:
-        body["text"] = act.text
+        parts.append(f'"text":{_text(act.text)}')
+    global _last_draft
+    known, rest = _last_draft  # one read: another thread may put its own there meanwhile
+    if known is not draft or draft.metadata:
+        rest = _json(_fields(draft))[1:-1]
+        # A batch is nearly always of one draft. Metadata are the caller's and may change.
+        if not draft.metadata:
+            _last_draft = (draft, rest)
+    if rest:
+        parts.append(rest)
+    return act.kind.value, "{" + ",".join(parts) + "}"
+
+
+_last_draft: tuple[Draft | None, str] = (None, "")
+
+
+def drop_memos() -> None:
+    """As `item.drop_memos`: a draft may hold a key text."""
+    global _last_draft
+    _last_draft = (None, "")
+
+
+def _fields(draft: Draft) -> dict[str, Any]:
+    """What of a draft is not as usual."""
+    body: dict[str, Any] = {}
     for name in ("key", "event_time", "valid_from", "valid_to", "expires_at"):
         value = getattr(draft, name)
         if value:
@@ -67,7 +92,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         body["deduplicate"] = False
     if draft.provenance != UNKNOWN:
         body["provenance"] = {name: value for name, value in asdict(draft.provenance).items() if value not in ("", -1)}
-    return act.kind.value, _json(body)
+    return body
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
@@ -106,7 +131,12 @@ def targets_of(act: Act) -> tuple[str, ...]:
     return tuple(target for target in targets if isinstance(target, str))
 
 
-def _json(body: Mapping[str, Any]) -> str:
+def _text(text: object) -> str:
+    # What a program hands in may be anything.
+    return encode_basestring(text) if isinstance(text, str) and text.isascii() else _json(text)
+
+
+def _json(body: object) -> str:
     text = _ENCODER.encode(body)
     if not text.isascii():
         try:

@@ -146,6 +146,7 @@ class Memory(MemoryWriting):
                 raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
             checked_label(query, f"query number {number}")
         checked_count(top_k)
+        self._check_episode(episode)
         if threshold is not None and not isinstance(threshold, (int, float)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         scope = self._narrowed(user_id, agent_id, session_id)
@@ -195,6 +196,7 @@ class Memory(MemoryWriting):
             )
 
         self.store.change(scope, begin)
+        self._known_episodes.add(id)
         return LiveEpisode(self, id, scope, task)
 
     def reward(self, target: str, value: float, *, source: str = "user") -> Outcome:
@@ -271,6 +273,7 @@ class Memory(MemoryWriting):
         memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
         if not self.scope.contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
+        self._check_episode(episode)
         return bank.commit_to(self.store, episode)
 
 

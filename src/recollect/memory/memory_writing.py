@@ -100,7 +100,7 @@ class MemoryWriting(OpenMemory):
         dedupe: True, or the cosine from which an item with other words, but the same numbers and negations, counts as the same
         and is returned instead (see `recollect.memory.near_duplicates`);
         repeat: store exact duplicates too (the same line said twice in a conversation).
-        Raises InvalidText, InvalidTime, InvalidScope, StorageFull.
+        Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             raise InvalidText(
@@ -112,6 +112,7 @@ class MemoryWriting(OpenMemory):
         if key:
             checked_text(key, "key")
         checked_label(source, "source")
+        self._check_episode(episode)
         scope = self._narrowed(user_id, agent_id, session_id)
         if ttl is not None:
             expires_at = later(moment(self._clock()), ttl)
@@ -159,6 +160,7 @@ class MemoryWriting(OpenMemory):
         episode: str = "",
     ) -> Outcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
+        self._check_episode(episode)
         scope = self._narrowed(user_id, agent_id, session_id)
         draft = Draft(
             scope=scope, event_time=moment(event_time), provenance=Provenance(checked_label(source, "source"))
@@ -180,6 +182,7 @@ class MemoryWriting(OpenMemory):
     ) -> Item:
         """Reword an item (same id, same validity), or set fields that say nothing about the world. Raises UnknownItem."""
         self._open_item(id)
+        self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
         draft = Draft(scope=self.scope)
         if text is not None:
@@ -221,6 +224,7 @@ class MemoryWriting(OpenMemory):
     ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
         self._open_item(id)
+        self._check_episode(episode)
         if key:
             checked_text(key, "key")
         draft = Draft(
@@ -240,6 +244,7 @@ class MemoryWriting(OpenMemory):
 
     def delete(self, id: str, *, episode: str = "") -> None:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
         outcome = self.store.perform(
             self.scope, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))], episode=episode

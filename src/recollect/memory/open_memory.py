@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from recollect.episodes.decision import Decision, DecisionKind
 from recollect.episodes.encoder import Encoder, EncoderIdentity
 from recollect.memory import purge
+from recollect.memory.database import first
 from recollect.memory.decision_log import DecisionLog, Logged
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import (
     InvalidFilter,
     NoEncoder,
+    UnknownEpisode,
     UnknownItem,
 )
 from recollect.memory.item import Item, folded
@@ -89,6 +91,7 @@ class OpenMemory:
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
+        self._known_episodes: set[str] = set()
         self._near = self._merging(dedupe) if dedupe else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
@@ -185,6 +188,24 @@ class OpenMemory:
                 self._scopes.clear()
             self._scopes[given] = known
         return known
+
+    def _check_episode(self, id: str) -> None:
+        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope."""
+        if not id or id in self._known_episodes:
+            return
+        row = None
+        if isinstance(id, str):
+            with self.store.database.reading() as connection:
+                row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (id,))
+                if row is not None and not self.scope.contains(self.store.scope_named(connection, row[0])):
+                    row = None
+        if row is None:
+            raise UnknownEpisode(
+                f"no episode {id!r:.80} in this memory: `with memory.episode() as ep` begins one; nothing was done"
+            )
+        if len(self._known_episodes) >= SCOPES:
+            self._known_episodes.clear()
+        self._known_episodes.add(id)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

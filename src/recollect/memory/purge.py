@@ -16,7 +16,7 @@ from recollect.memory import journal_entry, rows
 from recollect.memory.database import select
 from recollect.memory.errors import UnknownItem
 from recollect.memory.ground import image
-from recollect.memory.item import Item, folded
+from recollect.memory.item import Item, drop_memos, folded
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
 from recollect.memory.sidecar import remove_sidecar
@@ -62,6 +62,8 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
     if store.embedder is not None:
         for text in texts:
             store.embedder.forget(text)
+    drop_memos()
+    journal_entry.drop_memos()
     store.reset_caches()
     if not store.database.in_memory:
         remove_sidecar(Path(store.database.path))

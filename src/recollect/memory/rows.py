@@ -55,7 +55,8 @@ def text_number(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def to_row(item: Item, scope_id: int) -> tuple[Any, ...]:
+def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
+    """content: its `content_number` where it is open."""
     values, provenance = item.values, item.provenance
     return (
         int(item.id[1:]),
@@ -86,7 +87,7 @@ def to_row(item: Item, scope_id: int) -> tuple[Any, ...]:
         values.total_squared,
         values.propensity_total,
         json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True) if item.metadata else "",
-        content_number(item) if item.open else None,
+        content,
     )
 
 

@@ -15,15 +15,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from recollect.memory.errors import OlderFile
+from recollect.memory.migration import number_by_scope
 
 if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 1
+VERSION = 2
+
+PAGE = 8192
+"""Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
+SEGMENTS = 8
+"""How many parts of a full-text index of like size may lie side by side before they are merged into one. Fewer make writes
+dearer, more make searches dearer."""
 
 CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
 """The condition under which an item is neither current nor deleted; an index holds just these."""
@@ -72,10 +80,12 @@ CREATE VIRTUAL TABLE words USING fts5(scope, text, content='', contentless_delet
 CREATE VIRTUAL TABLE past_words USING fts5(scope, text, content='', contentless_delete=1,
   tokenize="unicode61 remove_diacritics 2 separators '_'");
 CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
+INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
+INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
-MIGRATIONS: dict[int, str] = {}
-"""Statements that turn version v into v + 1, by v. A published version is never edited, only followed."""
+MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {1: number_by_scope}
+"""Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 
 def create(connection: apsw.Connection, store_id: str) -> None:
@@ -89,13 +99,25 @@ def create(connection: apsw.Connection, store_id: str) -> None:
 def migrate(connection: apsw.Connection, found: int, path: str) -> None:
     """Bring the file at `path`, of version `found`, to VERSION. The caller holds a write transaction: all steps or none.
     Raises OlderFile."""
+    import apsw
+
     for version in range(found, VERSION):
         if version not in MIGRATIONS:
             raise OlderFile(
                 f"{path} has format {found} and no step leads from {version} to {version + 1}: "
                 "open it with the version of recollect that wrote it and export it from there"
             )
-        connection.execute(MIGRATIONS[version])
+        try:
+            step = MIGRATIONS[version]
+            if isinstance(step, str):
+                connection.execute(step)
+            else:
+                step(connection)
+        except (apsw.SQLError, apsw.ConstraintError) as error:
+            raise OlderFile(
+                f"{path} has format {found} and could not be brought from {version} to {version + 1} ({error}): nothing was "
+                "changed; open it with the version of recollect that wrote it and export it from there"
+            ) from error
         connection.pragma("user_version", version + 1)
 
 

@@ -46,6 +46,7 @@ class Transaction:
         self._items: dict[str, Item | None] = {}  # as read, or as last put
         self._original: dict[str, Item | None] = {}  # of items put in this transaction: as they were on file
         self._open: dict[bytes, set[str]] = {}  # put items that are open, by content
+        self._keys: dict[str, bytes] = {}  # and the other way round
         self._before: dict[str, Item | None] = {}  # of items put by the present act: as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._changes: list[tuple[Any, ...]] = []
@@ -63,7 +64,7 @@ class Transaction:
     def duplicate_of(self, item: Item) -> str | None:
         key = duplicate_key(item)
         self._asked = rows.key_number(key)
-        same = set(self._open.get(key, ()))
+        same = self._open.get(key, set()).copy()
         on_file = self._foreseen.get(self._asked)
         if on_file is None:
             found = select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,))
@@ -73,7 +74,7 @@ class Transaction:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.add(other.id)
-        return min(same, key=lambda id: int(id[1:]), default=None)
+        return min(same, key=lambda id: int(id[1:])) if same else None
 
     def put(self, item: Item) -> None:
         self._replace(item.id, item)
@@ -127,7 +128,9 @@ class Transaction:
             image = None if before is None else json.dumps(to_record(before), ensure_ascii=False)
             self._changes.append((seq, int(id[1:]), 1, image))
             self._note_former(before, self._items[id])
-        self._changes.extend((seq, int(id[1:]), 0, None) for id in touched if id not in self._before)
+        for id in touched:
+            if id not in self._before:
+                self._changes.append((seq, int(id[1:]), 0, None))
         self._before = {}
         self._asked = None
         self.seq = seq + 1
@@ -166,20 +169,21 @@ class Transaction:
 
     def _replace(self, id: str, item: Item | None) -> None:
         present = self.load(id)
-        if id not in self._before:
-            self._before[id] = present
-        if id not in self._original:
-            self._original[id] = present
+        self._before.setdefault(id, present)
+        self._original.setdefault(id, present)
         if present is not None and present.open:
             self._open.get(duplicate_key(present), set()).discard(id)
         if item is not None and item.open:
-            self._open.setdefault(duplicate_key(item), set()).add(id)
+            key = self._keys[id] = duplicate_key(item)
+            self._open.setdefault(key, set()).add(id)
+        else:
+            self._keys.pop(id, None)
         self._items[id] = item
 
     def _touched(self, act: Act, outcome: Outcome) -> list[str]:
-        """Every item the outcome depends on: those named, and the one a duplicate check found."""
-        named = (*targets_of(act), outcome.item, *outcome.changed)
-        return [id for id in dict.fromkeys(named) if id in self._before or (id and self._may_touch(id))]
+        """Every item the outcome depends on and did not change: those named, and the one a duplicate check found."""
+        named = dict.fromkeys((*targets_of(act), outcome.item))
+        return [id for id in named if id and id not in self._before and self._may_touch(id)]
 
     def _may_touch(self, id: str) -> bool:
         number = rows.number_of(id)
@@ -211,7 +215,13 @@ class Transaction:
                         row.count += sign
                         row.words += sign * word_count(indexed_text(item))
                     row.dirty = True
-        written = [rows.to_row(after, self.book.row(after.scope).id) for _, after in changed if after is not None]
+        written = [
+            rows.to_row(
+                after, self.book.row(after.scope).id, rows.key_number(self._keys[after.id]) if after.open else None
+            )
+            for _, after in changed
+            if after is not None
+        ]
         self.connection.executemany(rows.INSERT, written)
         gone = [(int(before.id[1:]),) for before, after in changed if after is None and before is not None]
         if gone:

@@ -17,6 +17,7 @@ from recollect.memory import rows
 from recollect.memory.database import scalar, select
 from recollect.memory.errors import MemoryProblem, NotAMemoryFile
 from recollect.memory.item import checked_text, from_record, to_record
+from recollect.memory.migration import number_by_scope
 from recollect.memory.scope import Scope
 from recollect.memory.transaction import Transaction
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from recollect.memory.store import Store
 
 FORMAT = "recollect memory"
-VERSION = 1
+VERSION = 2
+"""1: duplicates were numbered as in format 1 of the file; still imported."""
 _TABLES = {
     "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
     "change": ("changes", "seq, n, changed, before"),
@@ -93,6 +95,9 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
                 f"of {header.get('items', 'an unknown number of')} items are there: export again; nothing was imported"
             )
+        if header.get("version", 0) < 2:
+            transaction.finish()
+            number_by_scope(connection)
         return count
 
     try:

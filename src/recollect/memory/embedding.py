@@ -135,7 +135,7 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         )
     norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
-    if norms.min(initial=1.0) > 0.0 and norms.max(initial=1.0) < np.inf:
+    if 0.0 < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > 0.0 and norms.max(initial=1.0) < np.inf:
         quick: Vectors = np.divide(array, norms, dtype=np.float32)
         return quick
     if not np.isfinite(array).all():

@@ -55,7 +55,8 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
     global _last_draft
     known, rest = _last_draft  # one read: another thread may put its own there meanwhile
     if known is not draft or draft.metadata:
-        rest = _json(_fields(draft))[1:-1]
+        fields = _fields(draft)
+        rest = _json(fields)[1:-1] if fields else ""
         # A batch is nearly always of one draft. Metadata are the caller's and may change.
         if not draft.metadata:
             _last_draft = (draft, rest)

@@ -77,8 +77,10 @@ def memory(record: Record) -> str:
         return ""
     head = ("arm", "the answer stands in the last memory, 95 %", "questions")
     rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
-    gained = record["written_gain"]
-    return f"\n\n{table(head, rows, 1)}\n\nTrained minus untrained: {interval(gained, '+')}, {verdict(gained)}."
+    said = "; ".join(
+        f"trained minus {each['over']} {interval(each, '+')}, {verdict(each)}" for each in record["written_gains"]
+    )
+    return f"\n\n{table(head, rows, 1)}\n\nIn that, {said}."
 
 
 def recipe(record: Record) -> str:

@@ -28,7 +28,7 @@ TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic":
 """The reward term whose value is reported."""
 METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy"}
 """What that term is called among a run's measurements."""
-BEFORE = {"strings": ("untrained", "imitated")}
+BEFORE = {"strings": ("untrained", "imitated"), "overwrite_reading": ("untrained", "imitated")}
 """Arms that the trained one is compared with; the untrained model elsewhere."""
 
 
@@ -68,7 +68,7 @@ def averaged(runs: list[RunFolder], split: str, arm: str, term: str) -> dict[str
 def written_of(runs: list[RunFolder]) -> dict[str, Any]:
     """Whether the memory that an answer was given from held the answer: what reward has done to the writing itself."""
     held: dict[str, dict[str, float]] = {}
-    for arm in ("untrained", "trained"):
+    for arm in (*BEFORE["overwrite_reading"], "trained"):
         of_runs = []
         for run in runs:
             found = {}
@@ -79,11 +79,11 @@ def written_of(runs: list[RunFolder]) -> dict[str, Any]:
                 found[episode.task] = float(f" {gold} " in f" {memory} ")
             of_runs.append(found)
         held[arm] = {task: sum(each[task] for each in of_runs) / len(of_runs) for task in of_runs[0]}
-    gained = [held["trained"][task] - held["untrained"][task] for task in held["trained"]]
-    return {
-        "written": [row(list(values.values()), arm=arm) for arm, values in held.items()],
-        "written_gain": row(gained),
-    }
+    gains = [
+        row([held["trained"][task] - held[before][task] for task in held[before]], over=before)
+        for before in BEFORE["overwrite_reading"]
+    ]
+    return {"written": [row(list(values.values()), arm=arm) for arm, values in held.items()], "written_gains": gains}
 
 
 def row(values: list[float], **more: Any) -> dict[str, Any]:

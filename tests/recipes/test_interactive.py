@@ -43,8 +43,8 @@ TINY = {
     "questions": 2,
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2}
-CONVERSATIONS = {**READING, "source": "longmemeval", "words": 12}
+READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}
+CONVERSATIONS = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "source": "longmemeval", "words": 12}
 
 
 def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
@@ -116,6 +116,17 @@ def test_a_run_that_was_killed_ends_like_a_straight_one(
         [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
     ]
     assert rows[0] == rows[1]
+
+
+def test_overwrite_reading_imitates_first(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(
+        overwrite_reading,
+        checkpoint,
+        tmp_path / "run",
+        **{**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8},
+    )
+    arms = [row.arm for row in tables_of(run)[0].rows]
+    assert [arm for arm in arms if "_" not in arm and arm != "oracle"] == ["untrained", "imitated", "trained"]
 
 
 class SaidFirst:

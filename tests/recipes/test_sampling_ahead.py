@@ -25,7 +25,7 @@ TINY = {
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
 ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2}
+READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}
 
 
 @pytest.mark.parametrize(("recipe", "own"), [(strings, STRINGS), (overwrite_reading, READING), (memory_r1, ANSWERING)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recollect.episodes.errors import UnknownName
 from recollect.tasks.people import ATTRIBUTES, names_of
-from recollect.tasks.people_reading import QUESTIONS, evidence_of, people_reading, text_of
+from recollect.tasks.people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
 from recollect.tasks.splits import SPLITS
 
 
@@ -34,6 +34,12 @@ def test_a_text_holds_its_answer_once_and_last(split: str, seed: int, sections: 
         ]
         assert len(said) == (2 if task.tags["changed"] == "true" else 1)
         assert every.index(evidence) == max(said)
+        memories = memories_of(task, "nothing")
+        assert memories[-1] == evidence
+        assert all(memory in ("nothing", *(every[place] for place in said)) for memory in memories)
+        assert [memory != "nothing" for memory in memories] == [
+            number >= min(said) // sentences for number in range(sections)
+        ]
 
 
 def test_every_attribute_has_a_question() -> None:

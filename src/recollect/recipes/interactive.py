@@ -113,7 +113,7 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     from recollect.learning.trainer import train as train_steps
     from recollect.models.files import path_of
     from recollect.models.known import ModelKind
-    from recollect.recipes.training import keep_weights, prepared
+    from recollect.recipes.training import imitate_first, keep_weights, prepared
 
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
@@ -124,7 +124,7 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     playing = Playing(settings, system, run, model, progress)
     if system.imitated is not None and restore(run, learner, 0) is None:
         playing.measure_tests(0, "untrained")
-        imitate(system, learner, progress)
+        imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
     synchronous = settings.sampling == "synchronous"
     collector = SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner)
@@ -132,17 +132,6 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     keep_weights(run, learner)
     tables = tables_of_system(run, settings, system)
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
-
-
-def imitate(system: System, learner: Learner, progress: Progress) -> None:
-    """The supervised start; the optimiser then forgets, so that reinforcement begins with its own moments."""
-    assert system.imitated is not None
-    batches = system.imitated(learner.model)
-    progress.start(len(batches), "imitating first")
-    for number, pairs in enumerate(batches):
-        measured = learner.imitate(pairs, system.imitation_rate * min(1.0, (number + 1) / 5))
-        progress.step(number + 1, {"loss": measured["loss"]})
-    learner.forget_moments()
 
 
 @dataclass(slots=True)
@@ -197,6 +186,8 @@ class Playing:
         self.progress.phase(f"measuring the test questions ({when})")
         for name, measured in self.system.test.items():
             for way in measured.ways:
+                if way and when == "imitated":
+                    continue  # controls are read before everything and after it
                 self._measure(step, name, arm_of(way, when), way, measured)
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:

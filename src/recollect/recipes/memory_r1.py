@@ -50,11 +50,13 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 2048,
     },
     "manager": {
-        "steps": 48,
+        "steps": 36,
+        "balance": True,
+        "refill": 3,
         "learning_rate": 1e-5,
         "train": "full",
         "entropy": 0.02,
-        "evaluate_every": 16,
+        "evaluate_every": 18,
         "token_budget": 1024,
     },
 }
@@ -71,7 +73,7 @@ class StageSetting(BaseModel):
 
 
 class Config(TrainingSettings):
-    """Everything a run depends on. What is None takes the role's default, and is shown resolved by --print-config."""
+    """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
 
     role: Literal["answerer", "manager"] = "answerer"
     encoder: str = "minilm"
@@ -123,7 +125,7 @@ class Config(TrainingSettings):
     @model_validator(mode="after")
     def _resolved(self) -> Config:
         for name, value in ROLE_DEFAULTS[self.role].items():
-            if getattr(self, name) is None:
+            if getattr(self, name) is None or name not in self.model_fields_set:
                 object.__setattr__(self, name, value)
         if self.role == "manager" and self.method == "supervised":
             raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
@@ -232,10 +234,13 @@ def demo_config(quick: bool) -> Demo:
     """Both roles. Quick: enough steps to see every part work, too few to learn much."""
     if quick:
         answerer = Config(steps=4, evaluate_every=4, questions=12, checkpoint_every=2)
-        manager = Config(role="manager", steps=3, evaluate_every=3, questions=12, warm_start=64, maintained=False)
+        manager = Config(
+            role="manager", steps=3, evaluate_every=3, questions=12, warm_start=64, maintained=False, refill=0
+        )
     else:
         answerer = Config()
-        manager = Config(role="manager", steps=32, evaluate_every=16, maintained=False)
+        # Without what takes time: groups that teach nothing are not replaced.
+        manager = Config(role="manager", steps=32, evaluate_every=16, maintained=False, refill=0, balance=False)
     return Demo(answerer=answerer, manager=manager)
 
 

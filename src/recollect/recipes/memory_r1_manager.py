@@ -42,7 +42,15 @@ from recollect.models.known import ModelKind
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
 from recollect.recipes.memory_r1 import Config, stages_of
 from recollect.recipes.settings import GROUP_RELATIVE, steering_of
-from recollect.recipes.training import batch, keep_weights, kept_weights, loaded_model, prepared, with_weights
+from recollect.recipes.training import (
+    batch,
+    imitate_first,
+    keep_weights,
+    kept_weights,
+    loaded_model,
+    prepared,
+    with_weights,
+)
 from recollect.rollouts.manager_reward import (
     ModelReader,
     Score,
@@ -141,7 +149,7 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
-    """Imitate right operations; the optimiser then forgets, so that reinforcement begins with its own moments."""
+    """Imitate right operations, as many as are configured."""
     if not config.warm_start:
         return
     model = learner.model
@@ -149,21 +157,9 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
         (model.encode(p), model.encode(c)) for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
     ]
     steps = -(-len(pairs) * config.warm_start_passes // config.warm_start_batch)
-    progress.start(steps, "the manager is shown right operations first")
-    for step in range(steps):
-        chosen = batch(pairs, config.warm_start_batch, step, config.seed)
-        try:
-            learned = learner.imitate(chosen, config.warm_start_learning_rate)
-        except FloatingPointError as error:
-            # Not a FloatingPointError: to the caller those say that the weights of the step before are saved.
-            reason = error.message if isinstance(error, RecollectError) else str(error)
-            raise RecollectError(
-                f"The warm start diverged at its step {step + 1} of {steps} ({reason.rstrip('.')}). "
-                "Nothing that it learned is saved.",
-                f"Lower warm_start_learning_rate (it is {config.warm_start_learning_rate}), with another --name.",
-            ) from error
-        progress.step(step + 1, learned)
-    learner.forget_moments()
+    batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(steps)]
+    rate, title = config.warm_start_learning_rate, "the manager is shown right operations first"
+    imitate_first(learner, batches, rate, progress, title)
 
 
 class Managing:
@@ -187,7 +183,7 @@ class Managing:
             self.root = measures.root
 
     def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
-        kind_of = _operation_of if self.config.balance else None
+        kind_of = _operation_of if self.config.balance and self.config.manager_reward == "operation" else None
         return drawn_tasks(self.items, kind_of, self.config.seed, step, attempt, count)
 
     def key(self, task: Task | ManagerTuple) -> str:

@@ -18,15 +18,17 @@ from pydantic import Field
 
 from recollect.learning.objective.presets import varied
 from recollect.recipes.interactive import Measured, Settings, System, run_system
-from recollect.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs
+from recollect.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
 
 if TYPE_CHECKING:
     from recollect.agents.agent import Agent
     from recollect.environments.document import Document
     from recollect.episodes import Task
+    from recollect.episodes.model import Tokens
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
     from recollect.memory.bank import Bank
+    from recollect.models.inprocess import InProcessModel
 
 SUMMARY = (
     "Overwrite reading (MemAgent, arXiv 2507.02259): a long text in a fixed window, one memory rewritten on the way."
@@ -40,7 +42,6 @@ class Config(Settings):
 
     steps: Count = 24
     tasks_per_step: Count = 4
-    temperature: float = Field(default=0.8, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
     evaluate_every: Count = 12
     checkpoint_every: Count = 12
     source: Literal["people", "longmemeval"] = "people"
@@ -53,16 +54,28 @@ class Config(Settings):
     distractors: int = Field(
         default=10, ge=0, description="source = longmemeval: sessions of other questions that the text may be made of"
     )
+    warm_start: int = Field(
+        default=20, ge=0, description="source = people: batches of right memories and answers to imitate first"
+    )
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 5e-4
     memory_tokens: int = Field(default=24, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        if self.source == "people":
-            yield ("windows", "words", "distractors"), "with source = people", "set source = longmemeval"
-        else:
-            yield ("sentences", "tasks", "held_out"), "with source = longmemeval", "set source = people"
+        first = ("warm_start_batch", "warm_start_learning_rate")
+        if self.source == "longmemeval":
+            yield (
+                ("warm_start", *first, "sentences", "tasks", "held_out"),
+                "with source = longmemeval",
+                "set source = people",
+            )
+            return
+        yield ("windows", "words", "distractors"), "with source = people", "set source = longmemeval"
+        if not self.warm_start:
+            yield first, "with warm_start = 0", "set warm_start"
 
 
 def system(config: Config) -> System:
@@ -84,6 +97,7 @@ def system(config: Config) -> System:
         return WholeReader(config.answer_tokens)
 
     own = Play(document(texts.whole), overwriting)
+    imitates = config.source == "people" and config.warm_start > 0
     return System(
         role="reader",
         title="a reader learns what to keep",
@@ -106,8 +120,28 @@ def system(config: Config) -> System:
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         objective=MULTI_CONVERSATION,
+        imitated=(lambda model: imitated(model, config, texts.train)) if imitates else None,
+        imitation_rate=config.warm_start_learning_rate,
         note=f"{texts.said}, greedy.",
     )
+
+
+def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[tuple[Tokens, Tokens]]]:
+    """Right memories and answers of training texts, one pair a call of the reader, a text's calls in one batch."""
+    from recollect.agents.overwrite_reader import NOTHING, answering, reading
+    from recollect.recipes.training import batch
+    from recollect.tasks.people_reading import memories_of, text_of
+
+    pairs: list[tuple[Tokens, Tokens]] = []
+    texts = -(-config.warm_start * config.warm_start_batch // (config.sections + 1))
+    for task in batch(tasks, texts, 0, config.seed):
+        memory = NOTHING
+        for section, kept in zip(text_of(task), memories_of(task, NOTHING), strict=True):
+            pairs.append((model.encode(reading(task.input, memory, section)), model.encode(f" {kept}\n")))
+            memory = kept
+        pairs.append((model.encode(answering(task.input, memory)), model.encode(f" {task.answers[0]}\n")))
+    size = config.warm_start_batch
+    return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
 
 
 @dataclass(frozen=True, slots=True)

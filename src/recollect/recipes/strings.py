@@ -32,14 +32,14 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 class Config(Settings):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
-    steps: Count = 32
+    steps: Count = 24
     refill: Refill = 2
-    evaluate_every: Count = 16
+    evaluate_every: Count = 12
     checkpoint_every: Count = 8
     depth: int = Field(default=2, ge=2, le=4)
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
-    held_out: int = Field(default=84, ge=2, description="questions per measurement")
+    held_out: int = Field(default=63, ge=2, description="questions per measurement")
     max_tokens: int = Field(default=56, ge=4)
     warm_start: int = Field(default=80, ge=0, description="batches to imitate first: single functions, and `worked`")
     worked: int = Field(default=7, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs")

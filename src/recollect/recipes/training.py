@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from recollect.episodes.errors import RecollectError
+from recollect.episodes.model import Tokens
 from recollect.learning.admission import Staleness
 from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.learner import Learner, Optimisation
@@ -101,6 +103,31 @@ def settle_threads(config: Runs, run: RunFolder, progress: Progress) -> None:
         progress.phase("measuring how many threads are fastest here")
         threads = calibrated_threads()
     run.record_environment(threads=threads, precision=config.precision, model=config.model)
+
+
+RAMP = 5
+"""Batches over which the rate of a supervised start rises: its first gradients are the largest."""
+
+
+def imitate_first(
+    learner: Learner, batches: Sequence[Sequence[tuple[Tokens, Tokens]]], rate: float, progress: Progress, title: str
+) -> None:
+    """A supervised start on (prompt, completion) pairs; the optimiser then forgets, so that reinforcement begins with its own
+    moments. Raises RecollectError where it diverges: nothing of it is saved."""
+    progress.start(len(batches), title)
+    for number, pairs in enumerate(batches):
+        try:
+            learned = learner.imitate(pairs, rate * min(1.0, (number + 1) / RAMP))
+        except FloatingPointError as error:
+            # Not a FloatingPointError: to the caller those say that the weights of the step before are saved.
+            reason = error.message if isinstance(error, RecollectError) else str(error)
+            raise RecollectError(
+                f"The warm start diverged at its step {number + 1} of {len(batches)} ({reason.rstrip('.')}). "
+                "Nothing that it learned is saved.",
+                f"Lower warm_start_learning_rate (it is {rate}), with another --name.",
+            ) from error
+        progress.step(number + 1, learned)
+    learner.forget_moments()
 
 
 def sampled_ahead(

@@ -55,6 +55,20 @@ def text_of(task: Task) -> tuple[str, ...]:
 
 def evidence_of(task: Task) -> tuple[str, ...]:
     """What a reader could at best have remembered: the sentence that holds the answer."""
+    return (_asked_for(task)[-1],)
+
+
+def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
+    """What is right to remember after each section: the newest sentence on what is asked for; `nothing` before there is one."""
+    asked_for = set(_asked_for(task))
+    found = [nothing]
+    for session in task.sessions:
+        found.append(next((turn.text for turn in session.turns if turn.text in asked_for), found[-1]))
+    return tuple(found[1:])
+
+
+def _asked_for(task: Task) -> tuple[str, ...]:
+    """The sentences on what is asked for, in the order of the text: one, or two where it changed."""
     return tuple(turn.text for session in task.sessions for turn in session.turns if turn.evidence)
 
 
@@ -65,24 +79,25 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
     changed = draw.random() < CHANGED
     text = draw.choice(attribute.states).format(n=person, v=before)
     places = sorted(draw.sample(range(sections), 2)) if changed else [draw.randrange(sections)]
-    said = [[text], [draw.choice(attribute.changes).format(n=person, v=after)]] if changed else [[text]]
+    said = [text, draw.choice(attribute.changes).format(n=person, v=after)] if changed else [text]
     held: list[list[tuple[str, bool]]] = [[] for _ in range(sections)]
     for number, place in enumerate(places):
-        held[place].append((said[number][0], number == len(places) - 1))
+        held[place].append((said[number], True))
     taken = {(person, attribute.key)}
     for section in held:
         while len(section) < sentences:
             section.append((_other(person, attribute, taken, split, draw), False))
         draw.shuffle(section)
+    key = f"{SOURCE}/{split}/{seed}/{sections}x{sentences}/{index}"
     return Task(
-        key=f"{SOURCE}/{split}/{seed}/{sections}x{sentences}/{index}",
+        key=key,
         source=SOURCE,
         input=QUESTIONS[attribute.key].format(n=person),
         answers=(after if changed else before,),
         verifier="token_f1",
         sessions=tuple(
             Session(
-                id=f"section-{number}",
+                id=f"{key}/{number}",
                 date="",
                 turns=tuple(
                     Turn(speaker="text", text=text, index=place, evidence=evidence)
@@ -91,7 +106,7 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
             )
             for number, section in enumerate(held)
         ),
-        evidence=(f"section-{places[-1]}",),
+        evidence=tuple(f"{key}/{place}" for place in places),
         tags={"type": attribute.key, "split": split, "changed": str(changed).lower()},
     )
 

@@ -1,11 +1,13 @@
 """A language model that scores candidate actions, on streams: does right memory help it at all, and which memory does?
 
     python -m benchmarks.streams.scorer --streams near-miss --split dev --arms none,oracle --length 60 --out runs/scorer-dev
-    python -m benchmarks.streams.scorer --split held-out --seeds 5 --out runs/scorer
+    python -m benchmarks.streams.scorer --split held-out --seeds 5 --precision bf16 --out runs/scorer
 
 First the oracle check on dev rules: where right items from the store do not help the model, no memory can, and the stream is
-left out.
-A matrix that was stopped continues. One order, no held-out tasks: every decision is a forward pass.
+left out. Failed cases are not kept by any arm unless --failures: a model of this size copies the action of a case whatever
+its label says.
+A matrix that was stopped continues; rows of several runs (--first) can be joined in one rows.jsonl. One order, no held-out
+tasks: every decision is a forward pass.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ def run_job(
     k: int,
     model: str,
     precision: str,
+    failures: bool,
     tuned: dict[str, Any],
 ) -> list[Row]:
     name, order, seed = job
@@ -54,7 +57,7 @@ def run_job(
         base, _, changed = arm.partition("+")
         control = changed or (base if base in CONTROLS else "learn")
         learner = "exprag" if base in CONTROLS else base
-        settings = {**tuned, learner: {**tuned.get(learner, {}), "k": k}}
+        settings = {**tuned, learner: {**tuned.get(learner, {}), "k": k, "failures": failures}}
         system = method_for(learner, settings, seed)
         scorer = agent(model, precision)
         run = run_stream(
@@ -106,6 +109,8 @@ def main() -> None:
     parser.add_argument("--arms", default=ARMS)
     parser.add_argument("--length", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--failures", action="store_true", help="keep and show failed cases too")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--k", type=int, default=2, help="items shown; small models read few")
     parser.add_argument("--model", default="smollm2-135m-instruct")
@@ -115,7 +120,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     tuned = {name: found["settings"] for name, found in json.loads(options.tuned.read_text()).items()}
-    jobs = [(name, "random", seed) for seed in range(options.seeds) for name in options.streams.split(",")]
+    seeds = range(options.first, options.first + options.seeds)
+    jobs = [(name, "random", seed) for seed in seeds for name in options.streams.split(",")]
     options.out.mkdir(parents=True, exist_ok=True)
     job = partial(
         run_job,
@@ -123,12 +129,14 @@ def main() -> None:
         split=options.split,
         length=options.length,
         k=options.k,
+        failures=options.failures,
         model=options.model,
         precision=options.precision,
         tuned=tuned,
     )
     results = Results(run_matrix(jobs, job, options.out / "rows.jsonl"))
     plan = {name: str(value) for name, value in vars(options).items() if name != "out"}
+    plan["arms"] = results.arms
     kept = {"plan": plan, "seeds": options.seeds, "table": table(results), "claims": summary(results)}
     (options.out / "summary.json").write_text(json.dumps(kept, indent=1) + "\n")
 

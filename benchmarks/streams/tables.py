@@ -1,6 +1,6 @@
 """Print the tables of docs/experience.md from the summaries of a matrix.
 
-python -m benchmarks.streams.tables benchmarks/streams/results/core.json
+python -m benchmarks.streams.tables benchmarks/streams/results/matrix.json
 """
 
 from __future__ import annotations
@@ -10,15 +10,53 @@ import sys
 from pathlib import Path
 from typing import Any
 
+SHOWN = ("none", "exprag", "memrl", "ours", "oracle")
 
-def successes(summary: dict[str, Any], measure: str = "auc") -> str:
-    """Arms down, streams across."""
+
+def across(summary: dict[str, Any], measure: str = "auc", digits: str = ".3f") -> str:
+    """One measure: arms down, streams across."""
     names = list(summary["table"])
-    arms = summary["plan"]["arms"]
     lines = ["| | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
-    for arm in arms:
-        cells = [f"{summary['table'][name][arm][measure]:.3f}" for name in names]
+    for arm in summary["plan"]["arms"]:
+        cells = [format(summary["table"][name][arm][measure], digits) for name in names]
         lines.append(f"| {arm} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def per_order(summary: dict[str, Any]) -> str:
+    """Held-out success by the order in which memory met the stream."""
+    orders = summary["plan"]["orders"]
+    lines = ["| stream | arm | " + " | ".join(orders) + " |", "| --- " * (len(orders) + 2) + "|"]
+    for name, arms in summary["table"].items():
+        for arm in SHOWN:
+            if arm in arms:
+                cells = [f"{arms[arm]['held_out_per_order'][order]:.3f}" for order in orders]
+                lines.append(f"| {name} | {arm} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def measures(summary: dict[str, Any]) -> str:
+    """What a run costs and keeps, and how good its estimates are."""
+    lines = [
+        "| stream | arm | transfer | forgetting | order gap | content loss | routing loss | calibration error | correlation | "
+        "words read | success per 1,000 words | items | recall, ms |",
+        "| --- " * 13 + "|",
+    ]
+    for name, arms in summary["table"].items():
+        for arm, values in arms.items():
+            if arm.startswith("ours-without"):
+                continue
+            curve = values["calibration"]
+            error, correlation = (
+                "—" if curve[key] is None else f"{curve[key]:.2f}" for key in ("error", "correlation")
+            )
+            recall = values["recall_ms"]
+            lines.append(
+                f"| {name} | {arm} | {values['transfer']:+.3f} | {values['forgetting']:.3f} | {values['order_gap']:.3f} | "
+                f"{values['content_loss']:.3f} | {values['routing_loss']:.3f} | {error} | {correlation} | "
+                f"{values['words']:.0f} | {values['success_per_1000_words']:.1f} | {values['items']:.0f} | "
+                f"{'—' if recall != recall else f'{recall:.2f}'} |"
+            )
     return "\n".join(lines)
 
 
@@ -32,30 +70,47 @@ def comparisons(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def parts(found: list[dict[str, Any]]) -> str:
+    """What each part is worth on each stream; a star where its corrected interval leaves 0 out."""
+    cells: dict[str, dict[str, str]] = {}
+    for each in found:
+        arm, _, name = each["name"].removeprefix("ours - ").partition(" on ")
+        sure = each["low"] > 0.0 or each["high"] < 0.0
+        cells.setdefault(arm, {})[name] = f"{100 * each['difference']:+.1f}{'*' if sure else ''}"
+    names = list(next(iter(cells.values())))
+    lines = ["| left out | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
+    lines += [
+        f"| {arm.removeprefix('ours-without-')} | " + " | ".join(each[name] for name in names) + " |"
+        for arm, each in cells.items()
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     for path in sys.argv[1:]:
         summary = json.loads(Path(path).read_text())
+        claims = summary["claims"]
         print(f"## {path}: {summary['seeds']} seeds, orders {', '.join(summary['plan']['orders'])}\n")
-        print(successes(summary) + "\n")
-        print("Held out, frozen:\n\n" + successes(summary, "held_out") + "\n")
-        for kind in ("primary", "not_worse", "gain_gone_when_shuffled", "parts"):
-            if summary["claims"][kind]:
-                print(f"{kind}\n\n{comparisons(summary['claims'][kind])}\n")
-        for each in summary["claims"]["held_out"]:
-            print(f"| {each['name']} | {each['difference']:+.3f} | {each['pairs']} | {each['p']:.2g} |")
+        print(across(summary) + "\n")
+        print("Held out, frozen:\n\n" + across(summary, "held_out") + "\n")
+        print(per_order(summary) + "\n")
+        print(measures(summary) + "\n")
+        kinds = ("primary", "not_worse", "gain_gone_when_shuffled", "gain_gone_when_masked", "no_lower_than_none")
+        for kind in kinds:
+            if claims.get(kind):
+                print(f"{kind}\n\n{comparisons(claims[kind])}\n")
+        for kind in ("gain_gone_when_shuffled", "gain_gone_when_masked"):
+            for each in claims.get(kind, []):
+                if each.get("gone"):
+                    print(f"share of the gain that went, {each['name']}: {each['gone']}")
+        if claims["parts"]:
+            print(f"\nparts, points\n\n{parts(claims['parts'])}\n")
+        for each in claims["held_out"]:
+            interval = f"{each['low']:+.3f} to {each['high']:+.3f}" if "low" in each else "—"
+            print(f"| {each['name']} | {each['difference']:+.3f} | {interval} | {each['pairs']} | {each['p']:.2g} |")
         for kind in ("attacks", "recovery", "tampering"):
-            for each in summary["claims"].get(kind, []):
+            for each in claims.get(kind, []):
                 print(json.dumps(each))
-        for name, arms in summary["table"].items():
-            for arm, values in arms.items():
-                calibration = values["calibration"]
-                if calibration["error"] is not None:
-                    correlation = calibration["correlation"]
-                    print(
-                        f"calibration {name} {arm}: n {calibration['n']} error {calibration['error']:.3f} correlation "
-                        f"{'-' if correlation is None else f'{correlation:.2f}'}, content loss {values['content_loss']:.3f}, "
-                        f"routing loss {values['routing_loss']:.3f}, recall {values['recall_ms']:.2f} ms"
-                    )
 
 
 if __name__ == "__main__":

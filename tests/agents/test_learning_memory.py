@@ -11,6 +11,7 @@ from recollect.agents.episode_of_memory import answered
 from recollect.agents.learning_memory import LearningMemory
 from recollect.episodes.errors import UnknownName
 from recollect.memory.errors import StorageFull
+from recollect.memory.item import Status
 from recollect.memory.policy.errors import (
     CannotEvaluate,
     ClosedDecision,
@@ -20,6 +21,7 @@ from recollect.memory.policy.errors import (
 )
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft
+from recollect.memory.policy.slots import Method
 from recollect.recipes.exprag import exprag
 from recollect.recipes.memrl import memrl
 from recollect.recipes.ours import ours
@@ -279,3 +281,20 @@ def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
         answered(memory, "a torn shirt arrived", agent, lambda answer: float(answer == "refund"))
     assert "refund" not in prompts[0]
     assert "refund" in prompts[1]
+
+
+def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
+    def small() -> Method:
+        return ours(capacity=3)
+
+    memory = LearningMemory.open(tmp_path / "j.mem", {"small": small}, HashedWords(64), seed=1)
+    for number, word in enumerate(("torn", "late", "lost")):
+        play(memory, f"a {word} thing", ACTIONS[number], 1.0)
+    first = [item.key for item in memory.experience.pool.items if item.status is Status.ACTIVE]
+    snapshot = memory.snapshot()
+    for word in ("wrong", "broken"):
+        play(memory, f"a {word} thing", "refund", 1.0)
+    kept = [item.key for item in memory.experience.pool.items if item.status is Status.ACTIVE]
+    assert kept == ["a lost thing", "a wrong thing", "a broken thing"]
+    memory.roll_back(since=snapshot)
+    assert [item.key for item in memory.experience.pool.items if item.status is Status.ACTIVE] == first

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli.stream import app, method_for
+from recollect.cli import stream as command
+from recollect.cli.stream import app, method_for, run_job
+from recollect.environments.streams import FAMILIES
 from recollect.episodes.errors import RecollectError, UnknownName
 
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,ours,ours+shuffled", "--length", "30"]
@@ -44,6 +46,26 @@ def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("name", ["household", "science", "alfworld"])
+def test_a_world_that_cannot_run_here_is_refused_with_its_mend(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"recollect.environments.{name}.find_spec", lambda module: None)
+    with pytest.raises(RecollectError, match=f"stream {name} needs the Python package .*pip install"):
+        CliRunner().invoke(app, ["--streams", name, "--out", str(tmp_path / "x")], catch_exceptions=False)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["events", "key-door", "repeat-previous", "updates"])
+def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: Path) -> None:
+    arms = "none,exprag,reme,rememberer,memento-p,amem,ours,oracle"
+    asked = ["--streams", name, "--arms", arms, "--length", "12", "--seeds", "1", "--out", str(tmp_path / "x")]
+    assert CliRunner().invoke(app, asked, catch_exceptions=False).exit_code == 0
+    table = json.loads((tmp_path / "x" / "summary.json").read_text())["table"][name]
+    assert set(table) == set(arms.split(","))
+    assert table["oracle"]["auc"] > table["none"]["auc"]
+
+
 def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
     tuned = {"ours": {"widen": 0.5, "keep": 0.9}, "memrl": {"k": 2}}
     assert method_for("memrl", tuned, 0).selector.k == 2  # type: ignore[attr-defined]
@@ -52,3 +74,56 @@ def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
         assert found.selector.widen == 0.5  # type: ignore[attr-defined]
         assert found.valuer.settings.keep == 0.9  # type: ignore[attr-defined]
         assert found.name == name
+
+
+NAMED = (
+    *(
+        "exprecent",
+        "exprag",
+        "remem",
+        "memento-np",
+        "memento-p",
+        "memento-kernel",
+        "rememberer",
+        "reme",
+        "memrl",
+        "amem",
+    ),
+    *("amemguard", "ours", "ours+masked", "ours+shuffled", "none", "attempts", "random", "irrelevant", "oracle"),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "CHECKPOINTS", ())
+    rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)
+    assert [each.arm for each in rows] == list(NAMED)
+    assert all(set(each.bits) <= {"0", "1"} and len(each.bits) >= 6 for each in rows)
+    assert all(each.words > 0 for each in rows)
+
+
+def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small = ["--streams", "benign", "--arms", "none,ours", "--length", "40", "--seeds", "1", "--out", str(out)]
+    done = CliRunner().invoke(app, [*small, "--agent", "tabular"], catch_exceptions=False)
+    assert done.exit_code == 0
+    with pytest.raises(RecollectError, match="other agent"):
+        CliRunner().invoke(app, [*small, "--agent", "linear"], catch_exceptions=False)
+    with pytest.raises(UnknownName, match="linear"):
+        CliRunner().invoke(app, [*small, "--agent", "linaer"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("arm", ["none+shuffled", "ours+shufled", "oracle+masked"])
+def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
+    with pytest.raises(RecollectError, match="no arm"):
+        CliRunner().invoke(app, ["--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"ours": {}}', '{"ours": {"settings": {"kep": 1}}}'])
+def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
+    tuned = tmp_path / "tuned.json"
+    tuned.write_text(text)
+    options = ["--arms", "ours", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
+    with pytest.raises(RecollectError, match=r"tuned\.json"):
+        CliRunner().invoke(app, options, catch_exceptions=False)
+    assert not (tmp_path / "x").exists()

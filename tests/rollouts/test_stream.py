@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience, LinearAgent, TabularAgent
+from recollect.agents.experience import Agent, Experience, LinearAgent, TabularAgent
+from recollect.agents.scorer import ScoringAgent
 from recollect.cli.stream import run_job
 from recollect.environments.streams import generated
-from recollect.evaluation.stream import Results, Row, claims, curves, load, run_matrix, table
+from recollect.evaluation.stream import Results, Row, curves, load, run_matrix, table
+from recollect.evaluation.stream_claims import claims
 from recollect.evaluation.stream_report import draw
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.masked import Masked
@@ -128,3 +130,26 @@ def test_a_masked_memory_sees_likeness_and_not_value() -> None:
 def test_forgetting_counts_what_was_solved_before() -> None:
     each = Row("f", "random", 0, "a", "1", "0101", 1, 0, 0, 0, 0, 0, 0, 0, 0, checks=("1100", "0000"))
     assert each.forgotten == 0.25
+
+
+class Copying:
+    """A model of the engine protocol for which a branch is the likelier the more often its words are in the prompt."""
+
+    def encode(self, text: str) -> tuple[str, ...]:
+        return tuple(text.replace(":", "").split())
+
+    def score(self, prompts: list, branches: list) -> list:
+        return [
+            [tuple(float(prompt.count(word)) for word in branch) for branch in each]
+            for prompt, each in zip(prompts, branches, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent(), ScoringAgent(Copying(), noise_weight=1.0)])  # type: ignore[arg-type]
+def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Agent) -> None:
+    stream = generated("benign", seed=1, length=120)
+    none, ours = (
+        run_stream(stream, method("ours", k=2, failures=False), agent, ENCODER, seed=1, control=control)
+        for control in ("none", "learn")
+    )
+    assert ours.held_out.mean() > none.held_out.mean() + 0.1

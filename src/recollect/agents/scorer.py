@@ -28,12 +28,16 @@ NOTHING = "N/A"
 class ScoringAgent:
     """model: anything that scores. noise_weight: share of the common noise, 0 for a deterministic policy.
 
-    The fixed head comes first in every prompt, so that an engine that keeps shared prefixes reads it once.
+    The fixed head comes first in every prompt, so that an engine that keeps shared prefixes reads it once. What was scored
+    is kept (`remembered` prompts at most): arms of a comparison that show the same ask once.
     """
 
-    def __init__(self, model: Model, *, calibrated: bool = True, noise_weight: float = 0.0) -> None:
+    def __init__(
+        self, model: Model, *, calibrated: bool = True, noise_weight: float = 0.0, remembered: int = 10_000
+    ) -> None:
         self.model, self.calibrated, self.noise_weight = model, calibrated, noise_weight
-        self._priors: dict[tuple[str, ...], Floats] = {}
+        self.remembered = remembered
+        self._scored: dict[tuple[str, str, tuple[str, ...]], Floats] = {}
 
     def __call__(
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
@@ -46,12 +50,17 @@ class ScoringAgent:
         found = self._raw(situation, actions, memory)
         if not self.calibrated:
             return found
-        key = tuple(actions)
-        if key not in self._priors:
-            self._priors[key] = self._raw(NOTHING, actions, "")
-        return found - self._priors[key]
+        return found - self._raw(NOTHING, actions, "")
 
     def _raw(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
+        key = (situation, memory, tuple(actions))
+        if key not in self._scored:
+            if len(self._scored) >= self.remembered:
+                self._scored.clear()
+            self._scored[key] = self._asked(situation, actions, memory)
+        return self._scored[key]
+
+    def _asked(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         body = f"{memory}\n" if memory else ""
         prompt = self.model.encode(HEAD + body + ASK.format(situation=situation))
         branches = [self.model.encode(f" {action}") for action in actions]

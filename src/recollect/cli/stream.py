@@ -24,6 +24,7 @@ ARMS = (
 )
 CHANGES = ("shuffled", "masked", "rollback")
 CHECKPOINTS = (1 / 3, 2 / 3)
+AGENTS = ("usual", "linear", "tabular")
 ATTACK_ARMS = (
     "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,ours,ours-without-gate,ours-without-gate+rollback,"
     "ours-quarantine-all"
@@ -52,6 +53,14 @@ def stream(
         str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
     ] = "dev",
     length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent",
+            help="The frozen policy: linear (advice counts by likeness), tabular (advice counts fully), or usual: tabular "
+            "where memory is of the same episode, else linear.",
+        ),
+    ] = "usual",
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
     ] = 1,
@@ -74,8 +83,9 @@ def stream(
     from recollect.environments.rules import ORDERS, SPLITS
     from recollect.environments.streams import NAMES, missing
     from recollect.episodes.errors import RecollectError, UnknownName
-    from recollect.evaluation.stream import Results, claims, run_matrix, table
+    from recollect.evaluation.stream import Results, run_matrix, table
     from recollect.evaluation.stream_attacks import attacks, recovery, tampering
+    from recollect.evaluation.stream_claims import claims
     from recollect.evaluation.stream_report import draw
     from recollect.recipes.experience_methods import METHODS
 
@@ -102,11 +112,11 @@ def stream(
     for order in orders.split(","):
         if order not in ORDERS:
             raise UnknownName("order", order, ORDERS)
+    if agent not in AGENTS:
+        raise UnknownName("agent", agent, AGENTS)
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
-    settings: dict[str, dict[str, Any]] = {}
-    if tuned is not None:
-        settings = {name: found["settings"] for name, found in json.loads(tuned.read_text()).items()}
+    settings = _settings(tuned, chosen)
     out.mkdir(parents=True, exist_ok=True)
     plan: dict[str, Any] = {
         "streams": names,
@@ -114,13 +124,14 @@ def stream(
         "orders": orders.split(","),
         "split": split,
         "length": length,
+        "agent": agent,
         "settings": settings,
     }
     note = out / "plan.json"
-    fixed = ("arms", "split", "length", "settings")
+    fixed = ("arms", "split", "length", "agent", "settings")
     if note.exists():
         before = json.loads(note.read_text())
-        changed = [key for key in fixed if before[key] != plan[key]]
+        changed = [key for key in fixed if before.get(key, plan[key]) != plan[key]]
         if changed:
             raise RecollectError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
@@ -131,7 +142,7 @@ def stream(
         bar = progress.add_task("streams", total=len(jobs))
         rows = run_matrix(
             jobs,
-            partial(run_job, arms=tuple(chosen), split=split, length=length, settings=settings, data=data),
+            partial(run_job, arms=tuple(chosen), split=split, length=length, settings=settings, data=data, agent=agent),
             out / "rows.jsonl",
             workers=workers,
             progress=lambda done, total: progress.update(bar, completed=done),
@@ -149,6 +160,29 @@ def stream(
     console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
 
 
+def _settings(tuned: Path | None, arms: list[str]) -> dict[str, dict[str, Any]]:
+    """Settings per method; refused before anything runs where the file or one of its settings cannot be used."""
+    import json
+
+    from recollect.episodes.errors import RecollectError
+
+    if tuned is None:
+        return {}
+    wanted = 'The tuner writes {"METHOD": {"settings": {...}}, ...}: see benchmarks/streams/tuned.json.'
+    try:
+        settings = {name: dict(found["settings"]) for name, found in json.loads(tuned.read_text()).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecollectError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
+    for arm in arms:
+        base = arm.partition("+")[0]
+        if base not in CONTROLS:
+            try:
+                method_for(base, settings, 0)
+            except TypeError as error:
+                raise RecollectError(f"{tuned} has a setting that {base!r} does not take: {error}.", wanted) from error
+    return settings
+
+
 def run_job(
     job: Job,
     *,
@@ -157,9 +191,10 @@ def run_job(
     length: int,
     settings: dict[str, dict[str, Any]],
     data: Path | None,
+    agent: str = "usual",
 ) -> list[Row]:
     """All arms on one stream, in this process."""
-    from recollect.agents.experience import Agent, LinearAgent, TabularAgent
+    from recollect.agents.experience import LinearAgent, TabularAgent
     from recollect.environments.streams import FAMILIES, opened
     from recollect.evaluation.stream import row
     from recollect.memory.policy.hashed_words import HashedWords
@@ -169,7 +204,8 @@ def run_job(
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
     encoder = HashedWords()
     cache: dict[str, Any] = {}
-    agent: Agent = TabularAgent() if stream.long_term else LinearAgent()
+    tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
+    policy = TabularAgent() if tabular else LinearAgent()
     found = []
     for arm in arms:
         base, _, changed = arm.partition("+")
@@ -178,7 +214,7 @@ def run_job(
         run = run_stream(
             stream,
             system,
-            agent,
+            policy,
             encoder,
             seed=seed,
             control=control,

@@ -1,4 +1,4 @@
-"""The matrix of arms over streams, orders and seeds: run it, keep every row, and say what holds.
+"""The matrix of arms over streams, orders and seeds: run it, keep every row, and lay out what was measured.
 
 The systems under test are handed in as a function (arm, seed, family) -> one run; nothing here knows a recipe. A job is one
 (family, order, seed) with all its arms, so that arms share the stream and the vectors made of it.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.evaluation.statistics import Comparison, calibration, family, mcnemar, paired_difference
+from recollect.evaluation.statistics import calibration
 from recollect.rollouts.stream import ROLLBACK, StreamRun
 
 Job = tuple[str, str, int]
@@ -154,8 +154,10 @@ def load(path: Path) -> list[Row]:
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
     found = []
     for part in text.split("\n")[:-1]:
-        values = json.loads(part)
-        found.append(Row(**{name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}))
+        values: dict[str, Any] = json.loads(part)
+        for name, each in values.items():
+            values[name] = tuple(each) if isinstance(each, list) else each
+        found.append(Row(**values))
     return found
 
 
@@ -256,88 +258,6 @@ def curves(results: Results, name: str, window: int = 50) -> dict[str, list[floa
             width = min(window, len(mean))
             found[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
     return found
-
-
-HARD = ("near-miss", "noisy-reward", "drift")
-KIND = ("benign", "similarity-mid", "similarity-low")
-RIVALS = ("exprag", "memrl")
-MARGIN = 0.02
-
-
-def claims(results: Results, ours: str = "ours") -> dict[str, Any]:
-    """The comparisons fixed in advance, with whether each holds. Streams or arms that were not run are left out by name."""
-    primary = [
-        (f"{ours} - {rival} on {name}", results.differences(name, ours, rival))
-        for name in HARD
-        for rival in RIVALS
-        if results.has(name, ours, rival)
-    ]
-    found: dict[str, Any] = {"primary": [_record(each) for each in family(primary)] if _enough(primary) else []}
-    kind = [
-        (f"{ours} - {rival} on {name}", results.differences(name, ours, rival))
-        for name in KIND
-        for rival in RIVALS
-        if results.has(name, ours, rival)
-    ]
-    found["not_worse"] = [
-        {**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN}
-        for each in (paired_difference(name, values) for name, values in kind if len(values) >= 3)
-    ]
-    for control in ("shuffled", "masked"):
-        found[f"gain_gone_when_{control}"] = _gone(results, f"{ours}+{control}")
-    found["no_lower_than_none"] = [
-        {**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN}
-        for each in (
-            paired_difference(f"{ours} - none on {name}", values)
-            for name in results.families
-            for values in [results.differences(name, ours, "none")]
-            if len(values) >= 3
-        )
-    ]
-    parts = sorted(arm for arm in results.arms if arm.startswith(f"{ours}-without-"))
-    ablations = [
-        (f"{ours} - {arm} on {name}", results.differences(name, ours, arm))
-        for name in results.families
-        for arm in parts
-        if results.has(name, ours, arm)
-    ]
-    found["parts"] = [_record(each) for each in family(ablations)] if _enough(ablations) else []
-    found["held_out"] = []
-    for name in results.families:
-        for rival in (*RIVALS, "none"):
-            if results.has(name, ours, rival) and results.held_out(name, ours):
-                test = mcnemar(results.held_out(name, ours), results.held_out(name, rival))
-                found["held_out"].append(
-                    {
-                        "name": f"{ours} - {rival} on {name}",
-                        "difference": test.difference,
-                        "only_ours": test.only_first,
-                        "only_rival": test.only_second,
-                        "pairs": test.pairs,
-                        "p": test.p,
-                    }
-                )
-    return found
-
-
-def _gone(results: Results, changed: str) -> list[dict[str, Any]]:
-    """Whether no gain over a rival is left to an arm whose signal was taken away."""
-    named = [
-        (f"{changed} - {rival} on {name}", results.differences(name, changed, rival))
-        for name in HARD
-        for rival in RIVALS
-        if results.has(name, changed, rival)
-    ]
-    kept = [paired_difference(name, values) for name, values in named if len(values) >= 3]
-    return [{**_record(each), "holds": each.low <= 0.0} for each in kept]
-
-
-def _enough(named: Sequence[tuple[str, Sequence[float]]]) -> bool:
-    return bool(named) and all(len(values) >= 3 for _, values in named)
-
-
-def _record(each: Comparison) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in Comparison.__slots__} | {"holds": each.holds}
 
 
 def _mean(values: Any) -> float:

@@ -30,7 +30,8 @@ def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: i
         return 1.0 - a.mean(axis=axis) / b.mean(axis=axis)
 
     found = {"value": float(statistic(first, second)), "clusters": len(first)}
-    if len(first) >= 3 and (float(np.ptp(first)) or float(np.ptp(second))):
+    # Where both are proportional every resample gives the same share, and there is no interval to be had.
+    if len(first) >= 3 and float(np.ptp(first * second.mean() - second * first.mean())) > 1e-12:
         interval = bootstrap(
             (first, second),
             statistic,

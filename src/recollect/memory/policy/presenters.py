@@ -47,6 +47,11 @@ class EncouragedDiscouraged:
         blocks: list[str] = []
         pairs: list[tuple[str, float, float]] = []
         for item, near in zip(items, likeness, strict=True):
+            if "q" not in item.metadata:
+                # An observation of this episode, or a record from outside: no values, so it says what it says.
+                blocks.append(f"- {item.text}")
+                pairs += combined_advice([item], query, [near])
+                continue
             values: dict[str, float] = item.metadata["q"]
             ranked = sorted(values, key=lambda action: -values[action])
             mean = sum(values.values()) / len(values)

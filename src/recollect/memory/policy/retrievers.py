@@ -94,7 +94,8 @@ class AtRandom:
 class GoalAndObservation:
     """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
 
-    Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits.
+    Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits. Items that are no
+    records of its table (observations of this episode, records from outside) have one key, which is compared with both at once.
     """
 
     k: int = 2
@@ -106,14 +107,17 @@ class GoalAndObservation:
             return NOTHING
         goal, observation = pool.encode(query.goal), pool.encode(query.observation)
         parts = [pool.items[row].metadata for row in rows]
+        whole = pool.similarities(query.vector, rows)
         scores = np.array(
             [
                 self.share * float(pool.encode(part["goal"]) @ goal)
                 + (1.0 - self.share) * float(pool.encode(part["observation"]) @ observation)
-                for part in parts
+                if "goal" in part
+                else float(alike)
+                for part, alike in zip(parts, whole, strict=True)
             ]
         )
-        visits = np.array([part["visits"] for part in parts])
+        visits = np.array([part.get("visits", 0) for part in parts])
         order = np.lexsort((-visits, -np.round(scores, 9)))[: self.k]
         return Candidates(rows[order], scores[order])
 

@@ -40,15 +40,16 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", scale="no
 class Config(Settings):
     """A text is `sections` of `sentences` sentences about people, or of `windows` windows of at most `words` words."""
 
-    steps: Count = 24
+    steps: Count = 16
     tasks_per_step: Count = 4
-    evaluate_every: Count = 12
-    checkpoint_every: Count = 12
+    learning_rate: Rate = 4e-4
+    evaluate_every: Count = 8
+    checkpoint_every: Count = 4
     source: Literal["people", "longmemeval"] = "people"
     sections: Pairs = 3
     sentences: int = Field(default=2, ge=1, description="source = people: of a section")
     tasks: int = Field(default=400, ge=8, description="source = people: texts to train on")
-    held_out: int = Field(default=80, ge=2, description="source = people: questions per measurement")
+    held_out: int = Field(default=60, ge=2, description="source = people: questions per measurement")
     windows: int = Field(default=1, ge=1, description="source = longmemeval: of a section")
     words: int = Field(default=30, ge=8, description="source = longmemeval: of a window")
     distractors: int = Field(
@@ -59,7 +60,7 @@ class Config(Settings):
     )
     warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 5e-4
-    memory_tokens: int = Field(default=24, ge=4)
+    memory_tokens: int = Field(default=20, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
 

@@ -153,3 +153,11 @@ def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Ag
         for control in ("none", "learn")
     )
     assert ours.held_out.mean() > none.held_out.mean() + 0.1
+
+
+def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look() -> None:
+    stream = generated("injection", seed=1, length=120)
+    runs = [run_stream(stream, method(name), LinearAgent(), ENCODER, seed=1) for name in ("ours", "exprag")]
+    assert len(runs[0].detection) == len(runs[1].detection) == 3
+    assert min(runs[0].detection) >= 0.0
+    assert np.isnan(runs[1].detection).all()

@@ -28,7 +28,8 @@ RunJob = Callable[[Job], "list[Row]"]
 @dataclass(frozen=True, slots=True)
 class Row:
     """One arm on one stream. bits: success per task as a string of 0 and 1; held: the same for held-out tasks, checks: at the
-    checkpoints before; words: read by the agent for one task, situation and memory."""
+    checkpoints before; words: read by the agent for one task, situation and memory; detection: per hostile source, as in
+    StreamRun."""
 
     family: str
     order: str
@@ -51,6 +52,7 @@ class Row:
     won_late: float = float("nan")
     words: float = float("nan")
     checks: tuple[str, ...] = ()
+    detection: tuple[float, ...] = ()
 
     @property
     def auc(self) -> float:
@@ -97,6 +99,7 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
         float(run.success[late].mean()) if late.any() else float("nan"),
         float(run.words.mean()),
         tuple(_bits(each) for each in run.checks),
+        tuple(run.detection),
     )
 
 

@@ -60,6 +60,7 @@ def attacks(results: Results, ours: str = "ours") -> list[dict[str, Any]]:
                 "arm": arm,
                 "rate": float(np.mean(rates[arm])),
                 "clusters": len(rates[arm]),
+                **_detection(results, attacked, arm),
                 "benign_success": _mean(results, safe, arm),
                 "cut_from": {other: share(rates[arm], rates[other]) for other in misled if other != arm},
             }
@@ -81,6 +82,16 @@ def attacks(results: Results, ours: str = "ours") -> list[dict[str, Any]]:
                 )
             found.append(record)
     return found
+
+
+def _detection(results: Results, name: str, arm: str) -> dict[str, float | None]:
+    """Of the hostile sources: the share of which something was put aside, and after how many tasks (median)."""
+    delays = [delay for each in results.of(name, arm) for delay in each.detection]
+    known = [delay for delay in delays if np.isfinite(delay)]
+    return {
+        "detected": len(known) / len(delays) if delays else None,
+        "detection_delay": float(np.median(known)) if known else None,
+    }
 
 
 def recovery(results: Results) -> list[dict[str, Any]]:

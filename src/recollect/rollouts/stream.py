@@ -26,7 +26,7 @@ from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import ItemKind
 from recollect.memory.policy.masked import Masked
-from recollect.memory.policy.pool import Draft, advice
+from recollect.memory.policy.pool import ACTIVE, CANDIDATE, Draft, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.retrievers import NOTHING
 from recollect.memory.policy.slots import Candidates, Method, Presented, Use, Values
@@ -52,7 +52,8 @@ class StreamRun:
     showing right advice always (content: the store had none; routing: it had some and it was not shown);
     target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
     frozen; checks: the same after shares of the stream, on copies; predicted, realised: value estimates at held-out uses against
-    what happened; words: read by the agent, situation and memory together, for each task.
+    what happened; words: read by the agent, situation and memory together, for each task; detection: per hostile source, how
+    many tasks after its first record memory put something of it aside (nan: never).
     """
 
     success: Floats
@@ -65,6 +66,7 @@ class StreamRun:
     held_out: Floats
     words: Floats
     checks: list[Floats] = field(default_factory=list)
+    detection: list[float] = field(default_factory=list)
     predicted: list[float] = field(default_factory=list)
     realised: list[float] = field(default_factory=list)
     items: int = 0
@@ -98,6 +100,7 @@ def run_stream(
         if number in marks:
             loop.check()
         loop.live(number, task)
+    loop.run.detection = loop.detection()
     for number, task in enumerate(stream.held_out):
         loop.frozen(number, task)
     run = loop.run
@@ -129,7 +132,7 @@ class _Loop:
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
         self.generator = np.random.default_rng([43, seed])
         self.outcomes: list[float] = []
-        self.hostile: set[str] = set()
+        self.hostile: dict[str, int] = {}
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term
         self.measure_regret = measure_regret
@@ -154,7 +157,7 @@ class _Loop:
                 experience.roll_back_source(name)
         for record in task.foreign:
             if record.hostile:
-                self.hostile.add(record.source)
+                self.hostile.setdefault(record.source, experience.time)
             text = f"{record.key} -> {record.action}: it worked"
             if record.trigger:
                 text += f" (if it says {record.trigger}: {record.payload})"
@@ -214,6 +217,21 @@ class _Loop:
             use = taken[0][0]
             self.run.predicted.append(self._predicted(use))
             self.run.realised.append(outcome)
+
+    def detection(self) -> list[float]:
+        pool = self.experience.pool
+        found = []
+        for name, arrived in self.hostile.items():
+            # A change keeps the status before it, so what it led to is what the next one of its row found.
+            after = {row: int(pool.status[row]) for row in range(len(pool)) if pool.source[row] == pool.source_of(name)}
+            aside = []
+            for change in reversed(pool.history):
+                if change.what == "status" and change.row in after:
+                    if after[change.row] not in (ACTIVE, CANDIDATE) and "rollback" not in change.why:
+                        aside.append(change.time)
+                    after[change.row] = change.before
+            found.append(float(min(aside) - arrived) if aside else float("nan"))
+        return found
 
     def check(self) -> None:
         """Success on the held-out tasks as it would be if learning ended here."""

@@ -36,7 +36,6 @@ from tests.learning.test_asynchronous_resume import (
     letters,
     remembered,
     same,
-    state,
     trained,
     weights,
     without_times,
@@ -103,7 +102,7 @@ def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any
             known = now
         run_to_the_end(run, "overlap")
         groups = trained(run)
-        lost += len(known - set(groups) - {each["ticket"] for each in state(run)["finished"]})
+        lost += len(known - set(groups) - journalled(run))
         twice += sum(count - 1 for count in Counter(groups).values())
         short += 4 * STEPS - len(groups)
         runs += 1

@@ -1,10 +1,12 @@
 """Answers of long-tailed length: what parking the tail is worth, beside the best that any schedule could do.
 
 Lengths are log-normal with sigma 1 (median 16 tokens, at most 256), fixed by ticket and member: every arm draws answers of
-the same lengths for the same episodes. Arms with fewer slots than the group has members sample it in micro-groups.
+the same lengths for the same episodes. Arms with fewer slots than the batch has sequences sample it in micro-groups.
 The bound is the same work with every slot always full: what the batch's tokens cost at a full batch's speed, plus reading
 the prompts and learning; for the arm that overlaps, the larger of sampling and learning.
-Prints a table and writes lengths.json.
+
+The tiny model has 64 sequences an update, SmolLM2-135M (bfloat16, LoRA) 16: there a step of few sequences costs nearly what
+a full one does, because the weights are read either way. Prints a table and writes lengths.json, lengths_135m.json.
 
 python -m benchmarks.asynchrony.lengths [--model smollm2-135m-instruct]
 """
@@ -14,6 +16,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -22,34 +26,77 @@ from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, r
 from benchmarks.speed.setting import machine
 from recollect.episodes import SamplingParams
 from recollect.learning.admission import Staleness
-from recollect.learning.asynchrony import Asynchrony, Mode
+from recollect.learning.asynchronous import Pipeline
+from recollect.learning.asynchrony import Asynchrony, Caches, Mode, Order
 from recollect.learning.objective.presets import preset, varied
 from recollect.models.continuous import ContinuousBatch, Draft
 from recollect.models.inprocess import InProcessModel
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")
-GROUPS, MEMBERS = 8, 8
 MEDIAN, LONGEST = 16, 256
-FIELDS = ("mode", "max_staleness", "pipeline_depth", "slots", "order", "caches")
-ARMS: dict[str, tuple[Mode, int, float, int, str, str]] = {
-    "synchronous": ("turns", 0, 1.0, 64, "arrival", "recompute"),
-    "synchronous, micro-groups of 4": ("turns", 0, 1.0, 4, "arrival", "recompute"),
-    "synchronous, 16 slots": ("turns", 0, 1.0, 16, "arrival", "recompute"),
-    "synchronous, 16 slots, longest first": ("turns", 0, 1.0, 16, "longest_first", "recompute"),
-    "parked (APRIL), 1.5 batches": ("turns", 4, 1.5, 64, "arrival", "recompute"),
-    "parked, 2 batches": ("turns", 4, 2.0, 64, "arrival", "recompute"),
-    "parked, 2 batches, caches kept": ("turns", 4, 2.0, 64, "arrival", "keep"),
-    "parked, 3 batches, caches kept": ("turns", 4, 3.0, 64, "arrival", "keep"),
-    "parked, 5 batches": ("turns", 4, 5.0, 64, "arrival", "recompute"),
-    "parked, 5 batches, caches kept": ("turns", 4, 5.0, 64, "arrival", "keep"),
-    "overlap, 2 batches, caches kept": ("overlap", 4, 2.0, 64, "arrival", "keep"),
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """slots: as a share of the update's sequences."""
+
+    mode: Mode = "turns"
+    max_staleness: int = 0
+    pipeline_depth: float = 1.0
+    slots: float = 1.0
+    order: Order = "arrival"
+    caches: Caches = "recompute"
+
+
+ARMS: dict[str, Arm] = {
+    "synchronous": Arm(),
+    "synchronous, a 16th of the slots": Arm(slots=1 / 16),
+    "synchronous, a quarter, longest first": Arm(slots=1 / 4, order="longest_first"),
+    "parked (APRIL), 1.5 batches": Arm("turns", 4, 1.5),
+    "parked, 2 batches": Arm("turns", 4, 2.0),
+    "parked, 2 batches, caches kept": Arm("turns", 4, 2.0, caches="keep"),
+    "parked, 3 batches, caches kept": Arm("turns", 4, 3.0, caches="keep"),
+    "parked, 3 batches, caches kept, 8 updates": Arm("turns", 8, 3.0, caches="keep"),
+    "overlap, 3 batches, caches kept": Arm("overlap", 4, 3.0, caches="keep"),
 }
 
 
-def asynchrony(arm: str) -> Asynchrony:
-    mode, staleness, depth, slots, order, caches = ARMS[arm]
-    bound = Staleness(GROUPS, staleness, depth)
-    return Asynchrony(bound, MEMBERS, mode=mode, slots=slots, order=order, caches=caches)  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Groups and members of an update; the arms that are measured where none are named."""
+
+    groups: int
+    members: int
+    arms: tuple[str, ...]
+
+    @property
+    def sequences(self) -> int:
+        return self.groups * self.members
+
+    def slots(self, arm: str) -> int:
+        return max(1, round(ARMS[arm].slots * self.sequences))
+
+    def asynchrony(self, arm: str) -> Asynchrony:
+        of = ARMS[arm]
+        bound = Staleness(self.groups, of.max_staleness, of.pipeline_depth)
+        return Asynchrony(bound, self.members, mode=of.mode, slots=self.slots(arm), order=of.order, caches=of.caches)
+
+
+PARKED = tuple(arm for arm in ARMS if arm.startswith("parked"))
+SIZES = {
+    "tiny": Size(8, 8, tuple(ARMS)),
+    "smollm2-135m-instruct": Size(4, 4, ("synchronous", *PARKED[2:])),
+}
+
+
+class Watched(Pipeline):
+    """Counts the tokens that are drawn in a decoding step."""
+
+    last: Watched | None = None
+
+    def begin(self, *arguments: Any) -> None:
+        Watched.last = self
+        super().begin(*arguments)
 
 
 def token_seconds(model: InProcessModel, slots: int, prompt: tuple[int, ...]) -> dict[str, float]:
@@ -69,7 +116,12 @@ def token_seconds(model: InProcessModel, slots: int, prompt: tuple[int, ...]) ->
     return {"step": step, "read": max(0.0, first - step)}
 
 
-def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str]) -> dict[str, Any]:
+def measure(
+    model_name: str, rounds: int, steps: int, skip: int, names: Sequence[str], seconds: float
+) -> dict[str, Any]:
+    """Ends after `rounds`, or with the round that is under way after `seconds`."""
+    size = SIZES[model_name]
+
     def fresh() -> Any:
         model = tiny(hidden=128) if model_name == "tiny" else small()
         return learner_of(model, OBJECTIVE, 1e-4, lora=model_name != "tiny")
@@ -77,31 +129,39 @@ def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str
     learner = fresh()
     encode = learner.model.encode
     padding = "a few words to read first. " * 3
-    run(learner, World(lambda ticket, member: 4, encode=encode, padding=padding), asynchrony("synchronous"), 2)  # warm
+    warm = World(lambda ticket, member: 4, encode=encode, padding=padding)
+    run(learner, warm, size.asynchrony("synchronous"), 2)
     found: dict[str, list[dict[str, float]]] = {arm: [] for arm in names}
-    costs: dict[str, dict[str, float]] = {}
-    for slots in sorted({ARMS[arm][3] for arm in names}):
-        costs[str(slots)] = token_seconds(learner.model, slots, encode(f"{padding}letters 0:"))
-    for number in range(rounds):
+    prompt = encode(f"{padding}letters 0:")
+    costs = {
+        str(slots): token_seconds(learner.model, slots, prompt)
+        for slots in sorted({size.slots(arm) for arm in names} | {1, 4})
+    }
+    begun, number = time.perf_counter(), 0
+    while number < rounds and (not number or time.perf_counter() - begun < seconds):
         lengths: Trace = lognormal(MEDIAN, 1.0, number, 1, LONGEST)
         for arm in names if number % 2 == 0 else names[::-1]:
             learner = fresh()
             world = World(lengths, encode=encode, padding=padding)
-            found[arm].append(run(learner, world, asynchrony(arm), steps).steady(skip))
+            watch = run(learner, world, size.asynchrony(arm), steps, Watched)
+            assert Watched.last is not None
+            drawn = sum(row["drawn_tokens"] for row in watch.rows)
+            found[arm].append({**watch.steady(skip), "tokens_per_decoding_step": drawn / Watched.last.batch.steps})
+        number += 1
     arms: dict[str, Any] = {}
     for arm in names:
-        mode, _, _, slots, _, _ = ARMS[arm]
+        slots = size.slots(arm)
         cost = costs[str(slots)]
         bounds = []
         for each in found[arm]:
             sampling = each["drawn_tokens"] / slots * cost["step"] + cost["read"]
             learning = each["seconds/learn"]
-            bounds.append(max(sampling, learning) if mode == "overlap" else sampling + learning)
+            bounds.append(max(sampling, learning) if ARMS[arm].mode == "overlap" else sampling + learning)
         pairs = list(zip(found["synchronous"], found[arm], strict=True))
         # Per drawn token: which lengths fall into the measured steps differs a little between the schedules.
         ratios = [b["drawn_tokens_per_second"] / a["drawn_tokens_per_second"] for a, b in pairs]
         arms[arm] = {
-            "settings": dict(zip(FIELDS, ARMS[arm], strict=True)),
+            "settings": {**asdict(ARMS[arm]), "slots": slots},
             "per_step": found[arm],
             "speedup": {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)},
             "bound_seconds": bounds,
@@ -117,10 +177,10 @@ def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str
         }
     return {
         "model": model_name,
-        "rounds": rounds,
+        "rounds": number,
         "steps": steps,
         "steps_measured": steps - skip,
-        "episodes_per_step": GROUPS * MEMBERS,
+        "episodes_per_step": size.sequences,
         "lengths": {"median": MEDIAN, "sigma": 1.0, "longest": LONGEST},
         "decoding_step_seconds": costs,
         "arms": arms,
@@ -128,16 +188,18 @@ def measure(model_name: str, rounds: int, steps: int, skip: int, names: list[str
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--model", default="tiny", choices=("tiny", "smollm2-135m-instruct"))
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--model", default="tiny", choices=list(SIZES))
     asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--seconds", type=float, default=600.0, help="no round begins after this long")
     asked.add_argument("--steps", type=int, default=20)
     asked.add_argument("--skip", type=int, default=5, help="steps before the measured ones, to fill the pipeline")
-    asked.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    asked.add_argument("--arms", nargs="+", choices=list(ARMS), help="synchronous among them")
     options = asked.parse_args()
     torch.set_num_threads(1)
     setting = machine(1)
-    found = measure(options.model, options.rounds, options.steps, options.skip, options.arms)
+    names = options.arms or SIZES[options.model].arms
+    found = measure(options.model, options.rounds, options.steps, options.skip, names, options.seconds)
     write("lengths.json" if options.model == "tiny" else "lengths_135m.json", {"machine": setting, **found})
     for arm, each in found["arms"].items():
         row = each["per_step"][0]

@@ -50,14 +50,25 @@ def lengths(results: Sequence[Result]) -> str:
                 _spread(each["speedup"]),
                 f"{each['bound_speedup']:.2f}x",
                 f"{100 * each['share_of_bound']:.0f} %",
+                f"{statistics.median([one['tokens_per_decoding_step'] for one in each['per_step']]):.1f}",
             )
             for arm, each in result["arms"].items()
         ]
-        head = (result["model"], "tokens/s, end to end", "times as fast", "bound", "of the bound reached")
+        head = (
+            result["model"],
+            "tokens/s, end to end",
+            "times as fast",
+            "bound",
+            "of the bound reached",
+            "tokens a decoding step",
+        )
+        costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_seconds"].items()}
+        full = result["episodes_per_step"]
         parts.append(
             _table(head, rows)
-            + f"\n\n{result['rounds']} rounds of {result['steps_measured']} steps. "
-            + _setting(result)
+            + f"\n\n{full} sequences an update; a decoding step of all of them takes {1000 * costs[full]:.1f} ms, one of four "
+            f"{1000 * costs[4]:.1f} ms, one of one {1000 * costs[1]:.1f} ms. {result['rounds']} rounds of "
+            f"{result['steps_measured']} steps. " + _setting(result)
         )
     return "\n\n".join(parts)
 
@@ -121,6 +132,36 @@ def _kills_of(result: Result) -> str:
     return "\n".join(parts) + f" {_setting(result)}"
 
 
+def drafter(results: Sequence[Result]) -> str:
+    (result,) = results
+    rows = []
+    cost = result["seconds_per_pass"]
+    for name, own in result["gain"].items():
+        kind, count = name.rsplit(", ", 1)
+        best = max(own, key=lambda each: own[each])
+        left, k = count.split()[0], best.split("/")[1]
+        rows.append(
+            (
+                kind,
+                left,
+                best,
+                f"{result['kinds'][kind]['tokens_per_pass'][best]:.2f}",
+                f"{cost[f'{left}/{k}'] / cost[f'{left}/0']:.2f}",
+                f"**{own[best]:.2f}x**",
+            )
+        )
+    head = (
+        "answers",
+        "sequences left",
+        "best n / proposals",
+        "tokens a pass",
+        "cost of a pass",
+        "decoding, times as fast",
+    )
+    drawn = sum(each["tokens"] for each in result["kinds"].values())
+    return _table(head, rows) + f"\n\n{result['model']}, {drawn} drawn tokens. " + _setting(result)
+
+
 def _paired(cell: dict[str, Any]) -> str:
     minus = cell["minus_synchronous"]
     own = f"{cell['mean']:.3f}"
@@ -153,6 +194,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
+    "drafter": (drafter, ("drafter.json",)),
     "kills": (kills, ("kills.json", "kills_135m.json")),
 }
 

@@ -80,10 +80,13 @@ def main() -> None:
     path = HERE / "branches.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     sampled, learned = before.get("sampling", []), before.get("learning", [])
+    machines = {"sampling": before.get("machine", about), "learning": before.get("machine_of_learning", about)}
     if options.only != "passes":
+        machines["sampling"] = about
         sampled = [sampling(model, ids[p], tokens, begun) for p, tokens in SAMPLED if time.perf_counter() < end - 60]
     if options.only != "sampling":
         attach_lora(model, 16)
+        machines["learning"] = about
         learned = [learning(model, ids[p], tokens, begun) for p, tokens in LEARNED if time.perf_counter() < end]
     for title, results, sides in (
         ("sampling", sampled, ("in the tree", "rows of their own")),
@@ -109,7 +112,8 @@ def main() -> None:
             "model": MODEL,
             "dtype": "bf16",
             "group": GROUP,
-            "machine": about,
+            "machine": machines["sampling"],
+            "machine_of_learning": machines["learning"],
             "sampling": sampled,
             "learning": learned,
         },

@@ -136,8 +136,12 @@ def branches(result: Result) -> str:
             )
             for each in result[what]
         ]
-        parts.append(_table(("branches", sides[0], sides[1], "times as fast"), rows))
-    return "\n\n".join(parts) + "\n\n" + _setting({**result, "prompt_tokens": "100 and 400"})
+        machine = result["machine"] if what == "sampling" else result.get("machine_of_learning", result["machine"])
+        about = _setting(
+            {**result, "prompt_tokens": "100 and 400" if what == "sampling" else "400", "machine": machine}
+        )
+        parts.append(_table(("branches", sides[0], sides[1], "times as fast"), rows) + "\n\n" + about)
+    return "\n\n".join(parts)
 
 
 def _spread(ratio: dict[str, float]) -> str:

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "asynchrony.md"
 
 
 def test_the_example_of_the_page_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
     model = write_tiny_checkpoint(tmp_path / "model")
     assert '"smollm2-135m-instruct"' in code
     monkeypatch.chdir(tmp_path)

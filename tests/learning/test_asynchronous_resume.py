@@ -147,7 +147,7 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
     groups = trained(tmp_path / "run")
     assert len(groups) == 4 * STEPS
     assert max(Counter(groups).values()) == 1
-    assert finished <= set(groups) | {each["ticket"] for each in state(tmp_path / "run")["finished"]}
+    assert finished <= set(groups) | journalled(tmp_path / "run")
 
 
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:

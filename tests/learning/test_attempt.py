@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import threading
 import time
 from dataclasses import replace
@@ -172,3 +174,87 @@ def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
 
     assert asyncio.run(both()) == 7
     never.set()
+
+
+class Judge:
+    """An object that is called like a function, asynchronously."""
+
+    async def __call__(self, answer: str) -> float:
+        await asyncio.sleep(0)
+        return float(len(answer))
+
+
+def test_whatever_is_asynchronous_is_awaited() -> None:
+    async def scored(answer: str) -> float:
+        return float(len(answer))
+
+    async def all_of_them() -> list[float]:
+        given = attempt(Tape())
+        kinds = (len, scored, functools.partial(scored), Judge(), lambda answer: scored(answer))
+        return [(await given.reward("r", each, "four")).value for each in kinds]
+
+    assert asyncio.run(all_of_them()) == [4.0] * 5
+
+
+def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
+    def asks() -> None:
+        raise TimeoutError("the judge's server did not answer")
+
+    async def asks_too() -> None:
+        raise TimeoutError("the judge's server did not answer")
+
+    async def gives_up() -> None:
+        raise asyncio.CancelledError
+
+    for each in (asks, asks_too):
+        with pytest.raises(CallFailed, match="raised TimeoutError: the judge's server") as caught:
+            asyncio.run(attempt(Tape()).call(each))
+        assert caught.value.stop is StopReason.ENVIRONMENT_ERROR
+        assert not isinstance(caught.value, CallTimedOut)
+    with pytest.raises(CallFailed, match="cancelled itself"):
+        asyncio.run(attempt(Tape()).call(gives_up))
+
+
+def test_a_rollouts_own_timeout_says_what_it_says() -> None:
+    async def rollout(task: Task, given: Attempt) -> Episode:
+        raise TimeoutError("no answer from the simulator")
+
+    episode = asyncio.run(run_attempt(rollout, TASK, attempt(Tape()), 5.0))
+    assert episode.stop is StopReason.ENVIRONMENT_ERROR
+    assert "no answer from the simulator" in episode.errors[-1]
+
+
+def test_what_is_given_up_gives_back_what_it_holds_before_anybody_goes_on() -> None:
+    held = ["slot"]
+
+    async def rollout(task: Task, given: Attempt) -> Episode:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            held.clear()
+        raise AssertionError
+
+    assert asyncio.run(run_attempt(rollout, TASK, attempt(Tape()), 0.01)).stop is StopReason.TIMEOUT
+    assert not held
+
+
+def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
+    async def stubborn() -> None:
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    async def timed() -> float:
+        begun = time.monotonic()
+        with pytest.raises(CallTimedOut):
+            await attempt(Tape()).call(stubborn, seconds=0.01)
+        return time.monotonic() - begun
+
+    async def main() -> float:
+        taken = await timed()
+        for each in asyncio.all_tasks() - {asyncio.current_task()}:
+            each.cancel()
+        return taken
+
+    assert asyncio.run(main()) < 3.5

@@ -80,6 +80,9 @@ def test_sources_are_taken_apart() -> None:
     assert found["source/b/zero_variance_groups"] == 0
     assert (found["source/a/reward"], found["source/b/reward"]) == (1, 0.5)
     assert found["source/b/response_length"] == 6
+    assert (found["source/a/reward_std"], found["source/b/reward_std"]) == (0, 0.5)
+    assert (found["source/b/response_length/right"], found["source/b/response_length/wrong"]) == (8, 4)
+    assert found["source/a/with_errors"] == 0
     assert source_of("plain") == ""
 
 
@@ -88,6 +91,7 @@ def test_lag_is_that_of_the_oldest_token() -> None:
     found = episode_metrics([of(fresh, stale)], version=5)
     assert found["lag_p95"] == 2
     assert (found["lag/0/reward"], found["lag/2/reward"], found["lag/2/episodes"]) == (1, 0, 1)
+    assert found["lag/0/reward_std"] == 0
     assert not [name for name in episode_metrics([of(fresh)], version=5) if name.startswith("lag/")]
 
 

@@ -9,6 +9,7 @@ from recollect.episodes.episode import Episode
 from recollect.episodes.model import Model, Sample, SamplingParams, Tokens
 from recollect.episodes.task import Task
 from recollect.learning.attempt import Attempt
+from recollect.learning.growing_memory import GrowingMemory
 from recollect.memory.bank import Bank
 from recollect.rollouts.driver import Limits, Play, play_one
 
@@ -21,7 +22,8 @@ class PlayedAhead:
     """The `Episodes` of a pipeline: tasks in an order that the ticket decides, played as `how` says.
 
     An environment that fails makes an episode of which the pipeline begins another; see `rollouts.driver` for what ends
-    an episode. evaluate: called with the number of updates made.
+    an episode. measure: called with the number of updates made. memory: that groups start from, where it grows while the model
+    is trained, in place of one that `how` makes for each task.
     """
 
     model: Model
@@ -30,7 +32,14 @@ class PlayedAhead:
     measure: Callable[[int], None]
     temperature: float = 1.0
     limits: Limits = field(default_factory=Limits)
+    memory: GrowingMemory | None = None
     _roots: dict[int, Bank | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.memory is not None and self.how.memory is not None:
+            raise ValueError(
+                "PlayedAhead was given a memory that grows and a way to make one for each task: leave one out"
+            )
 
     def task(self, ticket: int) -> Task:
         return self.tasks(ticket)
@@ -53,6 +62,8 @@ class PlayedAhead:
 
     def _root(self, task: Task, ticket: int) -> Bank | None:
         """The memory that the group starts from, the same for every member."""
+        if self.memory is not None:
+            return self.memory.root(ticket)
         if self.how.memory is None:
             return None
         if ticket not in self._roots:

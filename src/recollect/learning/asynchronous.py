@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.episodes.episode import Episode, Group, StopReason
 from recollect.episodes.errors import RecollectError
-from recollect.episodes.model import Receipt, Sample
+from recollect.episodes.model import Receipt
 from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.attempt import Attempt, Tape, has_failed, run_attempt
 from recollect.learning.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ from recollect.learning.pipeline_store import (
     write_state,
 )
 from recollect.learning.run_folder import RunFolder
-from recollect.learning.sampler import Host, LocalSampler, Sampler, Samples
+from recollect.learning.sampler import Host, LocalSampler, Samples, sampler_for
 from recollect.models.continuous import ContinuousBatch, Draft
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class Pipeline(Collector):
     """The asynchronous collector. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
-    engine: samples in place of this process. Raises AdmissionError for settings that it cannot honour."""
+    engine: samples in place of this process. reject: why a finished group is not to be trained on, or "", such as
+    `recollect.learning.steering.without_signal`: another is started for it, and curriculum.jsonl says why. After `patience`
+    rejections in a row a group is trained on all the same. Raises AdmissionError for settings that the engine cannot honour."""
 
     def __init__(
         self,
@@ -61,10 +63,13 @@ class Pipeline(Collector):
         episodes: Episodes,
         settings: Asynchrony,
         engine: HttpModel | None = None,
+        reject: Callable[[Group], str] | None = None,
     ) -> None:
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
-        self.sampler = self._sampler(engine)
+        self._why_not = reject
+        host = Host(self._order, self._learn_length, self._may_draw, self._settle)
+        self.sampler = sampler_for(learner, settings, host, engine, run.path)
         self._journal: Journal | None = None
         self._open: dict[int, OpenGroup] = {}
         self._finished: dict[int, Finished] = {}
@@ -73,8 +78,8 @@ class Pipeline(Collector):
         self._next = 0
         self._updates = 0
         self._failed: list[Episode] = []
-        self._failures = 0
-        self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0}
+        self._failures = self._rejections = self._step = 0
+        self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0, "rejected_groups": 0}
         self._lengths: dict[str, float] = {}
         self._length = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,14 +124,6 @@ class Pipeline(Collector):
             return self._loop.run_until_complete(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _sampler(self, engine: HttpModel | None) -> Sampler:
-        host = Host(self._order, self._learn_length, self._may_draw, self._settle)
-        if engine is None:
-            return LocalSampler(self._learner, self.settings, host)
-        from recollect.learning.http_sampler import HttpSampler
-
-        return HttpSampler(self._learner, self.settings, host, engine, self._run.path)
-
     @property
     def batch(self) -> ContinuousBatch:
         """Of the sampler of this process."""
@@ -137,6 +134,7 @@ class Pipeline(Collector):
 
     async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Any) -> None:
         self._changed = asyncio.Event()
+        self._step = step
         await self.sampler.begin(sent)
         self._journal = Journal(self._run.path, self._learner.role, step)
         state = read_state(checkpoint.path) if checkpoint else None
@@ -184,6 +182,7 @@ class Pipeline(Collector):
         self._done |= {each.ticket for each in self._taken}
         self._taken = []
         self._updates += 1
+        self._step += 1
         self._start_groups()
         self.sampler.wake()
         return receipt
@@ -200,7 +199,7 @@ class Pipeline(Collector):
             "done": to_ranges(self._done),
             "finished": [finished_to_json(each) for each in waiting],
             "open": [open_to_json(self._open[ticket], self._version) for ticket in sorted(self._open)],
-            "counts": self._counts,
+            "counts": {**self._counts, "rejections": self._rejections},
             "lengths": {"": self._length, **self._lengths},
         }
 
@@ -244,7 +243,7 @@ class Pipeline(Collector):
         settings, tape = self.settings, group.tapes[member]
         while True:
             attempt = Attempt(
-                self, tape, group.ticket, member, settings.seed, settings.call_seconds, settings.failed_reward
+                self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, settings.failed_reward
             )
             episode = await run_attempt(self._episodes.rollout, group.task, attempt, settings.episode_seconds)
             again = tape.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
@@ -263,7 +262,13 @@ class Pipeline(Collector):
         del self._open[group.ticket]
         whole, left_out = group.outcome()
         self._failed += left_out
-        if len(whole) >= self.settings.enough:
+        if len(whole) >= self.settings.enough and self._rejected(
+            Group(group.task.key, whole[0].memory_snapshot, whole)
+        ):
+            self._failures = 0
+            self._done.add(group.ticket)
+            self._start_groups()
+        elif len(whole) >= self.settings.enough:
             self._failures = 0
             assert self._journal is not None
             finished = Finished(group.ticket, group.born, Group(group.task.key, whole[0].memory_snapshot, whole))
@@ -281,6 +286,16 @@ class Pipeline(Collector):
                 )
             self._start_groups()
         self._changed.set()
+
+    def _rejected(self, group: Group) -> bool:
+        reason = "" if self._why_not is None else self._why_not(group)
+        if not reason or self._rejections >= self.settings.patience:
+            self._rejections = 0
+            return False
+        self._rejections += 1
+        self._counts["rejected_groups"] += 1
+        self._run.append_curriculum(self._step + 1, what="rejected", task=group.task, reason=reason)
+        return True
 
     def _keep_found(self, finished: Finished) -> None:
         """A group found on disk, where it may stand twice. Of weights that are lost, it counts as born under those that
@@ -312,10 +327,6 @@ class Pipeline(Collector):
         self.sampler.wake()  # the batch may no longer be complete
 
     # -- sampling ---------------------------------------------------------------------------------------------------
-
-    async def sample(self, draft: Draft) -> Sample:
-        """What attempts call: wait until the sampler has finished this draft."""
-        return await self.sampler.sample(draft)
 
     def _may_draw(self) -> bool:
         """In turns, nothing is drawn but while a batch is being collected: what a checkpoint holds is then what is read
@@ -354,7 +365,9 @@ class Pipeline(Collector):
     def _load(self, state: Mapping[str, Any]) -> None:
         self._updates, self._next = int(state["updates"]), int(state["next"])
         self._done = from_ranges(state["done"])
-        self._counts = {name: int(count) for name, count in state["counts"].items()}
+        counts = {name: int(count) for name, count in state["counts"].items()}
+        self._rejections = counts.pop("rejections", 0)
+        self._counts |= counts
         self._lengths = dict(state["lengths"])
         self._length = self._lengths.pop("")
         for record in state["finished"]:

@@ -8,7 +8,6 @@ its task and of what the attempt gives it; one that is not leaves the tape where
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
@@ -26,6 +25,7 @@ from recollect.episodes.reward import RewardTerm
 from recollect.episodes.task import Task
 from recollect.models.continuous import Draft
 from recollect.models.errors import ContextOverflow
+from recollect.rollouts.deadline import OutOfTime, within
 from recollect.rollouts.driver import UNSOUND
 
 T = TypeVar("T")
@@ -112,17 +112,15 @@ class Attempt:
     async def call(
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
     ) -> T:
-        """An environment's, a tool's or a judge's answer. A plain function runs in a thread of its own.
+        """An environment's, a tool's or a judge's answer. A plain function runs in a thread of its own; what is asynchronous,
+        an object whose call is included, is awaited.
 
         Raises CallTimedOut after `seconds`, CallFailed where the function raises."""
         limit = self._seconds if seconds is None else seconds
         called = name or getattr(function, "__name__", type(function).__name__)
-        waiting: Awaitable[Any] = (
-            function(*arguments) if inspect.iscoroutinefunction(function) else in_thread(function, *arguments)
-        )
         try:
-            return await asyncio.wait_for(waiting, limit)
-        except (asyncio.TimeoutError, TimeoutError) as error:
+            return await within(_called(function, *arguments), limit)
+        except OutOfTime as error:
             raise CallTimedOut(f"{called} of episode {self.id} did not answer in {limit:g} s.") from error
         except (CallFailed, ContextOverflow):
             raise
@@ -180,9 +178,9 @@ Rollout = Callable[[Task, Attempt], Awaitable[Episode]]
 async def run_attempt(rollout: Rollout, task: Task, attempt: Attempt, seconds: float) -> Episode:
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
-        episode = await asyncio.wait_for(rollout(task, attempt), seconds)
+        episode = await within(rollout(task, attempt), seconds)
         _check(episode, task, attempt)
-    except (asyncio.TimeoutError, TimeoutError):
+    except OutOfTime:
         return _failed(task, attempt, StopReason.TIMEOUT, f"episode {attempt.id} took longer than {seconds:g} s")
     except ContextOverflow as error:
         return _failed(task, attempt, StopReason.CONTEXT_OVERFLOW, str(error))
@@ -191,6 +189,13 @@ async def run_attempt(rollout: Rollout, task: Task, attempt: Attempt, seconds: f
     except (Exception, SystemExit) as error:
         return _failed(task, attempt, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
     return replace(episode, errors=(*episode.errors, *attempt.errors)) if attempt.errors else episode
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await function(*arguments)
+    result = await in_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
 def has_failed(episode: Episode) -> bool:

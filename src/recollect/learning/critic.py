@@ -1,27 +1,27 @@
 """The critic: the value of every state a policy drew a token in, from the policy's own base.
 
-A linear head reads the last hidden states. Over a network with an adapter, the critic has an adapter of its own on the
-same base, so that its gradient cannot move the policy; where all weights are trained there is no second body to give
-it, and the head reads the policy's hidden states as they are, without a gradient into them.
-Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754.
+How it shares the base with the policy: `role_head`. Source: PPO, arXiv 1707.06347.
 """
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from recollect.learning.forward import layout
 from recollect.learning.masters import Masters
+from recollect.learning.objective.advantage import value_targets
+from recollect.learning.objective.aggregation import Denominators
+from recollect.learning.objective.batch import Batch
+from recollect.learning.objective.options import Objective
+from recollect.learning.objective.policy_loss import value_loss
+from recollect.learning.objective.ratio import unit_of, unit_sum
+from recollect.learning.role_head import RoleHead
 from recollect.learning.rows import Rows
-from recollect.models.adapter import Named
 from recollect.models.inprocess import InProcessModel
-from recollect.models.lora import fuse
 
 ADAPTER = "critic"
 
@@ -42,49 +42,10 @@ class Critic:
     """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
 
     def __init__(self, model: InProcessModel, settings: CriticSettings) -> None:
-        self.model = model
         self.settings = settings
-        wide = torch.promote_types(model.dtype, torch.float32)
-        self.head = torch.nn.Linear(int(model.network.config.hidden_size), 1, dtype=wide)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-        self.policy_adapter: str | None = None
-        named: Named = {f"head.{name}": value for name, value in self.head.named_parameters()}
-        if hasattr(model.network, "peft_config"):
-            self.policy_adapter = str(model.network.active_adapter)
-            named |= self._attach()
-        self.masters = Masters(named, settings.learning_rate, max_norm=settings.max_norm)
-
-    def _attach(self) -> Named:
-        """A second adapter on the same base; the policy's stays the active one."""
-        from peft import LoraConfig
-
-        network = self.model.network
-        assert self.policy_adapter is not None
-        with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
-            rank = self.settings.rank
-            options = LoraConfig(r=rank, lora_alpha=2.0 * rank, lora_dropout=0.0, target_modules="all-linear")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                network.add_adapter(ADAPTER, options, autocast_adapter_dtype=False)
-        fuse(network)
-        found = {name: value for name, value in network.named_parameters() if f".{ADAPTER}." in name}
-        for value in found.values():
-            value.requires_grad_(True)
-        return found
-
-    @contextlib.contextmanager
-    def _active(self) -> Iterator[None]:
-        """Inside, the network runs under the critic's adapter. Nobody else may use the model meanwhile."""
-        if self.policy_adapter is None:
-            yield
-            return
-        _switch(self.model.network, ADAPTER)
-        try:
-            yield
-        finally:
-            _switch(self.model.network, self.policy_adapter)
+        self._role = RoleHead(model, ADAPTER, settings.rank, settings.seed)
+        self.head = self._role.head
+        self.masters = Masters(self._role.named, settings.learning_rate, max_norm=settings.max_norm)
 
     def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token).
@@ -93,13 +54,41 @@ class Critic:
         """
         plan = layout(rows, chosen)
         batch = plan.tree
-        with self._active(), torch.set_grad_enabled(torch.is_grad_enabled() and self.policy_adapter is not None):
-            hidden = self.model.hidden_states(batch.ids, batch.positions, batch.mask, None).flatten(0, 1)
-        picked = torch.cat([hidden[batch.predictor], hidden[plan.last]]).to(self.head.weight.dtype)
-        found = self.head(picked).squeeze(1)
+        hidden = self._role.hidden(batch.ids, batch.positions, batch.mask).flatten(0, 1)
+        found = self._role(torch.cat([hidden[batch.predictor], hidden[plan.last]]))
         drawn, ends = found[: len(batch.predictor)], found[len(batch.predictor) :]
         blank = drawn.new_zeros(len(chosen) * plan.width)
         return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
+
+    @torch.no_grad()
+    def valued(self, rows: Rows, batch: Batch, micro_batches: Sequence[Sequence[int]], bootstrap: bool) -> Batch:
+        """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
+        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
+        for chosen in micro_batches:
+            found, behind = self.values(rows, chosen)
+            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
+        if not bootstrap:
+            return replace(batch, values=values)
+        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
+        return replace(batch, values=values, bootstrap=end)
+
+    def teach(
+        self, rows: Rows, micro_batches: Sequence[Sequence[int]], objective: Objective, divisors: Denominators
+    ) -> dict[str, float]:
+        """One step towards the returns of this batch, whose values `valued` has filled in."""
+        targets = value_targets(rows.batch, objective)
+        total = 0.0
+        for chosen in micro_batches:
+            values, _ = self.values(rows, chosen)
+            wanted = targets[torch.tensor(chosen)].to(values.dtype)
+            scalar = value_loss(values, wanted, rows.batch.rows(chosen), objective, divisors)
+            scalar.backward()  # type: ignore[no-untyped-call]
+            total += float(scalar.detach())
+        norm = self.masters.step()
+        assert rows.batch.values is not None
+        drawn = rows.batch.mask > 0
+        explained = explained_variance(rows.batch.values[drawn], targets[drawn])
+        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
 
     def state(self) -> dict[str, Any]:
         return self.masters.state()
@@ -108,9 +97,7 @@ class Critic:
         self.masters.load(dict(state))
 
 
-def _switch(network: Any, adapter: str) -> None:
-    """PEFT freezes the adapter it leaves; here every weight stays as trainable as it was."""
-    flags = [(value, value.requires_grad) for value in network.parameters()]
-    network.set_adapter(adapter)
-    for value, trainable in flags:
-        value.requires_grad_(trainable)
+def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:
+    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
+    spread = float(targets.var()) if len(targets) > 1 else 0.0
+    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

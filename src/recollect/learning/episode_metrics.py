@@ -122,6 +122,15 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
         metrics[f"source/{source}/reward"] = _mean(e.reward for e in episodes)
         metrics[f"source/{source}/response_length"] = _mean(map(_drawn, episodes))
         metrics[f"source/{source}/max_tokens"] = _mean(e.stop is StopReason.MAX_TOKENS for e in episodes)
+        metrics[f"source/{source}/reward_std"] = _deviation([e.reward for e in episodes])
+        metrics[f"source/{source}/with_errors"] = _mean(bool(e.errors) for e in episodes)
+        metrics |= _split(
+            episodes,
+            is_right,
+            f"source/{source}/response_length/right",
+            f"source/{source}/response_length/wrong",
+            _drawn,
+        )
         if several:
             metrics[f"source/{source}/zero_variance_groups"] = _mean(
                 len({e.reward for e in group.episodes}) == 1 for group in several
@@ -143,6 +152,7 @@ def _lags(episodes: Sequence[Episode], version: int) -> dict[str, float]:
         for lag, rewards in sorted(by_lag.items()):
             metrics[f"lag/{lag}/episodes"] = float(len(rewards))
             metrics[f"lag/{lag}/reward"] = _mean(rewards)
+            metrics[f"lag/{lag}/reward_std"] = _deviation(rewards)
     return metrics
 
 
@@ -170,6 +180,12 @@ def _split(
 def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Of the values as they are, not of what they were drawn from: 0 for one."""
+    mean = _mean(values)
+    return math.sqrt(_mean((value - mean) ** 2 for value in values))
 
 
 def _at(quantile: float, values: Sequence[float]) -> float:

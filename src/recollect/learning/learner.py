@@ -14,7 +14,7 @@ from recollect.episodes.model import Model, Tokens
 from recollect.learning import forward
 from recollect.learning.critic import Critic, CriticSettings
 from recollect.learning.masters import Masters
-from recollect.learning.objective.advantage import advantages, value_targets
+from recollect.learning.objective.advantage import advantages
 from recollect.learning.objective.aggregation import Denominators, denominators
 from recollect.learning.objective.batch import Batch
 from recollect.learning.objective.control import Controls, advanced, initial, learning_rate_scale
@@ -23,7 +23,7 @@ from recollect.learning.objective.filters import kept_groups
 from recollect.learning.objective.inputs import require_inputs
 from recollect.learning.objective.optimal import score_norms
 from recollect.learning.objective.options import Objective, ObjectiveError
-from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics, value_loss
+from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from recollect.learning.objective.ratio import unit_of, unit_sum
 from recollect.learning.objective.selection import select
 from recollect.learning.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
@@ -149,7 +149,8 @@ class Learner:
         measured = group_metrics(rows.batch)
         for _ in range(self.optimisation.passes):
             if self.critic is not None:
-                measured |= self._teach_critic(self.critic, rows, divisors)
+                every = self._micro_batches(rows, range(rows.batch.shape[0]))
+                measured |= self.critic.teach(rows, every, self.objective, divisors)
             if learning and not self._warming_up():
                 measured |= self._step(rows, learning, advantage, divisors, temperature)
         self._advance(measured)
@@ -237,38 +238,9 @@ class Learner:
                 score_norm=score_norms(named, batch, lambda c: forward.scores(self.model, rows, c, temperature)[0]),
             )
         if self.critic is not None:
-            batch = self._valued(self.critic, rows, batch)
+            every = self._micro_batches(rows, range(batch.shape[0]))
+            batch = self.critic.valued(rows, batch, every, self.objective.bootstrap == "truncated")
         return batch
-
-    @torch.no_grad()
-    def _valued(self, critic: Critic, rows: Rows, batch: Batch) -> Batch:
-        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
-        for chosen in self._micro_batches(rows, range(batch.shape[0])):
-            found, behind = critic.values(rows, chosen)
-            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
-        if self.objective.bootstrap == "none":
-            return replace(batch, values=values)
-        unit = unit_of(batch, "episode")
-        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit)
-        return replace(batch, values=values, bootstrap=end)
-
-    def _teach_critic(self, critic: Critic, rows: Rows, divisors: Denominators) -> dict[str, float]:
-        """One step of the critic towards the returns of this batch."""
-        targets = value_targets(rows.batch, self.objective)
-        total = 0.0
-        for chosen in self._micro_batches(rows, range(rows.batch.shape[0])):
-            index = torch.tensor(chosen)
-            values, _ = critic.values(rows, chosen)
-            scalar = value_loss(
-                values, targets[index].to(values.dtype), rows.batch.rows(chosen), self.objective, divisors
-            )
-            scalar.backward()  # type: ignore[no-untyped-call]
-            total += float(scalar.detach())
-        norm = critic.masters.step()
-        assert rows.batch.values is not None
-        drawn = rows.batch.mask > 0
-        explained = _explained(rows.batch.values[drawn], targets[drawn])
-        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
 
     def _step(
         self,
@@ -280,7 +252,7 @@ class Learner:
     ) -> dict[str, float]:
         """One optimiser step of the policy, accumulated over micro-batches."""
         parts: list[dict[str, float]] = []
-        gaps: list[torch.Tensor] = []
+        scored: list[tuple[Batch, torch.Tensor]] = []
         for chosen in self._micro_batches(rows, learning):
             lp, entropy = forward.scores(self.model, rows, chosen, temperature)
             part = rows.batch.rows(chosen)
@@ -291,11 +263,8 @@ class Learner:
             )
             scalar.backward()  # type: ignore[no-untyped-call]
             parts.append(metrics)
-            gaps.append((lp.detach() - part.lp_behaviour)[part.mask > 0])
-        gap = torch.cat(gaps)
-        measured = merge_metrics(parts)
-        # Sampler and learner run the same weights: what is left is the arithmetic of the two batch shapes.
-        measured |= {"mismatch_mean": float(gap.abs().mean()), "mismatch_max": float(gap.abs().max())}
+            scored.append((part, lp.detach()))
+        measured = {**merge_metrics(parts), **mismatch(scored)}
         if self.objective.adapter_decay:
             for value in self.masters.named.values():
                 decay = 2 * self.objective.adapter_decay * value.detach()
@@ -413,9 +382,3 @@ def _require_effect(
         )
     if optimisation.passes < 1:
         raise ObjectiveError(f"passes = {optimisation.passes}: an update takes at least one.", "Set it to 1 or more.")
-
-
-def _explained(values: torch.Tensor, targets: torch.Tensor) -> float:
-    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
-    spread = float(targets.var()) if len(targets) > 1 else 0.0
-    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recollect.episodes.model import Receipt, Sample
 from recollect.learning.asynchrony import Asynchrony
@@ -13,6 +14,9 @@ from recollect.learning.masters import Masters
 from recollect.models.continuous import ContinuousBatch, Draft
 from recollect.models.inprocess import InProcessModel
 from recollect.models.replica import Outgoing, Replica
+
+if TYPE_CHECKING:
+    from recollect.models.http_engine import HttpModel
 
 
 class Samples(Protocol):
@@ -141,3 +145,12 @@ class LocalSampler:
 
     def unfinished(self) -> int:
         return sum(len(each.ids) for each in (*self.batch.live, *self.batch.waiting))
+
+
+def sampler_for(learner: Samples, settings: Asynchrony, host: Host, engine: HttpModel | None, run: Path) -> Sampler:
+    """Of `engine`, or of this process where there is none. run: the run's folder. Raises AdmissionError, MissingCapability."""
+    if engine is None:
+        return LocalSampler(learner, settings, host)
+    from recollect.learning.http_sampler import HttpSampler
+
+    return HttpSampler(learner, settings, host, engine, run)

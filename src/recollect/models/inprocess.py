@@ -37,8 +37,10 @@ class InProcessModel:
         self._stops: dict[str, frozenset[int]] = {}
 
     @classmethod
-    def load(cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16") -> InProcessModel:
-        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files).
+    def load(
+        cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16", device: str = ""
+    ) -> InProcessModel:
+        """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
         Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel
         where the network computes something that this engine does not (see `recollect.models.support`).
@@ -49,6 +51,7 @@ class InProcessModel:
         network.requires_grad_(False)
         model = cls(network, tokenizer, name or folder.name)
         require_agreement(model, folder)
+        network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
 
     @property
@@ -71,6 +74,12 @@ class InProcessModel:
     def dtype(self) -> torch.dtype:
         dtype: torch.dtype = next(self.network.parameters()).dtype
         return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and every pass. What goes in and comes out (ids, masks, log-probabilities) is on the CPU."""
+        device: torch.device = next(self.network.parameters()).device
+        return device
 
     def encode(self, text: str) -> Tokens:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -103,10 +112,11 @@ class InProcessModel:
 
     def hidden_states(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any) -> Any:
         """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed)."""
+        device = self.device
         return self._body()(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask,
+            input_ids=ids.to(device),
+            position_ids=positions.to(device),
+            attention_mask=None if mask is None else mask.to(device),
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
@@ -120,7 +130,9 @@ class InProcessModel:
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
         chosen = hidden.flatten(0, 1)[batch.predictor]
         trained = [each for each in self._causal_model().lm_head.parameters() if each.requires_grad]
-        return token_scores(self.head, chosen, batch.target, temperature, parameters=trained)
+        target = batch.target.to(chosen.device)
+        lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained)
+        return lp.cpu(), entropy.cpu()  # gradients find their way back
 
     def _causal_model(self) -> Any:
         get_base = getattr(self.network, "get_base_model", None)
@@ -316,18 +328,19 @@ def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
 def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """One token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...].
 
-    Returns the ids and their log-probabilities under the distribution that was drawn from; greedy where `uniform` is
-    None, with log-probabilities at temperature 1.
+    Returns the ids and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where
+    `uniform` is None, with log-probabilities at temperature 1.
     """
     if uniform is None:
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         token = logprobs.argmax(-1)
-        return token, logprobs.gather(-1, token[..., None]).squeeze(-1)
+        return token.cpu(), logprobs.gather(-1, token[..., None]).squeeze(-1).cpu()
     scaled = logits.float() if temperature == 1 else logits.float() / temperature
     largest = scaled.amax(-1, keepdim=True)
     weights = (scaled - largest).exp_()
-    total, token = _invert(weights, uniform.to(torch.float64)[..., None])
-    return token.squeeze(-1), ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
+    total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])
+    logprob = ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
+    return token.squeeze(-1).cpu(), logprob.cpu()
 
 
 def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from recollect.agents.agent import Agent
 from recollect.environments.environment import Environment, Step
@@ -31,6 +31,10 @@ from recollect.episodes.task import Task
 from recollect.memory.bank import Bank
 from recollect.models.errors import ContextOverflow
 from recollect.rollouts.batching import Batcher, Lockstep, ReadyFirst
+from recollect.rollouts.deadline import OutOfTime, within
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -64,7 +68,23 @@ class Play:
     memory: Callable[[Task], Bank] | None = None
 
 
-def play(
+class PlayOptions(TypedDict, total=False):
+    """See `play_async`."""
+
+    n: int
+    temperature: float
+    seed: int
+    limits: Limits
+    label: str
+    ready_first: bool
+
+
+def play(model: Model, tasks: Sequence[Task], how: Play, **options: Unpack[PlayOptions]) -> list[Group]:
+    """`play_async`, where no loop runs yet."""
+    return asyncio.run(play_async(model, tasks, how, **options))
+
+
+async def play_async(
     model: Model,
     tasks: Sequence[Task],
     how: Play,
@@ -80,34 +100,6 @@ def play(
 
     All episodes of a group start from one snapshot of memory, in forks of their own. `label` keeps ids apart.
     Reproducible unless `ready_first`: then slow environments no longer hold up the others (see `batching`)."""
-    return asyncio.run(
-        play_async(
-            model,
-            tasks,
-            how,
-            n=n,
-            temperature=temperature,
-            seed=seed,
-            limits=limits,
-            label=label,
-            ready_first=ready_first,
-        )
-    )
-
-
-async def play_async(
-    model: Model,
-    tasks: Sequence[Task],
-    how: Play,
-    *,
-    n: int = 1,
-    temperature: float = 1.0,
-    seed: int = 0,
-    limits: Limits = Limits(),
-    label: str = "",
-    ready_first: bool = False,
-) -> list[Group]:
-    """`play`, where a loop runs already."""
     if n < 1:
         raise ValueError(f"play: n = {n}: a group has at least one episode")
     batcher: Batcher = (ReadyFirst if ready_first else Lockstep)(model, temperature, seed)
@@ -354,8 +346,8 @@ class _Guard:
     async def run(self, what: str, work: Awaitable[T]) -> T:
         begun = time.perf_counter()
         try:
-            return await asyncio.wait_for(work, self.seconds)
-        except (asyncio.TimeoutError, TimeoutError) as error:
+            return await within(work, self.seconds)
+        except OutOfTime as error:
             said = f"{self.name}.{what} took more than {self.seconds:g} s"
             raise _Failed(StopReason.TIMEOUT, said) from error
         except Exception as error:

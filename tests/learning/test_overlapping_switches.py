@@ -1,0 +1,79 @@
+"""While the sampler draws, the learner switches its adapters and its weights about: the sampler must not see it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from recollect.episodes import Sample, SamplingParams
+from recollect.learning.critic import CriticSettings
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import preset
+from recollect.learning.objective.options import Objective
+from recollect.models.adapter import attach_lora, unfreeze
+from recollect.models.continuous import ContinuousBatch, Draft
+from recollect.models.inprocess import InProcessModel
+from recollect.models.replica import Replica
+from tests.learning.turns import ROLE, sampled_groups
+from tests.models.tiny import tiny_model
+
+PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
+
+
+def drawn(model: InProcessModel) -> list[Sample]:
+    """Many short decoding steps, between any two of which the other thread may have switched something."""
+    batch = ContinuousBatch(model, 4)
+    drafts = [Draft(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
+    for draft in drafts:
+        batch.add(draft)
+    while batch.busy:
+        batch.step()
+    return [draft.sample(model.version) for draft in drafts]
+
+
+@pytest.mark.parametrize(
+    ("objective", "lora"),
+    [
+        (preset("ppo"), True),  # a critic's adapter, and a reference by switching the policy's off
+        (preset("grpo"), True),  # a reference by switching off
+        (preset("prorl"), True),  # a reference that is exchanged for the weights
+        (preset("grpo"), False),
+    ],
+    ids=["critic", "adapter off", "reset reference", "all weights"],
+)
+def test_what_is_sampled_beside_updates_is_what_is_sampled_in_peace(objective: Objective, lora: bool) -> None:
+    model = tiny_model(hidden=32)
+    named = attach_lora(model, 4) if lora else unfreeze(model)
+    groups = sampled_groups(model)
+    critic = CriticSettings(rank=2) if objective.needs_critic else None
+    learner = Learner(model, named, objective, Optimisation(learning_rate=1e-2), ROLE, critic=critic)
+    learner.update(groups)  # an adapter that is no longer the identity
+    replica = Replica(model, named)
+    replica.publish(replica.outgoing(model, named))
+    expected = drawn(replica.model)
+
+    found: list[list[Sample]] = []
+    failed: list[BaseException] = []
+    stop = threading.Event()
+
+    def sample() -> None:
+        try:
+            while not stop.is_set() or not found:
+                found.append(drawn(replica.model))
+        except BaseException as error:
+            failed.append(error)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        for _ in range(4):
+            learner.update(groups)
+    finally:
+        stop.set()
+        sampler.join()
+    assert not failed, failed
+    assert found
+    assert all(each == expected for each in found)
+    replica.publish(replica.outgoing(model, named))
+    assert drawn(replica.model) != expected, "the updates changed nothing: the test would see no switch either"

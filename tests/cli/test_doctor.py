@@ -12,10 +12,20 @@ def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.
     monkeypatch.setattr("shutil.which", lambda name: None)
     found = doctor._java()
     assert found.verdict is Verdict.MISSING
-    assert "household (TextWorldExpress) is left out" in found.said
+    assert "household (TextWorldExpress) and science (ScienceWorld) are left out" in found.said
     assert "install a Java runtime" in found.mend
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     assert doctor._java().verdict is Verdict.GOOD
+
+
+def test_without_alfworld_its_stream_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.environments.alfworld.find_spec", lambda name: None)
+    found = doctor._alfworld()
+    assert found.verdict is Verdict.MISSING
+    assert "the stream alfworld is left out" in found.said
+    assert "compiler" in found.mend
+    monkeypatch.setattr("recollect.environments.alfworld.find_spec", lambda name: object())
+    assert doctor._alfworld().verdict is Verdict.GOOD
 
 
 def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

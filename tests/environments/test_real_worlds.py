@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.environments import alfworld, science
 from recollect.environments import household as household_module
-from recollect.environments import science
 from recollect.environments.banking import banking
 from recollect.environments.household import available, household
 from recollect.environments.streams import missing, opened
@@ -92,6 +92,28 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
         lost = task.world()
         lost.reset()
         scene = lost.act(next(each for each in first.actions if each not in first.right))
+        assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
+
+
+@pytest.mark.skipif(bool(alfworld.available()), reason=f"alfworld needs {alfworld.available()}")
+def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
+    stream = alfworld.alfworld(length=6, held_out=1)
+    for task in stream.tasks:
+        world = task.world()
+        first = scene = world.reset()
+        steps = 0
+        while not scene.done:
+            assert scene.right < set(scene.actions)
+            scene = world.act(next(iter(scene.right)))
+            steps += 1
+        assert (scene.reward, steps) == (1.0, 1 if task.rule == "put" else 2)
+        lost = task.world()
+        scene = lost.reset()
+        for _ in range(alfworld.TRIES):
+            assert not scene.done
+            wrong = next(each for each in scene.actions if each not in first.right)
+            scene = lost.act(wrong)
+            assert wrong not in scene.actions
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
 
 

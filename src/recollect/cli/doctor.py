@@ -37,7 +37,11 @@ class Finding:
 EXTRAS = (
     ("index", "approximate indexes for large memories", ("faiss",)),
     ("math", "answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
-    ("envs", "puzzles of Reasoning Gym, the stream household", ("reasoning_gym", "textworld_express")),
+    (
+        "envs",
+        "puzzles of Reasoning Gym, the streams household and science",
+        ("reasoning_gym", "textworld_express", "scienceworld"),
+    ),
     ("tensorboard", "recollect train --tensorboard", ("tensorboard",)),
     ("trl", "comparisons with TRL", ("trl",)),
     ("dev", "tests, linters and type checks", ("pytest",)),
@@ -213,18 +217,31 @@ def _extras() -> list[Finding]:
             if len(absent) < len(modules):
                 said += f" ({', '.join(absent)} is not there)"
             found.append(Finding("extra", Verdict.MISSING, said, f'pip install "recollect[{extra}]"'))
-    return [*found, _java()]
+    return [*found, _java(), _alfworld()]
 
 
 def _java() -> Finding:
-    """TextWorldExpress is a Java program in a Python package."""
+    """TextWorldExpress and ScienceWorld are Java programs in Python packages."""
     java = shutil.which("java")
     if java:
-        return Finding("java", Verdict.GOOD, f"{java}, for the stream household (TextWorldExpress)")
-    mend = "install a Java runtime of version 8 or newer for --streams household; everything else goes without"
+        said = f"{java}, for the streams household (TextWorldExpress) and science (ScienceWorld)"
+        return Finding("java", Verdict.GOOD, said)
+    mend = "install a Java runtime of version 8 or newer for --streams household,science; everything else goes without"
     return Finding(
         "java",
         Verdict.MISSING,
-        "not found: the stream household (TextWorldExpress) is left out, and its tests are skipped",
+        "not found: the streams household (TextWorldExpress) and science (ScienceWorld) are left out, and their tests are "
+        "skipped",
         mend,
     )
+
+
+def _alfworld() -> Finding:
+    """Not in an extra: what it plans with has no wheel, and nothing else here needs a compiler."""
+    from recollect.environments.alfworld import available
+
+    lacks = available()
+    if not lacks:
+        return Finding("alfworld", Verdict.GOOD, "for the stream alfworld")
+    mend = "pip install alfworld, with a C++ compiler and CMake, for --streams alfworld; everything else goes without"
+    return Finding("alfworld", Verdict.MISSING, f"the stream alfworld is left out: it needs {lacks}", mend)

@@ -25,7 +25,7 @@ FAMILIES: dict[str, Parameters] = {
     **events.FAMILIES,
     **workshop.FAMILIES,
 }
-WORLDS = ("banking77", "updates", "household", "science")
+WORLDS = ("banking77", "updates", "household", "science", "alfworld")
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
 
@@ -76,6 +76,10 @@ def missing(name: str, data: Path | None = None) -> RecollectError | None:
         from recollect.environments.science import available as ready
 
         lacks = ready()
+    elif name == "alfworld":
+        from recollect.environments.alfworld import available as playable
+
+        lacks = playable()
     if lacks:
         return RecollectError(f"the stream {name} needs {lacks}.", "Install it, or choose a generated stream.")
     return None
@@ -104,6 +108,10 @@ def opened(
         from recollect.environments.science import science
 
         return science(split=split, seed=seed, order=order, length=length or 120)
+    if name == "alfworld":
+        from recollect.environments.alfworld import alfworld
+
+        return alfworld(split=split, seed=seed, order=order, length=length or 200)
     if name == "updates":
         from recollect.environments.updates import updates
 

@@ -50,13 +50,13 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 2048,
     },
     "manager": {
-        "steps": 36,
+        "steps": 24,
         "balance": True,
         "refill": 3,
         "learning_rate": 1e-5,
         "train": "full",
         "entropy": 0.02,
-        "evaluate_every": 18,
+        "evaluate_every": 12,
         "token_budget": 1024,
     },
 }

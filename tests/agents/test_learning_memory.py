@@ -298,3 +298,12 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert kept == ["a lost thing", "a wrong thing", "a broken thing"]
     memory.roll_back(since=snapshot)
     assert [item.key for item in memory.experience.pool.items if item.status is Status.ACTIVE] == first
+
+
+@pytest.mark.parametrize("bad", [(1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (0.0, math.inf)])
+def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, float]) -> None:
+    with pytest.raises(InvalidReward, match="range"):
+        LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), reward_range=bad)
+    with pytest.raises(InvalidPolicy, match="without a policy"):
+        LearningMemory.open(tmp_path / "j.mem", {}, HashedWords(64))
+    assert not (tmp_path / "j.mem").exists()

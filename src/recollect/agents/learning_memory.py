@@ -85,6 +85,13 @@ class LearningMemory:
         sync: also survive the loss of power, at the price of a disk flush per record. scope: `user_id`, `agent_id`, ... as
         for the engine: items outside are neither seen nor written.
         """
+        if not policies:
+            raise InvalidPolicy("a learning memory was opened without a policy.", 'Give one by name: {"ours": ours}.')
+        low, high = reward_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidReward(
+                f"the reward range {reward_range} holds no rewards.", "Give (lowest, highest), both finite."
+            )
         first = policy or next(iter(policies))
         if first not in policies:
             raise UnknownName("policy", first, policies)

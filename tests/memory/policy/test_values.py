@@ -6,6 +6,7 @@ import pytest
 from recollect.agents.experience import Experience
 from recollect.memory.item import Status
 from recollect.memory.policy.advantage import Advantage, AdvantageSettings
+from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.kernel_values import KernelQ
 from recollect.memory.policy.pool import Draft, Pool
@@ -18,7 +19,7 @@ from recollect.recipes.amemguard import amemguard
 from recollect.recipes.experience_methods import METHODS, method
 from recollect.recipes.memento import multi_step, parametric
 from recollect.recipes.memrl import memrl
-from recollect.recipes.ours import ours
+from recollect.recipes.ours import from_flat, ours
 from recollect.recipes.reme import reme
 from recollect.recipes.rememberer import rememberer
 
@@ -322,3 +323,21 @@ def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
     experience.observe(Draft("alpha w3", "t", do=("left",)))
     assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
     assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"k": 0},
+        {"pool": 0},
+        {"capacity": 0},
+        {"threshold": float("nan")},
+        {"selection": {"off": 1.5}},
+        {"settings": {"noise": 0.0}},
+        {"settings": {"keep": float("nan")}},
+    ],
+)
+def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, object]) -> None:
+    flat = {key: value for each in bad.values() if isinstance(each, dict) for key, value in each.items()} or bad
+    with pytest.raises(InvalidPolicy):
+        from_flat("ours", flat)

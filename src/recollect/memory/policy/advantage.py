@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recollect.memory.policy.errors import need
 from recollect.memory.policy.pool import Pool, advice
 from recollect.memory.policy.slots import Candidates, Query, Use, Values
 from recollect.memory.policy.values import Column
@@ -69,6 +70,15 @@ class AdvantageSettings:
     local: bool = True
     shared: bool = True
     attribute: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = ("noise", "bandwidth", "heterogeneity", "spread", "words", "prior_weight", "keep", "forget")
+        rates = ("keep", "forget", "own", "unshown", "refuted", "warning", "prior_success")
+        need(
+            "ours",
+            positive={name: getattr(self, name) for name in sizes},
+            rate={name: getattr(self, name) for name in rates},
+        )
 
 
 class Advantage:

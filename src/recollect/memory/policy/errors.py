@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from recollect.episodes.errors import RecollectError
 
 
@@ -19,6 +21,25 @@ class ClosedDecision(RecollectError, ValueError):
 
 class InvalidPolicy(RecollectError, ValueError):
     """A setting of a selection policy that cannot take effect."""
+
+
+def need(
+    of: str,
+    *,
+    count: dict[str, int] | None = None,
+    positive: dict[str, float] | None = None,
+    rate: dict[str, float] | None = None,
+) -> None:
+    """InvalidPolicy where a count is not at least 1, a size not finite and above 0, or a rate not in [0, 1]."""
+    for name, value in (count or {}).items():
+        if not value >= 1:
+            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be at least 1.")
+    for name, value in (positive or {}).items():
+        if not (math.isfinite(value) and value > 0.0):
+            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be finite and above 0.")
+    for name, value in (rate or {}).items():
+        if not 0.0 <= value <= 1.0:
+            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must lie in [0, 1].")
 
 
 class DamagedJournal(RecollectError, ValueError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recollect.memory.item import Status
+from recollect.memory.policy.errors import need
 from recollect.memory.policy.pool import ACTIVE, CANDIDATE, OWN, Pool
 from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Use, Valuer
@@ -25,6 +26,9 @@ class Capacity:
     """At most `most` active items: the oldest are archived, and can be had back by undoing."""
 
     most: int = 400
+
+    def __post_init__(self) -> None:
+        need("the upkeep", count={"capacity": self.most})
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recollect.memory.policy.errors import InvalidPolicy, need
 from recollect.memory.policy.pool import CANDIDATE, Pool
 from recollect.memory.policy.slots import Candidates, Query
 
@@ -49,6 +51,9 @@ class MostSimilar:
     k: int = 4
     threshold: float = -1.0
     good_only: bool = False
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"k": self.k})
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = pool.active()
@@ -155,6 +160,11 @@ class WithProbation:
     probation: int = 4
     threshold: float = 0.0
     recent: int = 12
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"k": self.k, "recent": self.recent})
+        if math.isnan(self.threshold):
+            raise InvalidPolicy("the threshold of the retrieval is not a number.", "Give a cosine, or -1 for none.")
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = pool.active()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recollect.memory.policy.advantage import contents_in
+from recollect.memory.policy.errors import need
 from recollect.memory.policy.pool import CANDIDATE, Pool, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.slots import Candidates, Query, Values
@@ -25,6 +26,9 @@ class AllRetrieved:
 
     k: int = 4
 
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k})
+
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         order = -np.arange(len(candidates.rows), dtype=np.float64)
         return Mixture("greedy", order, np.zeros(len(order)), self.k)
@@ -38,6 +42,9 @@ class BestValue:
     temperature: float = 0.0
     explore: float = 0.0
 
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
+
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         if self.temperature > 0.0:
             return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
@@ -50,6 +57,9 @@ class Blend:
 
     k: int = 3
     share: float = 0.5
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"share": self.share})
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
@@ -125,6 +135,10 @@ class Thompson:
     veto: bool = True
     greedy: bool = False
     widen: float = 1.0
+
+    def __post_init__(self) -> None:
+        rates = {"off": self.off, "probe": self.probe, "eager": self.eager, "explore": self.explore}
+        need("Thompson selection", count={"k": self.k}, positive={"widen": self.widen}, rate=rates)
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows

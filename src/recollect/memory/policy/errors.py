@@ -34,12 +34,12 @@ def need(
     for name, value in (count or {}).items():
         if not value >= 1:
             raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be at least 1.")
-    for name, value in (positive or {}).items():
-        if not (math.isfinite(value) and value > 0.0):
-            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be finite and above 0.")
-    for name, value in (rate or {}).items():
-        if not 0.0 <= value <= 1.0:
-            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must lie in [0, 1].")
+    for name, size in (positive or {}).items():
+        if not (math.isfinite(size) and size > 0.0):
+            raise InvalidPolicy(f"{name} of {of} is {size!r}.", "It must be finite and above 0.")
+    for name, share in (rate or {}).items():
+        if not 0.0 <= share <= 1.0:
+            raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")
 
 
 class DamagedJournal(RecollectError, ValueError):

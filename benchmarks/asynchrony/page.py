@@ -48,6 +48,7 @@ def lengths(results: Sequence[Result]) -> str:
                 arm,
                 f"{statistics.median([one['drawn_tokens_per_second'] for one in each['per_step']]):.0f}",
                 _spread(each["speedup"]),
+                _spread(each["speedup_in_cpu_seconds"]),
                 f"{each['bound_speedup']:.2f}x",
                 f"{100 * each['share_of_bound']:.0f} %",
                 f"{statistics.median([one['tokens_per_decoding_step'] for one in each['per_step']]):.1f}",
@@ -58,6 +59,7 @@ def lengths(results: Sequence[Result]) -> str:
             result["model"],
             "tokens/s, end to end",
             "times as fast",
+            "in CPU time",
             "bound",
             "of the bound reached",
             "tokens a decoding step",
@@ -184,7 +186,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def _setting(result: Result) -> str:
     machine = result["machine"]
     return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} thread a side; torch "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} thread a side, load average "
+        f"{machine['load_average_at_start']:.1f} at the start; torch "
         f"{machine['versions']['torch']}; revision {machine['revision']}, {machine['measured_at'][:10]}."
     )
 

@@ -88,21 +88,31 @@ def share(number: int, ids: tuple[int, ...]) -> float:
 
 @dataclass(slots=True)
 class Stopwatch(SilentProgress):
-    """When each step ended, and its row."""
+    """When each step ended, on the wall and on this process's processors, and its row."""
 
     ends: list[float] = field(default_factory=list)
+    processors: list[float] = field(default_factory=list)
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self.ends.append(time.perf_counter())
+        self.processors.append(time.process_time())
         self.rows.append(dict(metrics))
 
     def steady(self, skip: int) -> dict[str, float]:
         """Means per step over the steps after the first `skip`, while the pipeline is full."""
         rows = self.rows[skip:]
         seconds = (self.ends[-1] - self.ends[skip - 1]) / len(rows)
+        cpu = (self.processors[-1] - self.processors[skip - 1]) / len(rows)
         mean = {name: statistics.fmean(row.get(name, 0.0) for row in rows) for name in NAMES}
-        return {"seconds": seconds, **mean, "drawn_tokens_per_second": mean["drawn_tokens"] / seconds}
+        drawn = mean["drawn_tokens"]
+        return {
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            **mean,
+            "drawn_tokens_per_second": drawn / seconds,
+            "drawn_tokens_per_cpu_second": drawn / cpu,
+        }
 
 
 NAMES = (

@@ -64,7 +64,7 @@ def lengths(results: Sequence[Result]) -> str:
             "of the bound reached",
             "tokens a decoding step",
         )
-        costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_seconds"].items()}
+        costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_cpu_seconds"].items()}
         full = result["episodes_per_step"]
         parts.append(
             _table(head, rows)

@@ -252,10 +252,10 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def curves(results: Results, name: str, window: int = 50) -> dict[str, list[float]]:
-    """Rolling success by task number, mean over seeds and orders: the learning curve of each arm."""
+    """Rolling success by task number, mean over seeds: the learning curve of each arm, in the first order that was asked for."""
     found = {}
     for arm in results.arms:
-        rows = results.of(name, arm)
+        rows = [each for each in results.of(name, arm) if each.order == results.orders[0]]
         if rows:
             mean = np.mean([[float(bit) for bit in each.bits] for each in rows], axis=0)
             width = min(window, len(mean))

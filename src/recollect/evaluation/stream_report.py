@@ -52,12 +52,12 @@ def _bars(axis: Any, name: str, arms: dict[str, dict[str, Any]]) -> None:
     axis.set_visible(True)
     ordered = sorted(arms, key=lambda arm: arms[arm]["auc"])
     axis.barh(
-        ordered,
+        [arm.replace("ours-without-", "without ") for arm in ordered],
         [arms[arm]["auc"] for arm in ordered],
         xerr=[arms[arm]["auc_error"] or 0.0 for arm in ordered],
         color=[COLOURS.get(arm, "#cccccc") for arm in ordered],
     )
-    axis.set_title(f"{name}: mean success over the stream")
+    axis.set_title(f"{name}: mean success over the stream", fontsize=9)
     axis.tick_params(labelsize=7)
     axis.set_xlim(0.0, 1.0)
 
@@ -67,7 +67,7 @@ def _lines(axis: Any, results: Results, name: str) -> None:
     for arm, values in curves(results, name).items():
         if arm in LINES:
             axis.plot(values, label=arm, color=COLOURS[arm], linewidth=2.0 if arm == "ours" else 1.1)
-    axis.set_title(f"{name}: success in a window of 50 tasks")
+    axis.set_title(f"{name}: success in a window of 50 tasks ({results.orders[0]} order)", fontsize=9)
     axis.set_ylim(0.0, 1.0)
     axis.legend(fontsize=6)
 

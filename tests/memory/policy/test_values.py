@@ -341,3 +341,22 @@ def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, object]) ->
     flat = {key: value for each in bad.values() if isinstance(each, dict) for key, value in each.items()} or bad
     with pytest.raises(InvalidPolicy):
         from_flat("ours", flat)
+
+
+def test_active_rows_are_those_of_a_plain_look_whatever_happened() -> None:
+    encoder = HashedWords(32)
+    pool = Pool(lambda text: encoder.encode([text])[0], 32, 64)
+    generator = np.random.default_rng(3)
+    given: list[tuple[np.ndarray, list[int]]] = []
+    for number in range(300):
+        status = (Status.ACTIVE, Status.ACTIVE, Status.CANDIDATE)[int(generator.integers(3))]
+        pool.add(Draft(f"key {number}", "text", do=("a",)), status=status, time=number)
+        if generator.random() < 0.1:
+            changed = (Status.ARCHIVED, Status.ACTIVE)[int(generator.integers(2))]
+            pool.set_status(int(generator.integers(len(pool))), changed, time=number, why="test")
+        rows = pool.active()
+        assert rows.tolist() == np.flatnonzero(pool.status[: len(pool)] == 0).tolist()
+        given.append((rows, rows.tolist()))
+        query = encoder.encode([f"key {number}"])[0]
+        assert np.allclose(pool.similarities(query, rows), pool.vectors[rows] @ query)
+    assert all(rows.tolist() == before for rows, before in given)

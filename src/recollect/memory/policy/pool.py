@@ -92,7 +92,9 @@ class Pool:
         self.source = np.zeros(size, dtype=np.int64)
         self._contents: dict[str, int] = {}
         self.sources: dict[str, int] = {}
-        self._cached: tuple[int, Rows] | None = None
+        # Active rows in order, in the first `_listed` places; None where a change of status made them stale.
+        self._rows: Rows | None = np.zeros(size, dtype=np.intp)
+        self._listed = 0
         self._latest: tuple[Vectors, int, Vectors] | None = None
         self._held = False
 
@@ -113,9 +115,10 @@ class Pool:
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
-        if self._cached is None or self._cached[0] != self.version:
-            self._cached = (self.version, np.flatnonzero(self.status[: len(self.items)] == ACTIVE))
-        return self._cached[1]
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.status[: len(self.items)] == ACTIVE)
+            self._listed = len(self._rows)
+        return self._rows[: self._listed]
 
     def having(self, code: int) -> Rows:
         return np.flatnonzero(self.status[: len(self.items)] == code)
@@ -167,6 +170,12 @@ class Pool:
         self.content[row] = self.content_of((*do, *avoid)[0])
         self.warns[row] = not do
         self.source[row] = self.source_of(item.provenance.source)
+        if self._rows is not None and item.status is Status.ACTIVE:
+            if self._listed == len(self._rows):
+                # A new array: rows that were given out stay as they are.
+                self._rows = np.concatenate([self._rows, np.zeros(max(64, len(self._rows)), dtype=np.intp)])
+            self._rows[self._listed] = row
+            self._listed += 1
         return row
 
     @contextmanager
@@ -227,17 +236,22 @@ class Pool:
 
     def similarities(self, vector: Vectors, rows: Rows) -> Floats:
         """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
+        found: Floats = self.scan(vector, rows).astype(np.float64)
+        return found
+
+    def scan(self, vector: Vectors, rows: Rows) -> Vectors:
+        """The same in float32; not to be written to, since others may be given it too."""
         n = len(self.items)
         latest = self._latest
         if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
             if 2 * len(rows) < n:
-                few: Floats = (self.vectors[rows] @ vector).astype(np.float64)
+                few: Vectors = self.vectors[rows] @ vector
                 return few
             latest = self._latest = (vector, n, self.vectors[:n] @ vector)
         scanned = latest[2]
-        # The list of active rows is in order: where it is everything, nothing needs to be picked out.
-        everything = self._cached is not None and rows is self._cached[1] and len(rows) == len(scanned)
-        found: Floats = (scanned if everything else scanned[rows]).astype(np.float64)
+        # Rows are distinct and, but for small sets, in order: as many as there are is all of them.
+        everything = len(rows) == len(scanned) == n and self._rows is not None and rows.base is self._rows
+        found: Vectors = scanned if everything else scanned[rows]
         return found
 
     def alike(self, key: str, least: float) -> Rows:
@@ -259,6 +273,7 @@ class Pool:
             self.revisions[change.row] -= 1
 
     def _put_status(self, row: int, code: int) -> None:
+        self._rows = None
         self.status[row] = code
         self.items[row] = replace(self.items[row], status=STATUSES[code])
 

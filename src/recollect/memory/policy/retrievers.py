@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.intp]
 
 AMONG = 3
@@ -23,7 +24,7 @@ BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
 
-def top(similarities: Floats, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
+def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
     """The `k` most similar above a threshold, best first; the newer row wins a tie."""
     if not len(rows):
         return NOTHING
@@ -40,8 +41,8 @@ def top(similarities: Floats, rows: Rows, k: int, above: float = -np.inf) -> Can
         similarities, rows = similarities[kept], rows[kept]
     order = np.lexsort((-rows, -similarities))[:k]
     if above > -np.inf:
-        order = order[similarities[order] > above]
-    return Candidates(rows[order], similarities[order])
+        order = order[similarities[order].astype(np.float64) > above]
+    return Candidates(rows[order], similarities[order].astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class MostSimilar:
         rows = pool.active()
         if self.good_only:
             rows = rows[pool.good[rows]]
-        return top(pool.similarities(query.vector, rows), rows, self.k, self.threshold)
+        return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +169,12 @@ class WithProbation:
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = pool.active()
-        similarities = pool.similarities(query.vector, rows)
+        similarities = pool.scan(query.vector, rows)
         found = _possible(top(similarities, rows, AMONG * self.k, self.threshold), query, pool, self.k)
         if len(rows) and pool.episode[rows[-1]] == query.episode:
             tail = slice(-self.recent, None)
             here = (pool.episode[rows[tail]] == query.episode) & ~np.isin(rows[tail], found.rows)
-            found = _joined(found, Candidates(rows[tail][here], similarities[tail][here]))
+            found = _joined(found, Candidates(rows[tail][here], similarities[tail][here].astype(np.float64)))
         waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
         if not len(waiting):
             return found

@@ -115,8 +115,10 @@ def draw(folders: list[Path], path: Path) -> None:
         axis.set_ylim(0, 100)
         axis.grid(alpha=0.25)
     handles = [pyplot.Line2D([], [], color=colour, label=arm) for arm, colour in COLOURS.items()]
-    figure.legend(handles=handles, loc="lower center", ncol=len(COLOURS), fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.07 if rows == 1 else 0.04, 1, 1))
+    across = len(COLOURS) if columns > 1 else 3
+    figure.legend(handles=handles, loc="lower center", ncol=across, fontsize=9, frameon=False)
+    lines = math.ceil(len(COLOURS) / across)
+    figure.tight_layout(rect=(0, 0.25 * lines / (3.5 * rows), 1, 1))
     figure.savefig(path, dpi=90)
     pyplot.close(figure)
 

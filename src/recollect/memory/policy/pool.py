@@ -249,8 +249,9 @@ class Pool:
                 return few
             latest = self._latest = (vector, n, self.vectors[:n] @ vector)
         scanned = latest[2]
-        # Rows are distinct and, but for small sets, in order: as many as there are is all of them.
-        everything = len(rows) == len(scanned) == n and self._rows is not None and rows.base is self._rows
+        # The whole list of active rows as it is, from the first row on: where that is everything, nothing is picked out.
+        listed = self._rows is not None and rows.base is self._rows
+        everything = listed and 0 < len(rows) == len(scanned) == n and int(rows[0]) == 0
         found: Vectors = scanned if everything else scanned[rows]
         return found
 

@@ -102,7 +102,8 @@ def draw(folders: list[Path], path: Path) -> None:
     ]
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(4.8 * columns, 3.5 * rows), squeeze=False)
+    wide, high = (4.8, 3.5) if columns > 1 else (7.2, 4.6)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(wide * columns, high * rows), squeeze=False)
     for axis in axes.ravel():
         axis.set_visible(False)
     for (results, name), axis in zip(panels, axes.ravel(), strict=False):
@@ -118,7 +119,7 @@ def draw(folders: list[Path], path: Path) -> None:
     across = len(COLOURS) if columns > 1 else 3
     figure.legend(handles=handles, loc="lower center", ncol=across, fontsize=9, frameon=False)
     lines = math.ceil(len(COLOURS) / across)
-    figure.tight_layout(rect=(0, 0.25 * lines / (3.5 * rows), 1, 1))
+    figure.tight_layout(rect=(0, 0.25 * lines / (high * rows), 1, 1))
     figure.savefig(path, dpi=90)
     pyplot.close(figure)
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.streams.frozen --out benchmarks/streams/results/frozen_dev.json
 
-One run of a stream serves every way: at its end copies of the memory meet the held-out tasks, each with its own fading.
+A comparison that was stopped continues. One run of a stream serves every way: at its end copies of the memory meet the held-out tasks, each with its own fading.
 """
 
 from __future__ import annotations
@@ -75,8 +75,13 @@ def main() -> None:
     options = parser.parse_args()
     tuned = {name: found["settings"] for name, found in json.loads(options.tuned.read_text()).items()}
     kept: dict[str, Any] = {"split": "dev", "seeds": options.seeds, "held_out": {}}
+    if options.out.exists():
+        kept = json.loads(options.out.read_text())
+        options.seeds = kept["seeds"]
     for name in STREAMS:
         for order in ORDERS:
+            if order in kept["held_out"].get(name, {}):
+                continue
             runs = [
                 held_out(generated(name, split="dev", seed=seed, order=order), seed, tuned)
                 for seed in range(options.seeds)
@@ -84,7 +89,7 @@ def main() -> None:
             means = {way: round(float(np.mean([run[way] for run in runs])), 4) for way in runs[0]}
             kept["held_out"].setdefault(name, {})[order] = means
             print(name, order, means, flush=True)
-    options.out.write_text(json.dumps(kept, indent=1) + "\n")
+            options.out.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

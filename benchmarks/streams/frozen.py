@@ -2,7 +2,8 @@
 
     python -m benchmarks.streams.frozen --out benchmarks/streams/results/frozen_dev.json
 
-A comparison that was stopped continues. One run of a stream serves every way: at its end copies of the memory meet the held-out tasks, each with its own fading.
+A comparison that was stopped continues. One run of a stream serves every way: at its end copies of the memory meet the held-out
+tasks, each with its own fading.
 """
 
 from __future__ import annotations

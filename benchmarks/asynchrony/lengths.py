@@ -42,7 +42,7 @@ MEDIAN, LONGEST = 16, 256
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """slots: as a share of the update's sequences."""
+    """slots: as a share of the update's sequences. refill: slots that are free before they are filled, as a share of all."""
 
     mode: Mode = "turns"
     max_staleness: int = 0
@@ -50,6 +50,7 @@ class Arm:
     slots: float = 1.0
     order: Order = "arrival"
     caches: Caches = "recompute"
+    refill: float = 0.0
 
 
 ARMS: dict[str, Arm] = {
@@ -60,7 +61,8 @@ ARMS: dict[str, Arm] = {
     "parked, 2 batches": Arm("turns", 4, 2.0),
     "parked, 2 batches, caches kept": Arm("turns", 4, 2.0, caches="keep"),
     "parked, 3 batches, caches kept": Arm("turns", 4, 3.0, caches="keep"),
-    "parked, 3 batches, caches kept, 8 updates": Arm("turns", 8, 3.0, caches="keep"),
+    "parked, 3 batches, caches kept, refilled by eighths": Arm("turns", 4, 3.0, caches="keep", refill=1 / 8),
+    "parked, 3 batches, caches kept, by eighths, 8 updates": Arm("turns", 8, 3.0, caches="keep", refill=1 / 8),
 }
 
 
@@ -236,7 +238,7 @@ def main() -> None:
     for arm, each in found["arms"].items():
         row, wall, cpu = each["per_step"][0], each["speedup"]["median"], each["speedup_in_cpu_seconds"]["median"]
         print(
-            f"{arm:44} {row['seconds']:7.3f} s a step, {row['drawn_tokens_per_second']:6.0f} tokens/s  {wall:.2f}x, in CPU time "
+            f"{arm:54} {row['seconds']:7.3f} s a step, {row['drawn_tokens_per_second']:6.0f} tokens/s  {wall:.2f}x, in CPU time "
             f"{cpu:.2f}x (bound {each['bound_speedup']:.2f}x, reached {each['share_of_bound']:.2f})"
         )
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.memory.measure import at, machine
+from recollect.memory.measure.timing import at, machine
 from recollect.memory.memory import Memory
 from recollect.memory.upkeep import check
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from recollect.episodes import EncoderIdentity
-from recollect.memory.measure import machine
+from recollect.memory.measure.timing import machine
 from recollect.memory.memory import Memory
 from recollect.memory.upkeep import check, statistics
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.real_sentences import sentences
-from recollect.memory.measure import at, timed
+from recollect.memory.measure.timing import at, machine, timed
 from recollect.models.files import path_of
 from recollect.models.known import KNOWN
 from recollect.models.onnx_export import GRAPH, TOKENIZER
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=1024)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    setting = machine()
     texts, questions = sentences(arguments.data, arguments.texts)
     questions = questions[:60]
     rows: list[dict[str, Any]] = []
@@ -119,7 +120,9 @@ def main() -> None:
             )
     if arguments.json:
         versions = {name: version(name) for name in ("recollect", "torch", "transformers", "onnxruntime")}
-        arguments.json.write_text(json.dumps({"texts": len(texts), "rows": rows, "versions": versions}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"texts": len(texts), "rows": rows, "versions": versions, "machine": setting}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

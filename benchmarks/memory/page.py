@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.memory.measure.beside import ratio
+from recollect.memory.measure.stores import ENGINE, POWER_SAFE
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "memory_benchmarks.md"
 Result = Any
@@ -74,7 +77,7 @@ def peers(result: Result) -> str:
     head = ("store", "disk syncs per add", *part, *part, "limit of search all")
     text = (
         f"Milliseconds, p50 / p95. First at {result['common']} items, then where {result['seconds']:g} seconds of adding one by "
-        f"one led (at most {result['size']:,}). One disk sync takes {result['sync_ms']:.1f} ms. "
+        f"one led (at most {result['size']:,}). One disk sync takes {result['sync_ms']:.2g} ms. "
     )
     return text + _ratios(result) + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
 
@@ -83,13 +86,12 @@ KEYS = ("add", "search", "search one user")
 
 
 def _ratios(result: Result) -> str:
-    adds = {row["name"]: row["at the end"]["add"][0] for row in result["rows"] if "at the end" in row}
-    theirs = next((adds[name] for name in adds if name.startswith("mem0")), None)
-    if theirs is None or "recollect" not in adds:
+    plain, safe = ratio(result["rows"], ENGINE), ratio(result["rows"], POWER_SAFE)
+    if plain is None or safe is None:
         return ""
     return (
-        f"An add costs mem0 **{theirs / adds['recollect']:.0f} times** as much as this engine, each with its defaults, and "
-        f"**{theirs / adds['recollect, power-safe']:.1f} times** as much where both survive a power cut."
+        f"An add costs mem0 **{plain:.0f} times** as much as this engine, each with its defaults, and "
+        f"**{safe:.1f} times** as much where both survive a power cut."
     )
 
 
@@ -118,6 +120,82 @@ def crash(result: Result) -> str:
         f"{result['replays']} times; {result['files']} files, seeds {result['seeds'][0]} to {result['seeds'][-1]}. "
         + _setting(result["machine"])
     )
+
+
+def real_sentences(result: Result) -> str:
+    rows = [
+        (
+            row["index"],
+            _pair((row["search"]["p50"], row["search"]["p95"])),
+            f"{row['times the exact search']:.2f}",
+            _number(row["index alone"]["p50"]),
+            f"{row['times the exact scan']:.2f}",
+            f"{row['recall@10']:.3f}",
+            f"{row['bytes kept'] / 1e6:.0f} MB",
+            f"{row['first search, seconds']:.2f} / {row['first search when kept, seconds']:.2f}",
+            _pair((both["search"]["p50"], both["search"]["p95"])),
+            f"{row['ms per query, 32 at once']:.2f}",
+        )
+        for row, both in zip(result["dense"], result["both"], strict=True)
+    ]
+    graph = result.get("graph")
+    if graph is not None:
+        alone = graph["index alone"]["p50"]
+        times = alone / result["dense"][0]["index alone"]["p50"]
+        built = f"{graph['built, seconds']:.0f} s to build"
+        name = f"{graph['index']}, for comparison"
+        rows.append((name, "", "", _number(alone), f"{times:.2f}", f"{graph['recall@10']:.3f}", "", built, "", ""))
+    head = ("index", "search, ms", "times exact", "index alone, ms", "times exact", "recall@10", "bytes kept")
+    head += ("first search, s: built / kept", "by both from the text, ms", "32 at once, ms/query")
+    words = [
+        (
+            {"common words only": "three of the 24 commonest words"}.get(row["queries"], row["queries"]),
+            f"{row['search']['p50']:.3g} / {row['search']['p95']:.3g}",
+            f"{row['answered']:.2f}",
+            f"{row['same ten as full BM25']:.3f}",
+        )
+        for row in result["words"]
+    ]
+    text = (
+        f"{result['sentences']:,} sentences, {result['questions']:,} questions, {result['encoder']}. Milliseconds are p50 / p95, "
+        f"or p50. One thread reads all vectors in {result['limit_ms']:.2f} ms: the exact search takes "
+        f"{result['dense'][0]['search']['p50'] / result['limit_ms']:.2f} times that."
+    )
+    second = ("search by words", "ms", "answered", "same ten as full BM25")
+    return f"{text}\n\n{_table(head, rows)}\n\n{_table(second, words)}\n\n" + _setting(result["machine"])
+
+
+def encoder_paths(result: Result) -> str:
+    rows = [
+        (
+            row["path"],
+            f"{row['texts per second']:.0f}",
+            f"{row['one query ms']['p50']:.1f}",
+            f"{row['cosine']['least']:.4f}",
+        )
+        for row in result["rows"]
+    ]
+    head = ("path", "sentences/s", "one question p50, ms", "least cosine")
+    return _table(head, rows) + "\n\n" + _setting(result["machine"])
+
+
+def _quality(part: str, key: str) -> Callable[[Result], str]:
+    """A table of recall by kind of question: the searches, and what fusion gains over each of its parts."""
+
+    def render(result: Result) -> str:
+        found = result[part]
+        rows = [
+            (name, *("{:.3f} ({:.3f} to {:.3f})".format(*one[key]) for one in row.values()))
+            for name, row in found["rows"].items()
+        ]
+        first = next(iter(found["rows"].values()))
+        head = (key, *(f"{kind} (n={row['n']})" for kind, row in first.items()))
+        fusion = found["tuned"]
+        how = f"words {fusion['lexical']:g}, meaning {fusion['dense']:g}"
+        how += f", constant {fusion['constant']:g}" if fusion["method"] == "rrf" else ", scores added"
+        return _table(head, rows) + f"\n\nTuned on {found['n_dev']} dev questions: {fusion['method']}, {how}."
+
+    return render
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -149,19 +227,26 @@ def _setting(machine: dict[str, Any]) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Result], str]] = {
-    "engine": engine,
-    "growth": growth,
-    "peers": peers,
-    "concurrency": concurrency,
-    "crash": crash,
+TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "engine": ("engine", engine),
+    "growth": ("growth", growth),
+    "peers": ("peers", peers),
+    "concurrency": ("concurrency", concurrency),
+    "crash": ("crash", crash),
+    "real_sentences": ("real_sentences", real_sentences),
+    "encoder_paths": ("encoder_paths", encoder_paths),
+    "locomo at 5": ("retrieval", _quality("locomo", "recall@5")),
+    "locomo at 10": ("retrieval", _quality("locomo", "recall@10")),
+    "longmemeval 50": ("retrieval", _quality("longmemeval+50", "recall@5")),
+    "longmemeval 500": ("retrieval_500", _quality("longmemeval+500", "recall@5")),
 }
+"""Place on the page: the JSON file, and what makes a table of it."""
 
 
 def main() -> None:
     text = PAGE.read_text()
-    for name, render in TABLES.items():
-        path = HERE / f"{name}.json"
+    for name, (file, render) in TABLES.items():
+        path = HERE / f"{file}.json"
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if not path.exists():
             print(f"{path} is missing: its table stays as it is")

@@ -29,7 +29,8 @@ from benchmarks.memory.vectors import KeptVectors
 from recollect.episodes import Encoder, EncoderIdentity
 from recollect.memory.index_file import index_path
 from recollect.memory.lexical import tokens
-from recollect.memory.measure import at, lexical_overlap, reading_limit, timed
+from recollect.memory.measure.engine import lexical_overlap
+from recollect.memory.measure.timing import at, machine, reading_limit, timed
 from recollect.memory.memory import Memory
 from recollect.memory.upkeep import lay_out
 
@@ -214,6 +215,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from recollect.models.encoders import encoder as named
 
+    setting = machine()
     encoder = named(arguments.encoder)
     kept = KeptVectors(encoder)
     texts, questions = sentences(arguments.data, arguments.size)
@@ -224,6 +226,7 @@ def main() -> None:
         "questions": len(questions),
         "encoder": kept.identity.model,
         "versions": {name: version(name) for name in ("recollect", "numpy", "faiss-cpu", "onnxruntime", "apsw")},
+        "machine": setting,
         "limit_ms": reading_limit(known.encode(texts)),
     }
     print(f"one thread reads these vectors in {record['limit_ms']:.2f} ms\n")
@@ -271,7 +274,7 @@ def main() -> None:
         record["graph"] = graph_row(known, texts, questions)
         print(record["graph"])
     if arguments.json:
-        arguments.json.write_text(json.dumps(record, indent=1))
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.memory import errors
 from recollect.memory.errors import InvalidFilter, MemoryProblem
 from recollect.memory.memory import Memory
 from recollect.memory.ranking import Selected
@@ -186,3 +187,18 @@ def test_ten_thousand_forks_are_small():
         assert fork.search("a thought of its own", 1, mode="dense")[0].text == "a thought of its own"
     assert len(bank) == 300
     assert sys.getsizeof(forks[0]) < 1000
+
+
+@pytest.mark.parametrize("nobody", [None, 0, False, [], (), b"", 0.0], ids=repr)
+def test_what_is_no_name_is_refused_rather_than_taken_for_everybody(nobody: object):
+    with Memory(encoder=None) as m:
+        m.add("a secret of Ana", user_id="ana")
+        for verb in (m.get_all, m.episode, m.bank, m.near_duplicates):
+            for part in ("user_id", "agent_id", "session_id"):
+                with pytest.raises(errors.InvalidScope, match="must be text"):
+                    verb(**{part: nobody})  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidScope, match="must be text"):
+            m.search("secret", user_id=nobody)  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidScope, match="must be text"):
+            m.add("whose?", user_id=nobody)  # type: ignore[arg-type]
+        assert len(m) == 1

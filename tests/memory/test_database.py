@@ -279,3 +279,9 @@ def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_pat
 @given(st.text(max_size=80))
 def test_words_are_counted_as_they_are_split(text):
     assert word_count(text) == len(tokens(text))
+
+
+def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(tmp_path: Path):
+    for _ in range(2):
+        Memory(tmp_path / "a.mem", encoder=None).close()
+        assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]

@@ -158,7 +158,8 @@ def test_a_bank_at_a_snapshot_never_moves(early, late, query):
 
 
 def test_a_search_by_words_finds_what_full_bm25_finds():
-    from recollect.memory.measure import corpus, lexical_overlap
+    from recollect.memory.measure.corpus import corpus
+    from recollect.memory.measure.engine import lexical_overlap
 
     data = corpus(1500, queries=30)
     m = memory()

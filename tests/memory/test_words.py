@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.memory import words
-from recollect.memory.measure import lexical_overlap
+from recollect.memory.measure.engine import lexical_overlap
 from recollect.memory.memory import Memory
 
 COMMON = ["the", "and", "of"]

@@ -24,8 +24,17 @@ def memory(
     encoder: Annotated[
         str, typer.Option(help="Encodes the queries of one line, for the time it takes; 'none' leaves that line out.")
     ] = "minilm",
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Then mem0, LangGraph's store, Chroma, LanceDB and sqlite-vec, where they are installed."
+        ),
+    ] = False,
+    peer_seconds: Annotated[
+        float | None, typer.Option(min=1, help="At most, to fill each of them.  [default: 600]", show_default=False)
+    ] = None,
 ) -> None:
-    """Adds, searches, forks and opening of the memory engine, next to the physical limit."""
+    """Adds, searches, forks and opening of the memory engine, next to the physical limit and to other stores."""
     import json as encoding
     import os
     import tempfile
@@ -38,8 +47,13 @@ def memory(
     from rich.table import Table
 
     from recollect.learning.disk import check_writable, disk
-    from recollect.memory.measure import DIMENSION, figures, machine
+    from recollect.memory.measure.beside import Bounds, beside, lines, sync_here
+    from recollect.memory.measure.corpus import DIMENSION
+    from recollect.memory.measure.engine import figures
+    from recollect.memory.measure.timing import Figure, machine
 
+    if peer_seconds is not None and not peers:
+        raise typer.BadParameter("has an effect only with --peers", param_hint="--peer-seconds")
     if json is not None:
         check_writable(json)
     setting = machine()
@@ -57,17 +71,37 @@ def memory(
     table = Table(title=f"memory engine, {size:,} items of 384 dimensions")
     for name in ("", "p50", "p95", "limit", "unit", "target", "how"):
         table.add_column(name, justify="right" if name in ("p50", "p95", "limit") else "left")
-    found = []
+    found: list[Figure] = []
+    records = []
+
+    def keep(figure: Figure) -> None:
+        found.append(figure)
+        numbers = [_short(figure.p50), _short(figure.p95), _short(figure.limit)]
+        table.add_row(figure.name, *numbers, figure.unit, figure.target, figure.note)
+
     with tempfile.TemporaryDirectory() as folder, console.status("measuring") as status:
         for figure in figures(size, Path(folder), index=index, seed=seed, encoder=queries):
             status.update(figure.name)
-            found.append(asdict(figure))
-            numbers = [_short(figure.p50), _short(figure.p95), _short(figure.limit)]
-            table.add_row(figure.name, *numbers, figure.unit, figure.target, figure.note)
+            keep(figure)
+        if peers:
+            status.update("other stores")
+            sync = sync_here()
+            for record in beside(Bounds(size, seconds=peer_seconds or 600.0, seed=seed)):
+                status.update(f"other stores: {record['name']} is done")
+                records.append(record)
+            table.add_section()
+            for figure in lines(records, sync):
+                keep(figure)
+            for record in records:
+                if "did not run" in record:
+                    table.add_row(record["name"], "", "", "", "", "", f"did not run: {record['did not run']}")
     console.print(table)
     if json is not None:
         with disk(json):
-            record = {"size": size, "index": index, "seed": seed, "machine": setting, "figures": found}
+            rows = [asdict(figure) for figure in found]
+            record = {"size": size, "index": index, "seed": seed, "machine": setting, "figures": rows}
+            if peers:
+                record["stores"] = records
             json.write_text(encoding.dumps(record, indent=1) + "\n")
 
 

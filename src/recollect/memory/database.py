@@ -25,14 +25,15 @@ from recollect.memory import schema
 from recollect.memory.errors import (
     Busy,
     EncoderMismatch,
+    InvalidText,
     MemoryProblem,
-    NewerFile,
     NotAMemoryFile,
     OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
 )
+from recollect.memory.file_header import check_version, identity, refuse_strangers, writable
 from recollect.memory.write_queue import Ticket, WriteQueue
 
 LOG_PAGES = 2000
@@ -103,18 +104,18 @@ class Database:
     def _open_first(self) -> apsw.Connection:
         if not self.in_memory:
             existed = Path(self.path).exists()
-            if existed and not _writable(self.path):
+            if existed and not writable(self.path):
                 self.read_only = True
             if existed:
-                if _identity(self.path) not in _OPEN:
-                    _refuse_strangers(self.path)
+                if identity(self.path) not in _OPEN:
+                    refuse_strangers(self.path)
             elif self.read_only:
                 raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
         with self.translated():
             # The write-ahead log is switched on once the tables are there, so that the main file says whose it is.
             connection = self._connect(self.read_only, log=False)
             if self.read_only:
-                found = _check_version(self.path, connection)
+                found = check_version(self.path, connection)
                 if found < schema.VERSION:
                     raise OlderFile(
                         f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
@@ -130,7 +131,7 @@ class Database:
                 ):
                     schema.create(connection, uuid.uuid4().hex)
                 else:
-                    schema.migrate(connection, _check_version(self.path, connection), self.path)
+                    schema.migrate(connection, check_version(self.path, connection), self.path)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -138,7 +139,7 @@ class Database:
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
                 connection.set_wal_hook(self._log_grew)
-                self._identity = _identity(self.path)
+                self._identity = identity(self.path)
                 _OPEN[self._identity] += 1
         return connection
 
@@ -174,7 +175,7 @@ class Database:
         None where it can, or where somebody has the file open for writing."""
         if (
             self.in_memory
-            or _writable(os.path.dirname(os.path.abspath(self.path)))
+            or writable(os.path.dirname(os.path.abspath(self.path)))
             or os.path.exists(f"{self.path}-wal")
         ):
             return None
@@ -259,8 +260,9 @@ class Database:
             return
         connection.execute("SAVEPOINT one")
         try:
-            ticket.result = ticket.work(connection)
-        except (apsw.FullError, apsw.IOError):
+            with self.translated():
+                ticket.result = ticket.work(connection)
+        except (StorageFull, StorageFailed):
             raise
         except BaseException as error:
             connection.execute("ROLLBACK TO one")
@@ -280,6 +282,10 @@ class Database:
             raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
+            ) from error
         except apsw.SQLError as error:
             if "no such table: vectors_" not in str(error):
                 raise
@@ -320,7 +326,10 @@ class Database:
             if self._closed:
                 return
             self._closed = True
-            # The writer goes last: the last one out empties the write-ahead log, and a reader may not.
+            # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
+            # knows that there is one.
+            with contextlib.suppress(apsw.Error):
+                select(self._writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
             for reference in reversed(self._opened):
                 connection = reference()
                 if connection is not None:
@@ -345,45 +354,6 @@ def _move_log(path: str, writing: threading.RLock) -> None:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
             connection.close()
-
-
-def _writable(path: str) -> bool:
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def _refuse_strangers(path: str) -> None:
-    """Look at the header before SQLite does, so that a file of another program is never touched."""
-    if Path(path).is_dir():
-        raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
-    try:
-        with open(path, "rb") as file:
-            head = file.read(100)
-    except OSError as error:
-        raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-    if not head:
-        return
-    if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
-        raise NotAMemoryFile(f"{path} is not a memory file: it belongs to another program; give another path")
-    application = int.from_bytes(head[68:72], "big")
-    if application != schema.APPLICATION_ID:
-        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
-
-
-def _check_version(path: str, connection: apsw.Connection) -> int:
-    if connection.pragma("application_id") != schema.APPLICATION_ID:
-        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
-    found = connection.pragma("user_version")
-    assert isinstance(found, int)
-    if found > schema.VERSION:
-        raise NewerFile(
-            f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade recollect"
-        )
-    return found
 
 
 def select(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def assembled(store: Store, scope: Scope, id: str) -> Episode:
     """Rolled-back entries are part of it: they happened. Model calls are not in a memory, so there are no segments."""
+    if not isinstance(id, str) or not id.isascii():
+        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: ids are text that it gave")
     with store.database.reading() as connection:
         row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
         if row is None or not scope.contains(store.scope_named(connection, row[0])):

@@ -11,7 +11,7 @@ m.rollback(episode.id)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.episode import Episode
@@ -32,7 +32,7 @@ from recollect.memory.moment import moment
 from recollect.memory.open_memory import Extractor, Message
 from recollect.memory.operations import Credit, Draft, Outcome
 from recollect.memory.ranking import Hits, Selected, Selector
-from recollect.memory.retrieval import POOL, SearchOptions, checked_count
+from recollect.memory.retrieval import POOL, SearchOptions, checked_count, several
 from recollect.memory.rows import number_of
 from recollect.memory.scope import Scope
 from recollect.memory.store import Difference, Revision
@@ -73,7 +73,8 @@ class Memory(MemoryWriting):
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page."""
         scope = self._narrowed(user_id, agent_id, session_id)
-        chosen = {kind_named(kind) for kind in kinds}
+        chosen = {kind_named(kind) for kind in several(kinds, "kinds", "fact")}
+        checked_count(limit)
         start = number_of(after) if after else 0
         if start is None:
             raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
@@ -141,13 +142,16 @@ class Memory(MemoryWriting):
         **options: Unpack[SearchOptions],
     ) -> list[Hits]:
         """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
+        if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
+            raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
+        queries = list(queries)
         for number, query in enumerate(queries):
             if not isinstance(query, str):
                 raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
             checked_label(query, f"query number {number}")
         checked_count(top_k)
         self._check_episode(episode)
-        if threshold is not None and not isinstance(threshold, (int, float)):
+        if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         scope = self._narrowed(user_id, agent_id, session_id)
         embedder = self.store.embedder
@@ -205,6 +209,8 @@ class Memory(MemoryWriting):
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
             raise InvalidReward(f"a reward must be a finite number, got {value!r}")
         checked_label(source, "source")
+        if not isinstance(target, str) or not target.isascii():
+            raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: ids are text that it gave")
         self._decisions.flush()
         with self.store.database.reading() as connection:
             from recollect.memory.database import first

@@ -109,7 +109,7 @@ class MemoryWriting(OpenMemory):
         texts = list(texts)
         for number, text in enumerate(texts):
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
-        if key:
+        if key != "":
             checked_text(key, "key")
         checked_label(source, "source")
         self._check_episode(episode)
@@ -225,7 +225,7 @@ class MemoryWriting(OpenMemory):
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
         self._open_item(id)
         self._check_episode(episode)
-        if key:
+        if key != "":
             checked_text(key, "key")
         draft = Draft(
             scope=self.scope,

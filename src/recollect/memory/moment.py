@@ -32,9 +32,9 @@ def moment(value: Moment | None) -> str:
         if parsed.tzinfo is not None:
             parsed = parsed.astimezone(timezone.utc).replace(tzinfo=None)
         return parsed.isoformat()
-    except (ValueError, TypeError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise InvalidTime(
-            f"{value!r} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
+            f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
         ) from error
 
 

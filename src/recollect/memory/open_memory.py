@@ -72,8 +72,8 @@ class OpenMemory:
     ) -> None:
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-        if not 0.0 <= log_share <= 1.0:
-            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share}")
+        if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:
+            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share!r:.40}")
         if max_items is not None and (not isinstance(max_items, int) or max_items < 1):
             raise InvalidFilter(f"max_items must be a whole number of at least 1, got {max_items!r:.40}")
         self.scope = Scope(tenant, user_id, agent_id, session_id)
@@ -175,15 +175,16 @@ class OpenMemory:
             raise
 
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
-        if not (user_id or agent_id or session_id):
-            return self.scope
         given = (user_id, agent_id, session_id)
+        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        if given == ("", "", ""):
+            return self.scope
         # What is not text may not be hashable either; `Scope` says what is wrong with it.
         plain = all(isinstance(part, str) for part in given)
         known = self._scopes.get(given) if plain else None
         if known is None:
             parts = zip(("user", "agent", "session"), given, strict=True)
-            known = self.scope.narrowed(**{name: value for name, value in parts if value})
+            known = self.scope.narrowed(**{name: value for name, value in parts if value != ""})
             if len(self._scopes) >= SCOPES:
                 self._scopes.clear()
             self._scopes[given] = known
@@ -191,10 +192,10 @@ class OpenMemory:
 
     def _check_episode(self, id: str) -> None:
         """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope."""
-        if not id or id in self._known_episodes:
+        if id == "" or (isinstance(id, str) and id in self._known_episodes):
             return
         row = None
-        if isinstance(id, str):
+        if isinstance(id, str) and id.isascii():
             with self.store.database.reading() as connection:
                 row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (id,))
                 if row is not None and not self.scope.contains(self.store.scope_named(connection, row[0])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -124,14 +124,20 @@ def request_for(
 ) -> Request:
     """SearchOptions, with what they are where not said, checked."""
     selection = Selection(
-        tuple(kind_named(kind) for kind in kinds),
-        tuple(status_named(status) for status in statuses),
+        tuple(kind_named(kind) for kind in several(kinds, "kinds", "fact")),
+        tuple(status_named(status) for status in several(statuses, "statuses", "active")),
         where,
         moment(since),
         moment(until),
         moment(as_of),
     )
     return Request(k, mode, explain, selection, diversity, reranker)
+
+
+def several(names: object, what: str, such: str) -> Iterable[Any]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InvalidFilter(f"{what} takes several, got {names!r:.40}: give a list such as [{such!r}]")
+    return names
 
 
 def checked_count(k: int) -> None:
@@ -158,8 +164,10 @@ class Request:
         where = self.selection.where
         if where is not None and not callable(where) and not isinstance(where, Mapping):
             raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
-        if not 0.0 <= self.diversity <= 1.0:
-            raise InvalidFilter(f"diversity must lie in [0, 1], got {self.diversity}")
+        if not isinstance(self.diversity, (int, float)) or not 0.0 <= self.diversity <= 1.0:
+            raise InvalidFilter(f"diversity must lie in [0, 1], got {self.diversity!r:.40}")
+        if self.reranker is not None and not callable(self.reranker):
+            raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {self.reranker!r:.60}")
 
     @property
     def pool(self) -> int:

@@ -23,10 +23,12 @@ class Scope:
     def __post_init__(self) -> None:
         for name in PARTS:
             value = getattr(self, name)
+            if not isinstance(value, str):
+                raise InvalidScope(
+                    f"{name} of a scope must be text, got {type(value).__name__}: pass str(...), or leave it out for all"
+                )
             if value == "":
                 continue
-            if not isinstance(value, str):
-                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: pass str(...)")
             if len(value) > LONGEST_NAME:
                 raise InvalidScope(f"{name} of a scope is {len(value)} characters long; the limit is {LONGEST_NAME}")
             if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in value):

@@ -126,7 +126,7 @@ def _open(path: str, options: Mapping[str, Any]) -> engine.Memory:
 
 
 def _scope(entities: Mapping[str, str | None]) -> dict[str, str]:
-    scope = {_ENTITIES[name]: value for name, value in entities.items() if value}
+    scope = {_ENTITIES[name]: value for name, value in entities.items() if value not in (None, "")}
     if not scope:
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
     return scope

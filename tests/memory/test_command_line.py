@@ -1,0 +1,77 @@
+"""What a command that fails leaves behind: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli.memory import app
+from recollect.episodes.errors import RecollectError
+from recollect.memory import errors
+from recollect.memory.memory import Memory
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def problem_of(*arguments: str) -> BaseException | None:
+    return CliRunner().invoke(app, list(arguments)).exception
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_import_that_fails_leaves_no_file(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"format": "recollect memory", "version": 2, "head": 9, "items": 9}\n')
+    into = ("--file", str(tmp_path / "a.mem"), "--encoder", "none")
+    assert isinstance(problem_of("import", str(tmp_path / "a.jsonl"), *into), errors.NotAMemoryFile)
+    assert names_in(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("arguments", [("add", " "), ("add", "x", "--kind", "nonsense"), ("add", "x", "--at", "soon")])
+def test_an_add_that_fails_leaves_no_file(arguments: tuple[str, ...], tmp_path: Path):
+    problem = problem_of(*arguments, "--file", str(tmp_path / "a.mem"), "--encoder", "none")
+    assert isinstance(problem, errors.MemoryProblem)
+    assert names_in(tmp_path) == []
+
+
+def test_a_memory_that_was_there_is_kept_whatever_fails(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    Memory(path, encoder=None).close()
+    assert isinstance(problem_of("add", " ", "--file", str(path), "--encoder", "none"), errors.InvalidText)
+    assert names_in(tmp_path) == ["a.mem"]
+
+
+def test_an_export_that_finds_no_room_leaves_no_half(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as m:
+        m.add_many([f"{number} " + "x" * 5000 for number in range(100)])
+    (tmp_path / "there").mkdir()
+    with largest_file(100_000):
+        problem = problem_of("export", str(tmp_path / "there" / "a.jsonl"), "--file", str(path))
+    assert isinstance(problem, RecollectError)
+    assert "a.jsonl" in str(problem)
+    assert names_in(tmp_path / "there") == []
+
+
+def test_an_export_never_overwrites_and_its_folder_must_be_one(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    Memory(path, encoder=None).close()
+    (tmp_path / "a.jsonl").write_text("mine")
+    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl"), "--file", str(path)), errors.MemoryProblem)
+    assert (tmp_path / "a.jsonl").read_text() == "mine"
+    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), RecollectError)

@@ -1,0 +1,59 @@
+"""What is done in the name of an episode that there is none of is refused, by every verb, and nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.errors import UnknownEpisode
+from recollect.memory.memory import Memory
+from recollect.memory.upkeep import statistics
+
+VERBS: list[Callable[[Memory, str], object]] = [
+    lambda m, id: m.add("a dog", episode=id),
+    lambda m, id: m.add_many(["a dog"], episode=id),
+    lambda m, id: m.apply(Operation(OperationKind.ADD, text="a dog"), episode=id),
+    lambda m, id: m.update("m1", "a grey cat", episode=id),
+    lambda m, id: m.supersede("m1", "a dog", episode=id),
+    lambda m, id: m.delete("m1", episode=id),
+    lambda m, id: m.search("cat", episode=id),
+    lambda m, id: m.search_many(["cat"], episode=id),
+    lambda m, id: m.commit(m.bank(), episode=id),
+]
+WRONG = ["typo", "e", "m1", "' OR 1=1 --", "e" * 10_000, "\x00", "\ud800", 7, b"e1", ("e1",)]
+
+
+@pytest.mark.parametrize("verb", range(len(VERBS)))
+@pytest.mark.parametrize("id", WRONG, ids=lambda id: repr(id)[:12])
+def test_an_episode_that_does_not_exist_is_refused(verb: int, id: str):
+    with Memory(encoder=None) as m:
+        m.add("a cat")
+        before = m.snapshot(), len(m)
+        with pytest.raises(UnknownEpisode, match="no episode"):
+            VERBS[verb](m, id)
+        assert (m.snapshot(), len(m)) == before
+        assert statistics(m.store).decisions == 0
+
+
+def test_an_episode_of_another_tenant_is_as_unknown_as_any(tmp_path: Path):
+    with Memory(tmp_path / "a.mem", encoder=None, tenant="acme") as m, m.episode() as ep:
+        theirs = ep.id
+    with Memory(tmp_path / "a.mem", encoder=None, tenant="other") as m:
+        for verb in (VERBS[0], VERBS[6]):
+            with pytest.raises(UnknownEpisode, match="no episode"):
+                verb(m, theirs)
+        assert len(m) == 0
+
+
+def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process(tmp_path: Path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m, m.episode() as ep:
+        ep.remember("a cat")
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        m.add("a dog", episode=ep.id)
+        m.search("dog", episode=ep.id)
+        assert len(m.episode_record(ep.id).operations) == 2
+        assert sorted(m.rollback(ep.id).changed) == ["m1", "m2"]
+        assert len(m) == 0

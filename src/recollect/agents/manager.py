@@ -18,7 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from recollect.agents.agent import Action, Caller, first_line
 from recollect.episodes.episode import MemoryEvent
+from recollect.episodes.interaction import Observation
+from recollect.episodes.model import FinishReason
 from recollect.episodes.operation import Operation, OperationKind, ParseStatus
 from recollect.memory.bank import Bank
 from recollect.memory.item import UNKNOWN, Provenance
@@ -150,6 +153,23 @@ def act(
     operation = grounded(asked, state.fact, dict(zip(state.ids, state.memories, strict=True)))
     outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
+
+
+class OperationChooser:
+    """The manager as an agent among others: one operation task, one line. `memories` as shown under 0, 1, ..."""
+
+    def __init__(self, memories: Sequence[str], *, role: str = ROLE) -> None:
+        self.memories, self.role = tuple(memories), role
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        sample = await model.call(
+            model.encode(render(self.memories, observation.question or observation.text)),
+            role=self.role,
+            prompt_id=PROMPT_ID,
+            max_tokens=ANSWER_TOKENS,
+            stop_ids=model.stop_ids_for("\n"),
+        )
+        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
 
 
 def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:

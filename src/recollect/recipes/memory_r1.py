@@ -124,14 +124,14 @@ class Config(TrainingSettings):
 
     @model_validator(mode="after")
     def _resolved(self) -> Config:
-        for name, value in ROLE_DEFAULTS[self.role].items():
+        for name in ROLE_DEFAULTS[self.role]:
             if getattr(self, name) is None or name not in self.model_fields_set:
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, default_of(name, self))
         if self.role == "manager" and self.method == "supervised":
             raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
         if self.method == "supervised" and self.style == "distil":
             raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
-        require_effect(self, without_effect(self), lambda key: default_of(key, self.role))
+        require_effect(self, without_effect(self), lambda key: default_of(key, self))
         if self.role == "manager" and any(stage.max_tokens for stage in self.stages):
             raise ValueError(
                 "a stage's max_tokens has no effect with role = manager, whose answer is one line: leave it out"
@@ -213,9 +213,11 @@ def without_effect(config: Config) -> Iterator[Idle]:
         yield ("extractive",), reason, "set manager_reward = answer"
 
 
-def default_of(key: str, role: str) -> Any:
+def default_of(key: str, config: Config) -> Any:
     """The value that `key` takes where it is not given."""
-    return ROLE_DEFAULTS[role].get(key, Config.model_fields[key].default)
+    if key == "balance" and config.manager_reward == "answer":
+        return False  # its tasks are of one type
+    return ROLE_DEFAULTS[config.role].get(key, Config.model_fields[key].default)
 
 
 def train(config: Config, run: RunFolder, progress: Progress) -> None:

@@ -183,7 +183,7 @@ class Managing:
             self.root = measures.root
 
     def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
-        kind_of = _operation_of if self.config.balance and self.config.manager_reward == "operation" else None
+        kind_of = _operation_of if self.config.balance else None
         return drawn_tasks(self.items, kind_of, self.config.seed, step, attempt, count)
 
     def key(self, task: Task | ManagerTuple) -> str:

@@ -95,6 +95,16 @@ def _ratios(result: Result) -> str:
     )
 
 
+def slow_disk(result: Result) -> str:
+    """One sentence of an older record, made where a sync took long."""
+    there = result["machine"]
+    return (
+        f"Where a sync took {result['sync_ms']:.2g} ms (the same machine with a load average of "
+        f"{there['load_average_at_start']:.0f}, {there['measured_at'][:10]}, an earlier revision, "
+        f"{result['seconds']:g} seconds of adding): {_ratios(result)}"
+    )
+
+
 def concurrency(result: Result) -> str:
     seen = result["visibility"]
     rows = [
@@ -231,6 +241,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "growth": ("growth", growth),
     "peers": ("peers", peers),
+    "peers on a slow disk": ("peers_slow_disk", slow_disk),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
     "real_sentences": ("real_sentences", real_sentences),

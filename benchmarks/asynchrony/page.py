@@ -136,6 +136,8 @@ def _kills_of(result: Result) -> str:
 
 def drafter(results: Sequence[Result]) -> str:
     (result,) = results
+    if "gain" not in result:
+        return "Only the cost of a pass is measured yet: run the first of the commands."
     rows = []
     cost = result["seconds_per_pass"]
     for name, own in result["gain"].items():

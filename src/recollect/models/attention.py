@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,11 +36,13 @@ def tree_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    row_widths: Sequence[tuple[int, int, int]] = (),
     **features: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
     The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
+    row_widths: (first row, past the last, columns) of stretches of rows that see no column beyond: they read no further.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
     features: what else the network asks for. Raises UnsupportedModel where that would change the result.
     """
@@ -49,7 +51,19 @@ def tree_attention(
     _require_plain(features, query, key, attention_mask)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attend = blockwise if query.device.type == "cpu" else fused
-    return attend(query, key, value, attention_mask, scale), None
+    if len(row_widths) < 2 or attention_mask is None:
+        return attend(query, key, value, attention_mask, scale), None
+    parts = [
+        attend(
+            query[first:past],
+            key[first:past, :, :width],
+            value[first:past, :, :width],
+            attention_mask[first:past, ..., :width],
+            scale,
+        )
+        for first, past, width in row_widths
+    ]
+    return torch.cat(parts), None
 
 
 def _require_plain(features: dict[str, Any], query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> None:

@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.models.cache import buffer_cache
 from recollect.models.errors import ContextOverflow
 from recollect.models.inprocess import InProcessModel, draw
-from recollect.models.tree import micro_batches, round_up, tree
+from recollect.models.slots import ReadPrompt, Slots, misplaced, row_widths
+from recollect.models.tree import micro_batches, tree
+
+_SORT_EVERY = 8
+"""Steps between looks at which sequences are long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,9 +90,10 @@ class ContinuousBatch:
         self.live: list[Draft] = []
         self.waiting: list[Draft] = []
         self.steps = 0
-        self._cache = _Slots(model.network.config.num_hidden_layers, slots)
+        self._cache = Slots(model.network.config.num_hidden_layers, slots)
         self._hidden: torch.Tensor | None = None
-        self._prompts: dict[Tokens, _Prompt] = {}
+        self._prompts: dict[Tokens, ReadPrompt] = {}
+        self._unsorted = 0
 
     def add(self, draft: Draft) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
@@ -167,9 +171,14 @@ class ContinuousBatch:
 
     def _advance(self) -> None:
         count = len(self.live)
+        if self._unsorted >= _SORT_EVERY:
+            self._longest_first()
         last = torch.tensor([[each.ids[-1]] for each in self.live])
+        self._unsorted += 1
         positions, mask = self._cache.extend(count)
-        hidden = self.model.hidden_states(last, positions, mask, self._cache.layers)
+        widths = row_widths([len(each.prompt) + len(each.ids) for each in self.live])
+        stretches = {"row_widths": widths} if widths else {}
+        hidden = self.model.hidden_states(last, positions, mask, self._cache.layers, **stretches)
         assert self._hidden is not None
         self._hidden[:count] = hidden[:, 0]
 
@@ -184,11 +193,24 @@ class ContinuousBatch:
                 self._hidden[row] = self._hidden[last]
             self.live.pop()
 
+    def _longest_first(self) -> None:
+        """Bring the few long sequences to the front, so that the others need not read as far as they do.
+
+        Whether, and what, depends on what has been filled and drawn since the last interruption alone: so that a run that
+        goes on after one draws in the same company, in the same places."""
+        self._unsorted = 0
+        for row, other in misplaced([len(each.prompt) + len(each.ids) for each in self.live]):
+            self.live[row], self.live[other] = self.live[other], self.live[row]
+            self._cache.exchange(row, other)
+            assert self._hidden is not None
+            self._hidden[[row, other]] = self._hidden[[other, row]]
+
     def _fill(self, free: int) -> None:
         if self.order is not None:
             self.waiting.sort(key=self.order)  # stable: equal keys stay as they came
         chosen, self.waiting = self.waiting[:free], self.waiting[free:]
         first = len(self.live)
+        self._unsorted = _SORT_EVERY
         self.live += chosen
         by_prompt: dict[Tokens, list[int]] = {}
         for row, draft in enumerate(chosen, start=first):
@@ -203,7 +225,7 @@ class ContinuousBatch:
             self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index], expected)
         self._prompts = {prompt: kept for prompt, kept in self._prompts.items() if prompt in expected}
 
-    def _copy(self, row: int, prompt: _Prompt) -> None:
+    def _copy(self, row: int, prompt: ReadPrompt) -> None:
         assert self._hidden is not None
         self._hidden[row] = prompt.hidden
         self._cache.put_prompt(row, prompt)
@@ -228,113 +250,10 @@ class ContinuousBatch:
             if prompt in expected:
                 keys = [layer.keys[i, :, : len(prompt)].clone() for layer in cache.layers]
                 values = [layer.values[i, :, : len(prompt)].clone() for layer in cache.layers]
-                self._prompts[prompt] = _Prompt(hidden[i, len(prompt) - 1].clone(), keys, values)
+                self._prompts[prompt] = ReadPrompt(hidden[i, len(prompt) - 1].clone(), keys, values)
             column = prompt_width
             for row, drawn in zip(rows, own, strict=True):
                 end = column + len(drawn)
                 self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
                 self._cache.put(row, cache, i, len(prompt), column, end)
                 column = end
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """A prompt that was read: its last hidden state [H], keys and values [KV, P, D] by layer."""
-
-    hidden: torch.Tensor
-    keys: list[torch.Tensor]
-    values: list[torch.Tensor]
-
-
-class _Slots:
-    """Keys and values of the live sequences, one row each, filled from the left to lengths of their own."""
-
-    def __init__(self, layers: int, slots: int) -> None:
-        self.lengths = torch.zeros(slots, dtype=torch.long)
-        self.rows = torch.arange(slots)
-        self.layers = Cache(layers=[_SlotLayer(slots) for _ in range(layers)])
-
-    def extend(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
-        where = self.lengths[:count].clone()
-        longest = int(where.max()) + 1
-        for layer in self.layers.layers:
-            layer.begin(self.rows[:count], where, longest)
-        self.lengths[:count] += 1
-        mask = torch.arange(longest)[None, :] <= where[:, None]
-        return where[:, None], mask[:, None, None]
-
-    def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
-        """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
-        length = prompt + end - start
-        self.lengths[row] = length
-        for layer, other in zip(self.layers.layers, source.layers, strict=True):
-            layer.reserve(length, other.keys, other.values)
-            layer.keys[row, :, :prompt] = other.keys[index, :, :prompt]
-            layer.values[row, :, :prompt] = other.values[index, :, :prompt]
-            layer.keys[row, :, prompt:length] = other.keys[index, :, start:end]
-            layer.values[row, :, prompt:length] = other.values[index, :, start:end]
-
-    def put_prompt(self, row: int, prompt: _Prompt) -> None:
-        length = prompt.keys[0].shape[1]
-        self.lengths[row] = length
-        for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
-            layer.reserve(length, keys[None], values[None])
-            layer.keys[row, :, :length] = keys
-            layer.values[row, :, :length] = values
-
-    def move(self, source: int, target: int) -> None:
-        length = int(self.lengths[source])
-        self.lengths[target] = length
-        for layer in self.layers.layers:
-            layer.keys[target, :, :length] = layer.keys[source, :, :length]
-            layer.values[target, :, :length] = layer.values[source, :, :length]
-
-
-class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's rows [slots, KV, capacity, D]; `update` writes one token per row where `begin` said."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__()
-        self.slots = slots
-        self.capacity = 0
-        self.longest = 0
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.is_initialized = True
-
-    def begin(self, rows: torch.Tensor, where: torch.Tensor, longest: int) -> None:
-        self.at, self.longest = (rows, where), longest
-        self.reserve(longest, self.keys, self.values)
-
-    def reserve(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Columns for `length` tokens; heads, sizes and dtype like those of `keys` and `values`."""
-        if length <= self.capacity:
-            return
-        capacity = round_up(max(length, self.capacity + self.capacity // 2), 64)
-        for name, like in (("keys", keys), ("values", values)):
-            # Zeros, because what masks hide is multiplied by 0: it must not be infinite or no number.
-            larger = like.new_zeros(self.slots, like.shape[1], capacity, like.shape[3])
-            if self.capacity:
-                larger[:, :, : self.capacity] = getattr(self, name)
-            setattr(self, name, larger)
-        self.capacity = capacity
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, where = self.at
-        self.keys[rows, :, where] = key_states[:, :, 0]
-        self.values[rows, :, where] = value_states[:, :, 0]
-        count = len(rows)
-        return self.keys[:count, :, : self.longest], self.values[:count, :, : self.longest]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.longest, 0
-
-    def get_seq_length(self) -> int:
-        return max(0, self.longest - 1)
-
-    def get_max_length(self) -> int:
-        return self.capacity

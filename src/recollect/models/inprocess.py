@@ -110,8 +110,12 @@ class InProcessModel:
         with self.network.disable_adapter():
             yield
 
-    def hidden_states(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any) -> Any:
-        """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed)."""
+    def hidden_states(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
+    ) -> Any:
+        """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed).
+
+        attention: for `recollect.models.attention`, such as `row_widths`."""
         device = self.device
         return self._body()(
             input_ids=ids.to(device),
@@ -119,6 +123,7 @@ class InProcessModel:
             attention_mask=None if mask is None else mask.to(device),
             past_key_values=cache,
             use_cache=cache is not None,
+            **attention,
         ).last_hidden_state
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -159,12 +159,14 @@ class ServedModel(InProcessModel):
 
     # -- what a step of sampling passes through ---------------------------------------------------------------------
 
-    def hidden_states(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any) -> Any:
+    def hidden_states(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
+    ) -> Any:
         request = self._active
         if request is not None:
             with self._gate:
                 self._pass(request)
-        return super().hidden_states(ids, positions, mask, cache)
+        return super().hidden_states(ids, positions, mask, cache, **attention)
 
     def _pass(self, request: Request) -> None:
         if request.samples:

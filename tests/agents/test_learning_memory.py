@@ -21,6 +21,7 @@ from recollect.memory.policy.errors import (
 )
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft
+from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Method
 from recollect.recipes.exprag import exprag
 from recollect.recipes.memrl import memrl
@@ -306,4 +307,32 @@ def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, fl
         LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), reward_range=bad)
     with pytest.raises(InvalidPolicy, match="without a policy"):
         LearningMemory.open(tmp_path / "j.mem", {}, HashedWords(64))
+    with pytest.raises(InvalidPolicy, match="at least 1"):
+        LearningMemory.open(tmp_path / "j.mem", {"small": lambda: ours(k=0)}, HashedWords(64))
     assert not (tmp_path / "j.mem").exists()
+
+
+def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
+    def exploring() -> Method:
+        return ours(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+
+    def greedier() -> Method:
+        return ours(selection=Thompson(widen=1.0, off=0.05, explore=0.1))
+
+    policies = {"exploring": exploring, "greedier": greedier}
+    memory = LearningMemory.open(tmp_path / "j.mem", policies, HashedWords(64), seed=1)
+    for number in range(150):
+        with memory.episode(f"a torn shirt arrived {number % 7}") as episode:
+            advised = [action for action, weight, _ in episode.recall(actions=ACTIONS).advice if weight > 0]
+            action = advised[0] if advised else ACTIONS[number % 3]
+            episode.act(action)
+            episode.reward(float(action == "refund"))
+    rewards = [reward for _, reward in memory.experience.uses]
+    same = {method: memory.evaluate("exploring", method=method) for method in ("ips", "snips", "dr")}
+    assert all(abs(each.value - sum(rewards) / 150) < 1e-9 for name, each in same.items() if name != "dr")
+    assert abs(same["dr"].value - sum(rewards) / 150) < 3.0 * same["dr"].error
+    other = {method: memory.evaluate("greedier", method=method) for method in ("ips", "dr")}
+    assert other["dr"].value != other["ips"].value
+    assert other["dr"].error < other["ips"].error
+    with pytest.raises(InvalidPolicy, match="no estimator"):
+        memory.evaluate("greedier", method="magic")

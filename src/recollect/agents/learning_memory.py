@@ -32,13 +32,14 @@ from recollect.episodes.errors import UnknownName
 from recollect.memory.memory import Memory
 from recollect.memory.policy.errors import ClosedDecision, DamagedJournal, InvalidPolicy, InvalidReward, UnknownDecision
 from recollect.memory.policy.journal import Journal, Note
-from recollect.memory.policy.off_policy import Estimate, Logged, evaluate
+from recollect.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
 from recollect.memory.policy.pool import Draft
 from recollect.memory.policy.slots import Candidates, Method, Use, Values
 
 if TYPE_CHECKING:
     from recollect.agents.episode_of_memory import EpisodeOfMemory
 
+DRAWS = 32
 Policies = Mapping[str, Callable[[], Method]]
 
 
@@ -95,6 +96,7 @@ class LearningMemory:
         first = policy or next(iter(policies))
         if first not in policies:
             raise UnknownName("policy", first, policies)
+        policies[first]()  # A setting that cannot take effect is refused before there is a file.
         durability = "power" if sync else "process"
         engine = Memory(Path(path), encoder=encoder, durability=durability, log="off", **scope)  # type: ignore[arg-type]
         try:
@@ -151,14 +153,23 @@ class LearningMemory:
         """What mean reward `policy` would have had on the logged decisions; CannotEvaluate where the log cannot say.
 
         Prequential: before each decision the new policy has learned from the earlier ones alone. It is judged on the
-        candidates that were logged, so it answers for selection and valuation, not for retrieval.
+        candidates that were logged, so it answers for selection and valuation, not for retrieval. method: "snips", "ips", or
+        "dr", whose reward model is learned from the earlier decisions too and averaged over `DRAWS` slates of the new policy.
         """
-        other = self._method(policy)
+        known(method)
+        other, model, generator = self._method(policy), SlateModel(), np.random.default_rng([37, self.seed])
         pool, rows = self.experience.pool, []
         for use, _ in self.experience.uses:
             values = other.valuer.estimate(use.query, use.candidates, pool)
             choice = other.selector(use.query, use.candidates, values, pool)
-            rows.append(Logged(use.reward, use.propensity, choice.probability(use.slate)))
+            likeness, means = use.candidates.similarities, values.means
+            predicted = expected = 0.0
+            if method == "dr":
+                predicted = model.predict(use.slate, likeness, means)
+                slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
+                expected = float(np.mean([model.predict(slate, likeness, means) for slate in slates]))
+                model.learn(use.slate, likeness, means, use.reward)
+            rows.append(Logged(use.reward, use.propensity, choice.probability(use.slate), predicted, expected))
             other.valuer.learn(use, pool)
         return evaluate(rows, method)
 

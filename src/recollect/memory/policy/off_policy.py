@@ -97,6 +97,31 @@ def doubly_robust(rows: Sequence[Logged]) -> Estimate:
     return _mean("dr", expected + weights * (_rewards(rows) - predicted), weights)
 
 
+class SlateModel:
+    """What a slate is worth, by ridge regression of rewards on how much was shown, how alike it was, and what a valuer expected
+    of it: the reward model of DR. Asked before it learns of a decision, so that it has never seen the reward it predicts."""
+
+    def __init__(self, ridge: float = 1.0) -> None:
+        self._covariance = ridge * np.eye(4)
+        self._sum = np.zeros(4)
+
+    def predict(self, slate: Sequence[int], similarities: Floats, means: Floats) -> float:
+        weights = np.linalg.solve(self._covariance, self._sum)
+        return float(weights @ _shown(slate, similarities, means))
+
+    def learn(self, slate: Sequence[int], similarities: Floats, means: Floats, reward: float) -> None:
+        features = _shown(slate, similarities, means)
+        self._covariance += np.outer(features, features)
+        self._sum += reward * features
+
+
+def _shown(slate: Sequence[int], similarities: Floats, means: Floats) -> Floats:
+    if not slate:
+        return np.array([1.0, 0.0, 0.0, 0.0])
+    rows = list(slate)
+    return np.array([1.0, 1.0, float(similarities[rows].mean()), float(means[rows].mean())])
+
+
 METHODS = {"ips": ips, "snips": snips, "dr": doubly_robust}
 
 
@@ -109,8 +134,7 @@ def evaluate(
     does: a mean more than `slack` standard errors (and more than 0.1) below 1 means that part of the new policy's
     choices were never possible.
     """
-    if method not in METHODS:
-        raise InvalidPolicy(f"there is no estimator {method!r}.", f"Use one of {', '.join(METHODS)}.")
+    known(method)
     if len(rows) < least:
         raise CannotEvaluate(
             "few decisions", f"the log has {len(rows)} rewarded decisions, {least} are needed.", "Let it run longer."
@@ -132,6 +156,12 @@ def evaluate(
             "Log more decisions, or evaluate a policy closer to the one that ran.",
         )
     return METHODS[method](rows)
+
+
+def known(method: str) -> None:
+    """InvalidPolicy where there is no such estimator."""
+    if method not in METHODS:
+        raise InvalidPolicy(f"there is no estimator {method!r}.", f"Use one of {', '.join(METHODS)}.")
 
 
 _MORE_EXPLORATION = "Run the present policy with a higher exploration rate, then evaluate again."

@@ -66,7 +66,7 @@ def serial(kills: int, folder: Path, generator: random.Random, training: Trainin
         run = folder / f"killed-{runs}"
         alive, own = True, 0
         while alive and done < kills:
-            alive = kill_once(run, "serial", whole * generator.random(), training)
+            alive = kill_once(run, "serial", 0.5 * whole * generator.random(), training)
             done, own = done + alive, own + alive
         training(run, "serial")
         identical = (
@@ -94,7 +94,7 @@ def overlap(kills: int, folder: Path, generator: random.Random) -> dict[str, Any
         run, alive = folder / f"overlap-{runs}", True
         known: set[int] = set()
         while alive and done < kills:
-            alive = kill_once(run, "overlap", whole * generator.random())
+            alive = kill_once(run, "overlap", 0.5 * whole * generator.random())
             done += alive
             now = journalled(run) | set(trained(run))
             lost += len(known - now)

@@ -48,7 +48,7 @@ def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path,
     before = newest(folder)
     running = FORKS.Process(target=training, args=(folder, mode))
     running.start()
-    end = time.monotonic() + 600
+    end = time.monotonic() + 1800
     while running.is_alive() and newest(folder) <= before:
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -86,6 +86,8 @@ def state(folder: Path) -> dict[str, Any]:
 
 
 def trained(folder: Path) -> list[int]:
+    if not (folder / "config.json").exists():  # killed before there was a run
+        return []
     steps = {
         (stored.step, int(stored.episode.id.split("/")[0])) for stored in RunFolder.open(folder).episodes(arm="train")
     }

@@ -28,10 +28,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="at most, to fill one store")
     parser.add_argument("--only", nargs="*", choices=[store.name for store in STORES], help="instead of all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slower-sync", type=float, default=0.0, help="milliseconds a disk sync takes longer (strace)")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    bounds = Bounds(arguments.size, arguments.common, arguments.seconds, arguments.seed)
-    setting, sync = machine(), sync_here()
+    bounds = Bounds(arguments.size, arguments.common, arguments.seconds, arguments.seed, arguments.slower_sync)
+    setting, sync = machine(), sync_here() + bounds.slower_sync
     print(f"one disk sync takes {sync:.2f} ms here\n")
     head = "items | add p50 / p95 ms | search all | search one user (1 %)"
     print(f"| store | syncs per add | {head} | {head} |")

@@ -30,16 +30,21 @@ SEARCHING = 10.0
 SYNCED = (50, 150)
 """Sizes of the two fillings whose difference in syncs, over that in items, is the syncs of one add."""
 KEYS = ("add", "search", "search one user")
+SYNCS = "fsync,fdatasync,msync,sync_file_range"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far each store is filled: `size` items, or `seconds` of adding, with a look at `common` items on the way."""
+    """How far each store is filled: `size` items, or `seconds` of adding, with a look at `common` items on the way.
+
+    slower_sync: milliseconds that every sync of the disk takes longer than it does, by strace: how the stores compare on another
+    disk."""
 
     size: int
     common: int = 500
     seconds: float = 600.0
     seed: int = 0
+    slower_sync: float = 0.0
 
 
 def beside(bounds: Bounds, stores: Sequence[Store] = STORES) -> Iterator[dict[str, Any]]:
@@ -60,12 +65,24 @@ def _one(store: Store, bounds: Bounds) -> dict[str, Any]:
     if absent:
         return {"name": store.name, "did not run": f"not installed: pip install {' '.join(absent)}"}
     given = json.dumps([store.name, bounds.size, bounds.common, bounds.seconds, bounds.seed])
-    done = subprocess.run([*_command("measured"), given], capture_output=True, text=True, env=_quiet())
+    command = [*_slowed(bounds.slower_sync), *_command("measured"), given]
+    done = subprocess.run(command, capture_output=True, text=True, env=_quiet())
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"name": store.name, "did not run": reason[:200]}
     record: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return record
+
+
+def _slowed(milliseconds: float) -> list[str]:
+    """The words before a command whose syncs are to take so much longer. Raises FileNotFoundError without strace."""
+    if not milliseconds:
+        return []
+    strace = shutil.which("strace")
+    if strace is None:
+        raise FileNotFoundError("slower syncs need the program strace: install it, or leave slower_sync at 0")
+    delay = f"inject={SYNCS}:delay_exit={round(1e3 * milliseconds)}"
+    return [strace, "-f", "--seccomp-bpf", "-qq", "-e", f"trace={SYNCS}", "-e", delay, "-o", os.devnull]
 
 
 def measured(given: str) -> None:
@@ -135,8 +152,7 @@ def syncs_per_add(store: Store) -> float | None:
     counts = []
     for size in SYNCED:
         with tempfile.NamedTemporaryFile("r", suffix=".strace") as log:
-            calls = "trace=fsync,fdatasync,msync,sync_file_range"
-            command = [strace, "-f", "-e", calls, "-o", log.name, *_command("filled"), store.name, str(size)]
+            command = [strace, "-f", "-e", f"trace={SYNCS}", "-o", log.name, *_command("filled"), store.name, str(size)]
             subprocess.run(command, capture_output=True, check=True, env=_quiet())
             text = Path(log.name).read_text()
             counts.append(len(re.findall(r"^\d+ +(?:fsync|fdatasync|msync|sync_file_range)\(", text, re.MULTILINE)))

@@ -88,12 +88,15 @@ def recipe(record: Record) -> str:
 
 
 def operations(record: Record) -> str:
+    measured = f"{levels(record)}\n\n{gains(record)}\n\n"
+    if not record["banks"]:
+        return f"{measured}{about(record)} Banks of real conversations were not built."
     rows = [
         (each["arm"].replace("_", " "), each["metric"].replace("_", " "), interval(each), each["n"])
         for each in record["banks"]
     ]
     banks = table(("banks of test conversations", "measure", "mean, 95 %", "questions"), rows, 2)
-    return f"{levels(record)}\n\n{gains(record)}\n\n{banks}\n\n{about(record)} Reader: {record['reader'].split()[0]}."
+    return f"{measured}{banks}\n\n{about(record)} Reader: {record['reader'].split()[0]}."
 
 
 def picture(name: str, record: Record) -> None:
@@ -112,8 +115,11 @@ def picture(name: str, record: Record) -> None:
         left.plot(range(1, len(rewards) + 1), smooth, color=colour, linewidth=1.8, label=f"seed {seed}")
         points = dev_of(record["dev_by_seed"][seed])
         right.plot([step for step, _ in points], [mean for _, mean in points], color=colour, marker="o", markersize=4)
-    left.set(title="reward of what was sampled", xlabel="update", ylim=(0, 1))
-    right.set(title="dev questions, greedy", xlabel="update", ylim=(0, 1))
+    most = max(
+        1.0, *(max(rewards) for rewards in sampled)
+    )  # a small term for the form comes on top of a right operation
+    left.set(title="reward of what was sampled", xlabel="update", ylim=(0, 1.02 * most))
+    right.set(title="dev questions, greedy", xlabel="update", ylim=(0, 1.02))
     left.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -101,20 +101,12 @@ def operations_of(runs: list[RunFolder]) -> tuple[list[dict[str, Any]], list[dic
     return levels, gains
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--reader")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--set", action="append", default=[], metavar="key=value")
-    parser.add_argument("--output", type=Path, default=HERE / "operations.json")
-    options = parser.parse_args()
-    progress = progress_for()
-    runs = [finished(seed, options, progress) for seed in options.seeds]
-    levels, gains = operations_of(runs)
-    kept = [banks("reinforced", run, options.reader, None, progress) for run in runs]
-    appended = banks("always_add", runs[0], options.reader, always("ADD"), progress)
+def banks_of(
+    runs: list[RunFolder], reader: str | None, progress: Progress
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The real measure beside the append-only memory, question by question; and who read, and what was executed."""
+    kept = [banks("reinforced", run, reader, None, progress) for run in runs]
+    appended = banks("always_add", runs[0], reader, always("ADD"), progress)
     real = []
     for metric in ("f1", "evidence_kept", "bank_size"):
         ours = averaged([each["rows"][metric]["values"] for each in kept])
@@ -124,6 +116,24 @@ def main() -> None:
         real.append(row(list(ours.values()), arm="reinforced", metric=metric, seeds=len(runs), by_seed=by_seed))
         difference = [ours[task] - theirs[task] for task in theirs]
         real.append(row(difference, arm="reinforced minus always_add", metric=metric, seeds=len(runs)))
+    executed = [each["operations"] for each in kept]
+    return real, {"reader": appended["reader"], "executed_on_banks": executed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--reader")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], metavar="key=value")
+    parser.add_argument("--no-banks", action="store_true", help="operations alone: no banks are built (minutes a seed)")
+    parser.add_argument("--output", type=Path, default=HERE / "operations.json")
+    options = parser.parse_args()
+    progress = progress_for()
+    runs = [finished(seed, options, progress) for seed in options.seeds]
+    levels, gains = operations_of(runs)
+    real, built = ([], {}) if options.no_banks else banks_of(runs, options.reader, progress)
     dev = [
         [{part: each[part] for part in ("step", "arm", "split", "metric", "mean")} for each in run.evals()
          if each["split"].endswith("dev") and each["metric"] == "operation_accuracy"]
@@ -134,8 +144,7 @@ def main() -> None:
         "levels": levels,
         "gains": gains,
         "banks": real,
-        "reader": appended["reader"],
-        "executed_on_banks": [each["operations"] for each in kept],
+        **built,
         "dev_by_seed": dev,
         "reward_by_step": [[each["reward"] for each in run.metrics()] for run in runs],
         "sampled_by_step": [[each.get("curriculum/reward_sampled") for each in run.metrics()] for run in runs],

@@ -16,7 +16,7 @@ from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.pipeline_store import write_state
 from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import save_trained, unfreeze
-from recollect.recipes.memory_r1 import GROUP_RELATIVE
+from recollect.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model
 
 

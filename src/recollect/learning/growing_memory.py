@@ -68,6 +68,7 @@ class GrowingMemory:
         self._embedder, self._clock = embedder, clock
         self._store: Store | None = None
         self._roots: dict[int, tuple[str, str]] = {}
+        self._continued = False
         self._lock = threading.Lock()
 
     @property
@@ -81,8 +82,12 @@ class GrowingMemory:
         self.close()
         with disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            for each in self.path.parent.glob(f"{self.path.name}*"):  # beside the file: its log, its layout of vectors
+            before = list(
+                self.path.parent.glob(f"{self.path.name}*")
+            )  # beside the file: its log, its layout of vectors
+            for each in before:
                 each.unlink()
+        self._continued = checkpoint is not None or bool(before)
         state: dict[str, Any] = {}
         if checkpoint is not None and (checkpoint.path / STATE).exists():
             state = read_json(checkpoint.path / STATE, "Delete the checkpoint's folder: the one before it is taken.")
@@ -148,9 +153,13 @@ class GrowingMemory:
     def _at(self, snapshot: str | None) -> Bank:
         return Bank.on(self.store.ground(self.scope, snapshot), self._embedder, scope=self.scope, clock=self._clock)
 
-    def _snapshot_named(self, content_hash: str) -> str:
+    def _snapshot_named(self, content_hash: str) -> str | None:
+        """None is the memory as it is: a group that was finished after the last checkpoint and before a kill began from a memory
+        that is gone with the kill, and its operations apply, or no longer do, where the memory is now."""
         with self._lock:
             found = [snapshot for snapshot, known in self._roots.values() if known == content_hash]
+        if not found and self._continued:
+            return None
         if not found:
             raise RecollectError(
                 f"A trained group says that it started from memory {content_hash[:12]}, which no group was given.",

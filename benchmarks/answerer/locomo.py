@@ -27,7 +27,7 @@ from recollect.learning.progress import progress_for
 from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 from recollect.recipes.memory_r1_answerer import recall_for
-from recollect.recipes.memory_r1_parts import kept_weights, loaded_model, settle_threads, with_weights
+from recollect.recipes.training import kept_weights, loaded_model, settle_threads, with_weights
 from recollect.tasks.locomo import locomo
 
 HERE = Path(__file__).parent

@@ -67,7 +67,12 @@ def test_one_members_writes_are_kept_and_say_where_they_came_from(tmp_path: Path
     (item,) = memory.root(1).items()
     assert item.text == kept
     assert item.provenance.source == "training:t"
-    assert measured == {"memory/kept": 1.0, "memory/no_longer_apply": 0.0, "memory/items": 1.0}
+    assert measured == {
+        "memory/kept": 1.0,
+        "memory/no_longer_apply": 0.0,
+        "memory/roots_gone": 0.0,
+        "memory/items": 1.0,
+    }
 
 
 def test_a_sampled_member_is_a_function_of_seed_step_and_place(tmp_path: Path) -> None:
@@ -97,7 +102,12 @@ def test_an_operation_on_what_is_gone_is_counted(tmp_path: Path) -> None:
         replace(group, episodes=(replace(group.episodes[0], operations=(deleting,)),))
         for group in (said(memory, 1, ("", 1.0)), said(memory, 2, ("", 1.0)))
     ]
-    assert memory.keep(groups, 1) == {"memory/kept": 1.0, "memory/no_longer_apply": 1.0, "memory/items": 0.0}
+    assert memory.keep(groups, 1) == {
+        "memory/kept": 1.0,
+        "memory/no_longer_apply": 1.0,
+        "memory/roots_gone": 0.0,
+        "memory/items": 0.0,
+    }
 
 
 def test_a_saved_memory_opens_as_it_was_with_its_journal_and_its_roots(tmp_path: Path) -> None:
@@ -130,6 +140,21 @@ def test_misuse_is_named(tmp_path: Path) -> None:
     lost = replace(group, memory_snapshot="f" * 64, episodes=(replace(group.episodes[0], memory_snapshot="f" * 64),))
     with pytest.raises(RecollectError, match="which no group was given"):
         memory.keep([lost], 0)
+
+
+def test_a_group_whose_root_went_with_a_kill_writes_on_the_memory_that_is_there(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    memory.keep([said(memory, 0, ("a", 1.0))], 0)
+    finished = said(memory, 1, ("b", 1.0))
+    memory.open(None)  # killed before the first checkpoint: what was kept is gone, the finished group is on disk
+    measured = memory.keep([finished], 0)
+    assert texts(memory) == ["b"]
+    assert measured == {
+        "memory/kept": 1.0,
+        "memory/no_longer_apply": 0.0,
+        "memory/roots_gone": 1.0,
+        "memory/items": 1.0,
+    }
 
 
 def test_a_training_stopped_half_way_ends_with_the_same_memory(tmp_path: Path) -> None:

@@ -126,20 +126,26 @@ class GrowingMemory:
         """Do on the memory what the chosen member of each group did on its overlay. step: the update, from 0.
 
         Operations that no longer apply, because the memory has moved on since, change nothing and are counted."""
-        kept = lost = 0
+        kept = lost = gone = 0
         for place, group in enumerate(groups):
             episode = self._chosen(group.episodes, step, place)
             written = [event.operation for event in episode.operations if event.outcome == "applied"]
             if not written:
                 continue
-            bank = self._at(self._snapshot_named(group.memory_snapshot))
+            root = self._snapshot_named(group.memory_snapshot)
+            gone += root is None
+            bank = self._at(root)
             for operation in written:
                 bank.apply(operation, provenance=Provenance(source=f"training:{group.task}", session=episode.id))
             outcomes = bank.commit_to(self.store, episode.id)
             kept += sum(each.applied for each in outcomes)
             lost += sum(not each.applied for each in outcomes) + len(written) - len(outcomes)
-        items = len(self._at(None))
-        return {"memory/kept": float(kept), "memory/no_longer_apply": float(lost), "memory/items": float(items)}
+        return {
+            "memory/kept": float(kept),
+            "memory/no_longer_apply": float(lost),
+            "memory/roots_gone": float(gone),
+            "memory/items": float(len(self._at(None))),
+        }
 
     def save(self, folder: Path) -> None:
         """A copy, and what it must be when it is opened again."""

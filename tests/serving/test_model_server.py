@@ -201,3 +201,12 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
     assert url in str(box[0])
     with pytest.raises(EngineUnreachable, match="Start the server"):
         engine.health()
+
+
+def test_a_closed_server_answers_nobody_over_a_connection_kept_open() -> None:
+    server = ModelServer(tiny_model()).start()
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as kept:
+        assert kept.get("/health").status_code == 200
+        server.close()
+        with pytest.raises(httpx.TransportError):
+            kept.get("/health")

@@ -6,9 +6,11 @@ very weights that the in-process model has. It is no engine: it computes one req
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import logging
+import socket
 import threading
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -72,13 +74,14 @@ class ModelServer:
         return self
 
     def close(self) -> None:
-        """Running requests are aborted; no new ones are taken."""
+        """Running requests are aborted; no new ones are taken, not even over connections that callers keep open."""
         self.model.resume()
         self.model.abort()
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+        self._server.hang_up()
 
     def wait(self) -> None:
         """Until the server is closed, or the program interrupted."""
@@ -98,6 +101,33 @@ class _Server(ThreadingHTTPServer):
     model: ServedModel
     table: dict[tuple[str, str], Route]
     api_key: str | None
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.gone = False
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """Ends the connections that callers keep open, whose threads would go on answering after the listener is gone.
+
+        What is being answered is still sent, so only the reading side is shut.
+        """
+        with self._lock:
+            self.gone = True
+            for connection in self._connections:
+                with contextlib.suppress(OSError):  # the caller hung up first
+                    connection.shutdown(socket.SHUT_RD)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,6 +149,9 @@ class _Handler(BaseHTTPRequestHandler):
         _LOG.debug(format, *args)
 
     def _answer(self, method: str) -> None:
+        if self.server.gone:  # it may have arrived before the reading side was shut
+            self.close_connection = True
+            return
         try:
             self._send(HTTPStatus.OK, self._result(method))
         except NotServed as error:

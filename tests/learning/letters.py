@@ -17,7 +17,7 @@ from recollect.episodes import (
     StopReason,
     Task,
 )
-from recollect.episodes.episode import Group, MemoryEvent
+from recollect.episodes.episode import MemoryEvent
 from recollect.learning.admission import Staleness
 from recollect.learning.asynchronous import Pipeline
 from recollect.learning.asynchrony import Asynchrony
@@ -29,6 +29,7 @@ from recollect.learning.objective import preset
 from recollect.learning.objective.presets import varied
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.steering import Steering
 from recollect.learning.trainer import Schedule, train
 from recollect.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
@@ -110,7 +111,7 @@ def train_letters(
     checkpoint_every: int = 2,
     remember: bool = False,
     learner: Learner | None = None,
-    reject: Callable[[Group], str] | None = None,
+    steering: Steering | None = None,
 ) -> Learner:
     """Train in `folder`, or continue what is there. remember: with a memory that keeps what the best of a group said."""
     if learner is None:
@@ -118,7 +119,7 @@ def train_letters(
         learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
-        collector: Collector = Pipeline(run, learner, letters, asynchrony, reject=reject)
+        collector: Collector = Pipeline(run, learner, letters, asynchrony, steering=steering)
         if remember:
             letters.memory = GrowingMemory(run.path, "speaker", "best", clock=lambda: "2026-01-01T00:00:00")
             collector = Remembering(collector, letters.memory)

@@ -19,7 +19,6 @@ from recollect.learning.admission import AdmissionError
 from recollect.learning.asynchronous import RolloutsFail
 from recollect.learning.asynchrony import Asynchrony
 from recollect.learning.run_folder import RunFolder
-from recollect.learning.steering import without_signal
 from tests.learning.letters import Letters, low, settings, train_letters
 
 
@@ -36,33 +35,6 @@ def trained(folder: Path) -> list[tuple[int, int, int]]:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
-
-
-@pytest.mark.parametrize("mode", ["turns", "serial"])
-def test_groups_without_a_signal_are_replaced_one_by_one_and_written_down(tmp_path: Path, mode: str) -> None:
-    """Every third ticket answers in three letters, for which all members earn the same."""
-
-    def score(ids: tuple[int, ...]) -> float:
-        return low(ids) if len(ids) > 3 else 0.0
-
-    asynchrony = settings(mode=mode, pipeline_depth=1.0)
-    train_letters(tmp_path / "run", 3, asynchrony, Letters(score=score), reject=without_signal)
-    run = RunFolder.open(tmp_path / "run")
-    tickets = {int(stored.episode.id.split("/")[0]) for stored in run.episodes(arm="train")}
-    assert len(tickets) == 12
-    assert all(ticket % 3 for ticket in tickets)
-    rejected = run.curriculum()
-    assert {row["what"] for row in rejected} == {"rejected"}
-    assert all("rewards are 0" in row["reason"] for row in rejected)
-    assert rows(tmp_path / "run")[-1]["pipeline/rejected_groups"] == len(rejected) > 0
-
-
-def test_where_no_group_has_a_signal_the_run_goes_on_all_the_same(tmp_path: Path) -> None:
-    asynchrony = settings(patience=3)
-    train_letters(tmp_path / "run", 2, asynchrony, Letters(score=lambda ids: 1.0), reject=without_signal)
-    found = rows(tmp_path / "run")
-    assert [row["step"] for row in found] == [1, 2]
-    assert found[-1]["pipeline/rejected_groups"] > 0
 
 
 @pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])

@@ -232,6 +232,6 @@ def test_forks_are_cheap():
     b = Bank.empty(WordEncoder())
     b.add_many([f"text {i}" for i in range(2000)])
     b.fork()
-    start = time.perf_counter()
+    start = time.process_time()  # of this process alone, however busy the machine is
     forks = [b.fork() for _ in range(10_000)]
-    assert (time.perf_counter() - start) / len(forks) < 2e-4
+    assert (time.process_time() - start) / len(forks) < 2e-4

@@ -48,6 +48,8 @@ TREATMENTS = {
 TRIES = 3
 HABIT = 0.8
 OTHERS = 6
+GAMES = 512
+"""Translated games that are kept, so that the next arm of a comparison does not wait for them again."""
 
 
 def available() -> str:
@@ -238,9 +240,12 @@ def _package() -> tuple[str, str]:
     """The planning domain and the grammar that the package ships."""
     import alfworld.info as info  # type: ignore[import-untyped,import-not-found,unused-ignore]
     import fast_downward  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    from textworld.envs.pddl import textgen  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    # TextWorld translates a game four times whenever it is opened, which is most of the time that it takes to play it.
-    fast_downward.pddl2sas = lru_cache(maxsize=8)(fast_downward.pddl2sas)
+    # TextWorld translates a game several times whenever it is opened, and parses the same few phrases at every step: most of
+    # the time that it takes to play. Both depend on their text alone, and what a parse gives is only read.
+    fast_downward.pddl2sas = lru_cache(maxsize=GAMES)(fast_downward.pddl2sas)
+    textgen._PARSER.parse = lru_cache(maxsize=8192)(textgen._PARSER.parse)
 
     return Path(info.ALFRED_PDDL_PATH).read_text(encoding="utf-8"), Path(info.ALFRED_TWL2_PATH).read_text(
         encoding="utf-8"

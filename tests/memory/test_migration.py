@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import apsw
@@ -14,7 +15,7 @@ from recollect.memory.item import ItemKind, from_record
 from recollect.memory.memory import Memory
 from recollect.memory.scope import Scope
 from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import check, statistics
+from recollect.memory.upkeep import check, compact, statistics
 
 
 @pytest.fixture
@@ -89,8 +90,24 @@ def test_an_older_file_opened_read_only_is_refused_and_untouched(old: Path, monk
     assert old.read_bytes() == content
 
 
+def as_in_format_2(path: Path) -> None:
+    """Each item that an event created named beside it, each number that was asked for in the index, and all words too."""
+    with Memory(path, encoder=None) as m:
+        compact(m.store)
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "INSERT INTO touches SELECT * FROM changes EXCEPT SELECT * FROM touches;"
+        "DROP VIEW changes; ALTER TABLE touches RENAME TO changes; UPDATE events SET applied = 1 WHERE applied = 2;"
+        "DROP TABLE former_contents; DROP TABLE indexed; DROP INDEX events_by_content;"
+        "CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL;"
+    )
+    connection.pragma("user_version", 2)
+    connection.close()
+
+
 def as_in_format_1(path: Path) -> None:
     """Numbers of duplicates as format 1 had them: over everything that makes a duplicate, with no place for the scope."""
+    as_in_format_2(path)
     connection = apsw.Connection(str(path))
     known: dict[int, int] = {}
     query = f"{rows.SELECT.replace(' FROM', ', content FROM')}"
@@ -137,6 +154,24 @@ def lived_in(path: Path) -> None:
             m.add("never was", episode=ep.id)
             m.add("lives in Rome", key="home", episode=ep.id)
         m.rollback(ep.id)
+
+
+def test_what_format_2_says_can_be_undone_and_found_as_before(tmp_path: Path):
+    path, other = tmp_path / "a.mem", tmp_path / "b.mem"
+    lived_in(path)
+    shutil.copy(path, other)
+    as_in_format_2(path)
+    told = []
+    for file in (path, other):
+        with Memory(file, encoder=None, clock=lambda: "2026-02-01T00:00:00") as m:
+            assert check(m.store) == []
+            assert statistics(m.store).format == schema.VERSION
+            m.add("a cat with a hat", user_id="ana")
+            undone = [m.rollback(since="s0"), m.rollback(source="rollback"), m.restore("s4"), m.rollback("r15")]
+            assert check(m.store) == []
+            found = [(hit.id, round(hit.score, 9)) for hit in m.search("cat Rome", mode="lexical")]
+            told.append((undone, [item.text for item in m.get_all()], m.history("m1"), found, list(exported(m.store))))
+    assert told[0] == told[1]
 
 
 def test_duplicates_of_format_1_are_numbered_anew(tmp_path: Path):

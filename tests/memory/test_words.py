@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from recollect.episodes import Operation, OperationKind
 from recollect.memory import words
 from recollect.memory.measure.engine import lexical_overlap
 from recollect.memory.memory import Memory
@@ -77,3 +78,41 @@ def test_the_top_ten_are_those_of_bm25_over_everything():
 def test_awkward_queries_find_nothing_and_harm_nothing(query, crowded: Memory):
     assert crowded.search(query, mode="lexical") == []
     assert len(crowded.search(query + " number", mode="lexical", top_k=3)) == 3
+
+
+told = st.lists(st.sampled_from(["cat", "dog", "oslo", "red", "the"]), min_size=1, max_size=6).map(" ".join)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(["add", "update", "delete"]), told, st.integers(1, 12)), max_size=25), told)
+def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, query):
+    answers = []
+    for behind in (1, 4, 1000):
+        monkeypatch.setattr(words, "TAIL", behind)
+        with Memory(":memory:", encoder=None) as m:
+            for verb, text, number in sequence:
+                kind = OperationKind(verb.upper())
+                targets = () if verb == "add" else (f"m{number}",)
+                m.apply(Operation(kind, targets, "" if verb == "delete" else text), user_id=f"u{number % 2}")
+            answers.append([[hit.id for hit in m.search(query, mode="lexical", user_id=u)] for u in ("", "u0", "u1")])
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_long_texts_do_not_wait_for_the_index():
+    with Memory(":memory:", encoder=None) as m:
+        for text in ("a cat", "a dog " * words.LONG, "a bird"):
+            m.add(text)
+            with m.store.database.reading() as connection:
+                waiting = m.store.tail(connection).frequency
+            assert ("dog" in waiting, "cat" in waiting) == (False, text == "a cat"), text[:10]
+        m.update(m.search("bird")[0].id, "a bird " * words.LONG)
+        assert len(m.search("cat dog bird")) == 3
+
+
+def test_readers_beside_a_writer_see_the_newest_words_at_once(tmp_path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m, Memory(tmp_path / "a.mem", encoder=None) as other:
+        for n in range(2 * words.TAIL + 5):
+            id = m.add(f"line {n} says w{n}").id
+            assert [hit.id for hit in other.search(f"w{n}")] == [id]
+        m.delete(id)
+        assert len(other.search(f"w{n}")) == 0

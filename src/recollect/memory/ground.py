@@ -127,7 +127,7 @@ class StoreGround:
             with self.store.database.reading() as connection:
                 least, head = max(2 * want, words.LEAST), self.store.head()
                 listed = words.proposed(connection, statistics.frequency, tokens, share, least, head)
-                found = self.store.texts(self.scope, listed)
+                found = {**self.store.texts(self.scope, listed), **self.store.unindexed(self.scope, terms)}
         scored = words.scores(found, terms, statistics)
         ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]
         ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden)

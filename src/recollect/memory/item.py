@@ -6,7 +6,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -321,7 +321,7 @@ def to_record(item: Item) -> dict[str, Any]:
         record["status"] = item.status.value
     for name in ("scope", "provenance", "values"):
         if name in record:
-            record[name] = asdict(record[name])
+            record[name] = {part: getattr(record[name], part) for part in _PARTS[name]}
     if "links" in record:
         record["links"] = [[link.target, link.relation] for link in item.links]
     if "metadata" in record:
@@ -356,6 +356,10 @@ def ended(item: Item, *, at: str, event_time: str = "", by: str = "") -> Item:
 
 
 _NAMES = tuple(part.name for part in fields(Item))
+_PARTS = {
+    name: tuple(part.name for part in fields(kind))
+    for name, kind in (("scope", Scope), ("provenance", Provenance), ("values", ValueStatistics))
+}
 _DEFAULTS = {
     "key": "",
     "scope": EVERYWHERE,

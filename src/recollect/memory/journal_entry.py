@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -18,6 +18,7 @@ REWARD = "REWARD"
 ROLLBACK = "ROLLBACK"
 PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
+_PROVENANCE = tuple(part.name for part in fields(Provenance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ def _fields(draft: Draft) -> dict[str, Any]:
     if not draft.deduplicate:
         body["deduplicate"] = False
     if draft.provenance != UNKNOWN:
-        body["provenance"] = {name: value for name, value in asdict(draft.provenance).items() if value not in ("", -1)}
+        listed = ((name, getattr(draft.provenance, name)) for name in _PROVENANCE)
+        body["provenance"] = {name: value for name, value in listed if value not in ("", -1)}
     return body
 
 

@@ -52,7 +52,8 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
         transaction.finish()
         # The purge's own change rows hold images of what it removed.
         for id in ids:
-            transaction.connection.execute("UPDATE changes SET before = NULL WHERE n = ?", (int(id[1:]),))
+            transaction.connection.execute("UPDATE touches SET before = NULL WHERE n = ?", (int(id[1:]),))
+            transaction.connection.execute("DELETE FROM former_contents WHERE n = ?", (int(id[1:]),))
         for table in ("words", "past_words"):
             # Deleted rows leave their words in the index until its segments are merged.
             transaction.connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from recollect.memory.item import (
@@ -28,7 +29,9 @@ COLUMNS = (
 WIDTH = COLUMNS.count(",") + 1
 INSERT = f"INSERT OR REPLACE INTO items({COLUMNS}) VALUES({','.join('?' * WIDTH)})"
 SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
+CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
+_BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
 _STATUSES = {status.value: status for status in Status}
 
 
@@ -88,6 +91,26 @@ def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
         values.propensity_total,
         json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True) if item.metadata else "",
         content,
+    )
+
+
+def differ_in_values_alone(before: Item, after: Item) -> bool:
+    """Whether `after` is `before` with other value statistics, as a credit leaves it."""
+    return before.values is not after.values and all(
+        getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
+    )
+
+
+def to_credit(item: Item) -> tuple[Any, ...]:
+    """What CREDIT writes."""
+    values = item.values
+    return (
+        values.shown,
+        values.credited,
+        values.total,
+        values.total_squared,
+        values.propensity_total,
+        int(item.id[1:]),
     )
 
 

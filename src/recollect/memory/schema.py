@@ -3,9 +3,12 @@
 | table | holds | changed how |
 | --- | --- | --- |
 | events | the journal: every operation, reward, rollback, parameter set, in order | appended; a purge erases payloads |
-| changes | for each event, the items it touched and what they were before | appended; a purge erases images |
+| touches | the items an event touched, as they were before, but for one it created | appended; a purge erases images |
+| changes | a view: the touches, and what was created (an item has the number of its event) | |
+| former_contents | duplicates' numbers that an item no longer has, so that undo finds who asked | appended; purged |
 | items | the view: the latest state of each item | rewritten by events |
-| words, past_words | full-text index of current items, and of closed or held back ones | with the item's row |
+| words, past_words | full-text index of current items, and of closed or held back ones | with the item's row, up to the newest |
+| indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vectors_<set> | one vector per item and encoder | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 2
+VERSION = 3
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -35,6 +38,18 @@ dearer, more make searches dearer."""
 
 CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
 """The condition under which an item is neither current nor deleted; an index holds just these."""
+
+CREATED = 2
+"""What `events.applied` is where the event created the item that has its number: 0 for no-ops, 1 for everything else."""
+
+# An item that was created needs neither a row in `touches` nor its duplicates' number twice: writing one item is what memories
+# do most, and every tree of the file that it need not touch makes it cheaper.
+ASKED = f"CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL AND applied <> {CREATED};"
+CREATIONS = f"""CREATE VIEW changes AS SELECT seq, n, changed, before FROM touches
+  UNION ALL SELECT seq, seq, 1, NULL FROM events WHERE applied = {CREATED};
+CREATE TABLE former_contents(content INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(content, n)) WITHOUT ROWID;
+CREATE TABLE indexed(through INTEGER NOT NULL);
+INSERT INTO indexed SELECT coalesce(max(seq), 0) FROM events;"""
 
 # The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
@@ -57,12 +72,13 @@ CREATE INDEX items_closed ON items(n) WHERE {CLOSED};
 CREATE TABLE events(seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope INTEGER NOT NULL,
   episode TEXT NOT NULL, source TEXT NOT NULL, payload TEXT, applied INTEGER NOT NULL, reason TEXT NOT NULL,
   content INTEGER, body BLOB);
-CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL;
+{ASKED}
 CREATE INDEX events_by_episode ON events(episode) WHERE episode <> '';
 CREATE INDEX events_by_kind ON events(kind) WHERE kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS');
-CREATE TABLE changes(seq INTEGER NOT NULL, n INTEGER NOT NULL, changed INTEGER NOT NULL, before TEXT,
+CREATE TABLE touches(seq INTEGER NOT NULL, n INTEGER NOT NULL, changed INTEGER NOT NULL, before TEXT,
   PRIMARY KEY(seq, n)) WITHOUT ROWID;
-CREATE INDEX changes_by_item ON changes(n, seq);
+CREATE INDEX changes_by_item ON touches(n, seq);
+{CREATIONS}
 CREATE TABLE tombstones(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, seq INTEGER NOT NULL);
 CREATE TABLE vector_sets(id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL,
   normalised INTEGER NOT NULL, state TEXT NOT NULL);
@@ -84,7 +100,10 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
-MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {1: number_by_scope}
+MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
+    1: number_by_scope,
+    2: f"DROP INDEX events_by_content; {ASKED} ALTER TABLE changes RENAME TO touches; {CREATIONS}",
+}
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 

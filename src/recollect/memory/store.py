@@ -205,7 +205,12 @@ class Store(StoreFile):
         with self.database.reading() as connection:
             documents, total = first(connection, "SELECT sum(count), sum(words) FROM scopes")
             documents, total = documents or 0, total or 0
-            return CorpusStatistics(documents, total, self._word_counts.frequency(connection, terms, documents))
+            frequency = self._word_counts.frequency(connection, terms, documents)
+            newest = self.tail(connection).frequency
+            for term in terms:
+                if term in newest:
+                    frequency[term] = frequency.get(term, 0) + newest[term]
+            return CorpusStatistics(documents, total, frequency)
 
     def scope_tokens(self, scope: Scope) -> list[str] | None:
         """The full-text tokens every row in `scope` has; None where nobody ever wrote in it."""

@@ -59,6 +59,7 @@ class StoreFile:
         self._scope_count = -1
         self._inside: dict[Scope, list[int] | None] = {}
         self._word_counts = words.WordStatistics()
+        self._tail: tuple[object, words.Tail] | None = None
         self._set_id: int | None = None
         self.use(embedder)
 
@@ -201,6 +202,19 @@ class StoreFile:
             matrix = matrix.reshape(len(fresh), self._dense.dimension)
             self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
 
+    def tail(self, connection: apsw.Connection) -> words.Tail:
+        """What the full-text index does not hold yet, as this connection sees it."""
+        state = first(connection, "SELECT (SELECT max(seq) FROM events), through FROM indexed")
+        known = self._tail  # one read: another thread may put its own there meanwhile
+        if known is None or known[0] != state:
+            known = self._tail = (state, words.Tail(connection))
+        return known[1]
+
+    def unindexed(self, scope: Scope, terms: Sequence[str]) -> dict[int, str]:
+        """Texts of `scope` with any of `terms` that the full-text index does not hold yet, by row number."""
+        with self.database.reading() as connection:
+            return self.tail(connection).candidates(terms, self._scope_ids(connection, scope))
+
     def store_id(self) -> str:
         with self.database.reading() as connection:
             value = scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'store'")
@@ -211,6 +225,7 @@ class StoreFile:
         with self._lock:
             self._dense = None
             self._dense_head = 0
+            self._tail = None
             self._scope_count = -1
             self._inside.clear()
 

@@ -11,13 +11,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from recollect.memory import rows
+from recollect.memory import rows, words
 from recollect.memory.database import first, scalar, select
 from recollect.memory.item import Item, content_digest, content_key, duplicate_key, to_record
 from recollect.memory.journal_entry import encoded, targets_of
 from recollect.memory.lexical import word_count
 from recollect.memory.operations import Act, Credit, Draft, Outcome, execute
-from recollect.memory.schema import vector_table
+from recollect.memory.schema import CREATED, vector_table
 from recollect.memory.scope import Scope
 from recollect.memory.scope_book import ScopeBook
 from recollect.memory.shelf import HASH_MODULUS
@@ -49,11 +49,13 @@ class Transaction:
         self._keys: dict[str, bytes] = {}  # and the other way round
         self._before: dict[str, Item | None] = {}  # of items put by the present act: as they were before it
         self._events: list[tuple[Any, ...]] = []
-        self._changes: list[tuple[Any, ...]] = []
+        self._touches: list[tuple[Any, ...]] = []
+        self._lost_contents: list[tuple[int, int]] = []
         self._former: list[tuple[Any, ...]] = []
         self._asked: int | None = None
         self._foreseen: dict[int, list[int]] = {}
-        self.seq = next_seq(connection)
+        last, self._indexed = first(connection, "SELECT (SELECT max(seq) FROM events), (SELECT through FROM indexed)")
+        self.seq = (last or 0) + 1
 
     # What the executor sees.
 
@@ -123,14 +125,21 @@ class Transaction:
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
         home = self.book.row(scope).id
-        self._events.append((seq, now, kind, home, episode, source, payload, int(applied), reason, self._asked, body))
+        how = int(applied)
         for id, before in self._before.items():
-            image = None if before is None else json.dumps(to_record(before), ensure_ascii=False)
-            self._changes.append((seq, int(id[1:]), 1, image))
+            n = int(id[1:])
+            if before is None:
+                if n == seq:
+                    how = CREATED
+                else:
+                    self._touches.append((seq, n, 1, None))
+                continue
+            self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
             self._note_former(before, self._items[id])
         for id in touched:
             if id not in self._before:
-                self._changes.append((seq, int(id[1:]), 0, None))
+                self._touches.append((seq, int(id[1:]), 0, None))
+        self._events.append((seq, now, kind, home, episode, source, payload, how, reason, self._asked, body))
         self._before = {}
         self._asked = None
         self.seq = seq + 1
@@ -145,11 +154,25 @@ class Transaction:
         self._write_journal()
         changed = [(self._original[id], self._items[id]) for id in self._original]
         self._original = {}
+        if changed:
+            self._write_view(changed)
+        self.book.close()
+
+    def _write_view(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        credited = [
+            after
+            for before, after in changed
+            if before is not None and after is not None and rows.differ_in_values_alone(before, after)
+        ]
+        if credited:
+            # Nothing that is indexed, embedded, counted or hashed has changed, and these rows lie all over the file.
+            self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
+            known = {item.id for item in credited}
+            changed = [pair for pair in changed if pair[1] is None or pair[1].id not in known]
         self._write_items(changed)
         self._write_words(changed)
         if self.set_id is not None:
             self._write_vectors(changed)
-        self.book.close()
 
     def load(self, id: str) -> Item | None:
         """An item of any scope."""
@@ -201,9 +224,12 @@ class Transaction:
         if self._events:
             self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []
-        if self._changes:
-            self.connection.executemany("INSERT INTO changes VALUES(?,?,?,?)", self._changes)
-            self._changes = []
+        if self._touches:
+            self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
+            self._touches = []
+        if self._lost_contents:
+            self.connection.executemany("INSERT OR IGNORE INTO former_contents VALUES(?,?)", self._lost_contents)
+            self._lost_contents = []
 
     def _write_items(self, changed: list[tuple[Item | None, Item | None]]) -> None:
         for before, after in changed:
@@ -230,24 +256,37 @@ class Transaction:
     def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
         deletes: dict[str, list[tuple[int]]] = {"words": [], "past_words": []}
         inserts: dict[str, list[tuple[int, str, str]]] = {"words": [], "past_words": []}
+        newest, long = self.seq - 1, False
         for before, after in changed:
             old, new = _word_table(before), _word_table(after)
+            n = int((after or before).id[1:])  # type: ignore[union-attr]
+            if n > self._indexed:
+                # Not in the index yet, whatever it was before.
+                newest = max(newest, n)
+                long = long or (after is not None and len(indexed_text(after)) > words.LONG)
+                continue
             if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
                 continue
             if before is not None and old:
-                deletes[old].append((int(before.id[1:]),))
+                deletes[old].append((n,))
             if after is not None and new:
-                inserts[new].append((int(after.id[1:]), self.book.row(after.scope).tokens, indexed_text(after)))
+                inserts[new].append((n, self.book.row(after.scope).tokens, indexed_text(after)))
         for table, listed in deletes.items():
             if listed:
                 self.connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", listed)
         for table, added in inserts.items():
             if added:
                 self.connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", added)
+        if long or newest - self._indexed >= words.TAIL:
+            words.index_through(self.connection, self._indexed, newest)
+            self._indexed = newest
 
-    def _note_former(self, before: Item | None, after: Item | None) -> None:
-        """Keep the vector of a wording that came and went within this transaction, for undo."""
-        if before is not None and (after is None or before.searched_text != after.searched_text):
+    def _note_former(self, before: Item, after: Item | None) -> None:
+        """Keep for undo which duplicates' number the item has no more, and the vector of a wording that came and went within
+        this transaction."""
+        if before.open and (after is None or not after.open or duplicate_key(before) != duplicate_key(after)):
+            self._lost_contents.append((rows.content_number(before), int(before.id[1:])))
+        if after is None or before.searched_text != after.searched_text:
             vector = self._vectors.get(before.searched_text)
             if vector is not None and self.set_id is not None:
                 number = rows.text_number(before.searched_text)
@@ -299,10 +338,6 @@ class Transaction:
 
 def indexed_text(item: Item) -> str:
     return f"{item.key}\n{item.text}" if item.key else item.text
-
-
-def next_seq(connection: apsw.Connection) -> int:
-    return int(scalar(connection, "SELECT max(seq) FROM events") or 0) + 1
 
 
 def _word_table(item: Item | None) -> str:

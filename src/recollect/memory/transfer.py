@@ -29,11 +29,13 @@ VERSION = 2
 """1: duplicates were numbered as in format 1 of the file; still imported."""
 _TABLES = {
     "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
-    "change": ("changes", "seq, n, changed, before"),
+    "change": ("touches", "seq, n, changed, before"),
     "tombstone": ("tombstones", "n, scope, seq"),
     "episode": ("episodes", "id, scope, task, began, ended, outcome"),
     "decision": ("decisions", "n, id, at, scope, episode, step, kind, query, candidates, chosen, propensity, policy"),
 }
+_SAID = {"events": "(SELECT *, min(applied, 1) AS done FROM events)", "touches": "changes"}
+"""Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
 
 
 def exported(store: Store) -> Iterator[str]:
@@ -44,7 +46,8 @@ def exported(store: Store) -> Iterator[str]:
         for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in _TABLES.items():
-            for row in connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1, 2"):
+            said, place = columns.replace("applied", "done"), _SAID.get(table, table)
+            for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
                 yield _line({name: [_encoded(value) for value in row]})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
             yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})

@@ -17,6 +17,7 @@ from recollect.memory.errors import Purged, UnknownEpisode
 from recollect.memory.item import Item, duplicate_key
 from recollect.memory.journal_entry import Entry
 from recollect.memory.operations import Credit, execute
+from recollect.memory.schema import CREATED
 from recollect.memory.scope import Scope
 from recollect.memory.transaction import Transaction
 
@@ -237,7 +238,12 @@ def _replayed_closure(
             connection, "SELECT DISTINCT seq FROM changes WHERE n IN (SELECT value FROM json_each(?))", members
         )
         chosen |= _numbers(
-            connection, "SELECT seq FROM events WHERE content IN (SELECT value FROM json_each(?))", contents
+            connection,
+            f"SELECT seq FROM events WHERE content IN (SELECT value FROM json_each(?1)) AND applied <> {CREATED}"
+            # What created an item had asked for the content the item has, or has had.
+            " UNION SELECT n FROM items WHERE content IN (SELECT value FROM json_each(?1))"
+            " UNION SELECT n FROM former_contents WHERE content IN (SELECT value FROM json_each(?1))",
+            contents,
         )
         chosen = {seq for seq in chosen if not within(seq, cancelled)}
         listed = entries(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.episodes.encoder import Encoder
-from recollect.memory import rows, schema, undo
+from recollect.memory import rows, schema, undo, words
 from recollect.memory.database import first, scalar, select
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import MemoryProblem, StorageFailed, StorageFull
@@ -128,6 +128,9 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     before = _bytes(store.database.path)
 
     def work(connection: apsw.Connection) -> None:
+        since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
+        if through is not None:
+            words.index_through(connection, since, through)
         for table in ("words", "past_words"):
             connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
@@ -272,6 +275,7 @@ def _full_text_problems(connection: apsw.Connection, table: str) -> Iterator[str
         if table == "words"
         else "NOT deleted AND NOT (content IS NOT NULL AND status = 'active')"
     )
+    where = f"({where}) AND n <= (SELECT through FROM indexed)"
     missing = scalar(connection, f"SELECT count(*) FROM items WHERE {where} AND n NOT IN (SELECT rowid FROM {table})")
     extra = scalar(connection, f"SELECT count(*) FROM {table} WHERE rowid NOT IN (SELECT n FROM items WHERE {where})")
     if missing:

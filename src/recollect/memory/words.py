@@ -25,6 +25,55 @@ LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
 
+TAIL = 64
+"""How far the full-text index may be behind: it is written for so many entries of the journal at once, as one write to it costs
+as much as all else that an item costs, and one for many little more. What is beyond is read and counted as it is."""
+LONG = 2000
+"""Characters of a text that is not left for later, so that what is beyond the index stays little to read."""
+
+
+def index_through(connection: apsw.Connection, since: int, through: int) -> None:
+    """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
+    text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
+    for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
+        connection.execute(
+            f"INSERT INTO {table}(rowid, scope, text) SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s "
+            f"ON s.id = i.scope WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
+            (since, through),
+        )
+    connection.execute("UPDATE indexed SET through = ?", (through,))
+
+
+CURRENT = "content IS NOT NULL AND status = 'active'"
+
+
+class Tail:
+    """Current items that the full-text index does not hold yet. frequency: how many of them hold a word."""
+
+    __slots__ = ("_rows", "_words", "frequency")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        found = select(
+            connection,
+            f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}",
+        )
+        self._rows = [(n, scope, f"{key}\n{text}" if key else text) for n, scope, key, text in found]
+        self._words = [frozenset(tokens(text)) for _, _, text in self._rows]
+        self.frequency = Counter(word for listed in self._words for word in listed)
+
+    def candidates(self, terms: Sequence[str], scopes: Sequence[int] | None) -> dict[int, str]:
+        """Texts of those with any of `terms` in any of `scopes` (None: all), by row number."""
+        asked = {term for term in terms if term in self.frequency}
+        if not asked:
+            return {}
+        inside = None if scopes is None else set(scopes)
+        return {
+            n: text
+            for (n, scope, text), listed in zip(self._rows, self._words, strict=True)
+            if (inside is None or scope in inside) and not asked.isdisjoint(listed)
+        }
+
+
 class WordStatistics:
     """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
 

@@ -2,6 +2,8 @@
 
     python -m benchmarks.memory.crash --rounds 500 --json benchmarks/memory/crash.json
 
+With `--seconds` it stops after the file at hand, and the same command goes on from there.
+
 Each round: two processes with two writing threads each, adding, adding in batches and superseding, with vectors, on one file;
 both are killed at moments drawn at random; the file is opened, every line that was acknowledged is looked for, SQLite's and
 our own checks are run, and (every tenth round and the last) the journal is replayed and compared with the view.
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,26 +128,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--per-file", type=int, default=50, help="rounds on one file, before a new one")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new file after that many")
+    parser.add_argument("--json", type=Path, help="the record; until it is complete, beside it with .part at the end")
     arguments = parser.parse_args()
-    setting, total, seed = machine(), {}, 0
+    part = arguments.json.with_suffix(".part") if arguments.json else None
+    record: dict[str, Any] = {"files": 0, "machine": machine(), "rounds": 0}
+    if part and part.exists():
+        record = json.loads(part.read_text())
     begun = time.time()
-    while seed * arguments.per_file < arguments.rounds:
-        rounds = min(arguments.per_file, arguments.rounds - seed * arguments.per_file)
+    while record["rounds"] < arguments.rounds and time.time() - begun < arguments.seconds:
+        rounds = min(arguments.per_file, arguments.rounds - record["rounds"])
         with tempfile.TemporaryDirectory() as folder:
-            counts = crash_rounds(Path(folder) / "crash.mem", rounds, seed=seed)
-        total = {name: total.get(name, 0) + count for name, count in counts.items()}
-        seed += 1
-        print(f"{total}, {time.time() - begun:.0f} s", flush=True)
-    if arguments.json:
-        record = {
-            **total,
-            "checks_sound": total["rounds"],
-            "files": seed,
-            "seeds": list(range(seed)),
-            "machine": setting,
-        }
+            counts = crash_rounds(Path(folder) / "crash.mem", rounds, seed=record["files"])
+        record.update({name: record.get(name, 0) + count for name, count in counts.items()})
+        record["files"] += 1
+        record["checks_sound"], record["seeds"] = record["rounds"], list(range(record["files"]))
+        print(f"{record}, {time.time() - begun:.0f} s", flush=True)
+        if part:
+            part.write_text(json.dumps(record) + "\n")
+    if part and record["rounds"] >= arguments.rounds:
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+        part.unlink()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from recollect.learning.objective.presets import varied
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.steering import Steering
+from recollect.learning.tickets import draw_of, place_of
 from recollect.learning.trainer import Schedule, train
 from recollect.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
@@ -42,8 +43,9 @@ def low(ids: tuple[int, ...]) -> float:
 
 
 class Letters:
-    """lengths: of the answer, by ticket; turns: model calls per episode; latency: seconds before the reward; score: the
-    reward function, called like a user's. memory: what the prompt is told of, and the answer is written to."""
+    """lengths: of the answer, by ticket, where no stage says otherwise; turns: model calls per episode; latency: seconds
+    before the reward; score: the reward function, called like a user's. memory: what the prompt is told of, and the answer
+    is written to."""
 
     def __init__(
         self,
@@ -58,7 +60,8 @@ class Letters:
         self.measured: list[int] = []
 
     def task(self, ticket: int) -> Task:
-        return Task(f"letters/{ticket % 5}", "letters", f"letters {ticket % 5}:", (), "none")
+        number = (place_of(ticket) + draw_of(ticket)) % 5
+        return Task(f"letters/{number}", "letters", f"letters {number}:", (), "none")
 
     async def rollout(self, task: Task, attempt: Attempt) -> Episode:
         bank = None if self.memory is None else self.memory.root(attempt.ticket)
@@ -66,9 +69,8 @@ class Letters:
         context = tuple(f"{task.input}{remembered}".encode())
         segments = []
         for turn in range(self.turns):
-            sample = await attempt.sample(
-                context, SamplingParams(self.lengths(attempt.ticket), temperature=1.0, seed=attempt.seed)
-            )
+            length = attempt.horizon(self.lengths(attempt.ticket))
+            sample = await attempt.sample(context, SamplingParams(length, temperature=1.0, seed=attempt.seed))
             segments.append(
                 Segment("speaker", "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
             )
@@ -99,7 +101,9 @@ class Letters:
 def settings(**changes: Any) -> Asynchrony:
     """Four groups of three, in turns, unless changed; staleness settings by their names."""
     of_staleness = {"max_staleness": 2, "pipeline_depth": 2.0, "on_stale": "wait"}
-    staleness = Staleness(4, **{name: changes.pop(name, value) for name, value in of_staleness.items()})
+    staleness = Staleness(
+        changes.pop("groups", 4), **{name: changes.pop(name, value) for name, value in of_staleness.items()}
+    )
     return Asynchrony(staleness, **{"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes})
 
 
@@ -112,6 +116,7 @@ def train_letters(
     remember: bool = False,
     learner: Learner | None = None,
     steering: Steering | None = None,
+    evaluate_every: int = 100,
 ) -> Learner:
     """Train in `folder`, or continue what is there. remember: with a memory that keeps what the best of a group said."""
     if learner is None:
@@ -123,5 +128,5 @@ def train_letters(
         if remember:
             letters.memory = GrowingMemory(run.path, "speaker", "best", clock=lambda: "2026-01-01T00:00:00")
             collector = Remembering(collector, letters.memory)
-        train(run, learner, collector, Schedule(steps, 100, checkpoint_every), SilentProgress(), "letters")
+        train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), SilentProgress(), "letters")
     return learner

@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 import torch
 
+from recollect.learning.difficulty import Band
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.stages import Stage
+from recollect.learning.steering import Steering
 from tests.learning.letters import Letters, settings, train_letters
 
 STEPS = 8
@@ -37,10 +40,13 @@ def letters(**changes: Any) -> Letters:
 
 
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, with a memory that grows."""
+    """On the tiny model, with a memory that grows, in two stages, steered."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
-    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True)
+    stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
+    # A group that is rejected is finished and not trained: not what the overlapping run is asked about.
+    steering = Steering(4, stages, Band(0.3, 1.5, retry=2), refill=2 if mode == "serial" else 0)
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, steering=steering)
 
 
 def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
@@ -130,6 +136,9 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     run(tmp_path / "killed", "serial")
     assert without_times(tmp_path / "straight") == without_times(tmp_path / "killed")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
+    said = RunFolder.open(tmp_path / "straight").curriculum()
+    assert {row["what"] for row in said} == {"outcome", "aside", "rejected"}
+    assert said == RunFolder.open(tmp_path / "killed").curriculum()
     assert remembered(tmp_path / "straight") == remembered(tmp_path / "killed")
     assert remembered(tmp_path / "straight")["position"] > 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +12,7 @@ from pydantic import ValidationError
 
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.tickets import place_of
 from recollect.recipes import memory_r1, overwrite_reading, strings
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -49,6 +52,56 @@ def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[st
         assert all(row["pipeline/over_bound"] == 0 for row in run.metrics())
 
 
+STEERED = {
+    "stages": ({"steps": 2, "max_tokens": 2}, {"steps": 1, "weights": {"token_f1": 0.5, "exact_match": 0.5}}),
+    "refill": 1,
+    "difficulty": (0.0, 0.9),
+}
+
+
+@pytest.mark.parametrize("sampling", ["turns", "overlap", "serial"])
+def test_what_steers_the_answerer_steers_it_ahead_too(tmp_path: Path, sampling: str) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
+    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
+        memory_r1.train(config, run, SilentProgress())
+        rows = run.metrics()
+        assert rows[-1]["curriculum/stage"] == 1
+        assert sum(row["curriculum/sampled_groups"] for row in rows) >= 6
+        for stored in run.episodes(arm="train"):
+            late = place_of(int(stored.episode.id.split("/")[0])) >= 4
+            assert len(stored.episode.segments[0].ids) <= (3 if late else 2)
+            weights = {term.name: term.weight for term in stored.episode.rewards}
+            assert weights == ({"token_f1": 0.5, "exact_match": 0.5} if late else {"token_f1": 1.0, "exact_match": 0.0})
+        assert {"outcome", "rejected"} <= {row["what"] for row in run.curriculum()}
+
+
+class Interrupted(SilentProgress):
+    """As if somebody pressed Ctrl-C while step 2 is reported."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_steered_recipe_in_serial_mode_that_is_stopped_ends_like_a_straight_one(tmp_path: Path) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    config = memory_r1.Config(model=str(model), sampling="serial", **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
+    found = {}
+    for name, progresses in {"straight": [SilentProgress()], "stopped": [Interrupted(), SilentProgress()]}.items():
+        for progress in progresses:
+            with (
+                RunFolder.create(tmp_path / name, config.model_dump(mode="json"), clock=lambda: 0.0) as run,
+                contextlib.suppress(KeyboardInterrupt),
+            ):
+                memory_r1.train(config, run, progress)
+        run = RunFolder.open(tmp_path / name)
+        rows = [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in run.metrics()]
+        found[name] = rows, run.curriculum(), [(row["metric"], row["mean"]) for row in run.evals()]
+    assert len(found["straight"][0]) == 3
+    assert found["straight"] == found["stopped"]
+
+
 def first_version(run: RunFolder) -> int:
     """Of the weights that training began with: imitation makes versions, too."""
     return min(span.version for s in run.episodes(step=1, arm="train") for e in s.episode.segments for span in e.spans)
@@ -58,10 +111,9 @@ def first_version(run: RunFolder) -> int:
     ("recipe", "settings", "says"),
     [
         (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
-        (strings, {"sampling": "overlap", "refill": 3}, "refill = 3 has no effect with sampling = overlap"),
         (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
-        (memory_r1, {"sampling": "turns", "difficulty": (0.1, 0.9)}, "difficulty = .* has no effect with sampling"),
-        (memory_r1, {"sampling": "turns", "stages": ({"steps": 1},)}, "stages = .* has no effect with sampling"),
+        (memory_r1, {"sampling": "turns", "retry": 3}, "retry = 3 has no effect without difficulty"),
+        (memory_r1, {"sampling": "turns", "stages": ({"steps": 45}, {"steps": 1})}, "Stage 2 begins after step 45"),
         (memory_r1, {"role": "manager", "sampling": "turns"}, "sampling = 'turns' has no effect with role = manager"),
         (memory_r1, {"method": "supervised", "sampling": "turns"}, "no effect with method = supervised"),
         (memory_r1, {"method": "supervised", "temperature": 0.5}, "no effect with method = supervised"),

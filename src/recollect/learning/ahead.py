@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recollect.episodes.episode import Episode
 from recollect.episodes.model import Model, Sample, SamplingParams, Tokens
@@ -22,8 +22,9 @@ class PlayedAhead:
     """The `Episodes` of a pipeline: tasks in an order that the ticket decides, played as `how` says.
 
     An environment that fails makes an episode of which the pipeline begins another; see `rollouts.driver` for what ends
-    an episode. measure: called with the number of updates made. memory: that groups start from, where it grows while the model
-    is trained, in place of one that `how` makes for each task.
+    an episode. A stage's horizon counts turns, in the place of those of `limits`. measure: called with the number of updates
+    made. memory: that groups start from, where it grows while the model is trained, in place of one that `how` makes for
+    each task.
     """
 
     model: Model
@@ -54,7 +55,7 @@ class PlayedAhead:
             identity=attempt.id,
             seed=attempt.seed,
             temperature=self.temperature,
-            limits=self.limits,
+            limits=replace(self.limits, max_turns=attempt.horizon(self.limits.max_turns)),
         )
 
     def evaluate(self, step: int) -> None:

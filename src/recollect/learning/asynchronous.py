@@ -1,6 +1,6 @@
 """Asynchronous collecting: rollouts run while the learner learns, wait while others decode, and survive both.
 
-Every group has a ticket, 0, 1, 2 ...; its task is a function of the ticket. Rollouts are coroutines on one event loop;
+Every group has a ticket, 0, 1, 2 ...; its task and its stage are functions of the ticket. Rollouts are coroutines on one loop;
 their model calls go to a sampler: a continuous batch on a copy of the weights, or an engine behind HTTP. Groups are
 started as `Staleness` allows, trained oldest first among those that are ready, and nothing that is unfinished when
 a batch is complete is thrown away: it goes on under the next weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521).
@@ -9,12 +9,11 @@ a batch is complete is thrown away: it goes on under the next weights (AReaL, ar
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.episode import Episode, Group, StopReason
 from recollect.episodes.errors import RecollectError
@@ -23,25 +22,26 @@ from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.attempt import Attempt, Tape, has_failed, run_attempt
 from recollect.learning.checkpoint import Checkpoint
 from recollect.learning.collector import Collected, Collector
+from recollect.learning.event_loop import EventLoop
+from recollect.learning.expected_lengths import ExpectedLengths
 from recollect.learning.open_group import OpenGroup, open_from_json, open_to_json, said
 from recollect.learning.pipeline_store import (
     Finished,
     Journal,
     finished_from_json,
     finished_to_json,
-    from_ranges,
     read_state,
-    to_ranges,
     write_state,
 )
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.sampler import Host, LocalSampler, Samples, sampler_for
+from recollect.learning.steering import Steering
+from recollect.learning.steering_ahead import SteeredAhead
+from recollect.learning.tickets import Tickets, draw_of, place_of
 from recollect.models.continuous import ContinuousBatch, Draft
 
 if TYPE_CHECKING:
     from recollect.models.http_engine import HttpModel
-
-T = TypeVar("T")
 
 
 class RolloutsFail(RecollectError):
@@ -52,9 +52,9 @@ class Pipeline(Collector):
     """The asynchronous collector. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
-    engine: samples in place of this process. reject: why a finished group is not to be trained on, or "", such as
-    `recollect.learning.steering.without_signal`: another is started for it, and curriculum.jsonl says why. After `patience`
-    rejections in a row a group is trained on all the same. Raises AdmissionError for settings that the engine cannot honour."""
+    engine: samples in place of this process. steering: stages, which groups are replaced by others, which tasks are put
+    aside, hooks, as in turns; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the
+    engine cannot honour, or that contradict each other."""
 
     def __init__(
         self,
@@ -63,66 +63,51 @@ class Pipeline(Collector):
         episodes: Episodes,
         settings: Asynchrony,
         engine: HttpModel | None = None,
-        reject: Callable[[Group], str] | None = None,
+        steering: Steering | None = None,
     ) -> None:
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
-        self._why_not = reject
+        self._steering = SteeredAhead(
+            steering or Steering(settings.staleness.groups), settings.staleness, run, episodes.task
+        )
         host = Host(self._order, self._learn_length, self._may_draw, self._settle)
         self.sampler = sampler_for(learner, settings, host, engine, run.path)
         self._journal: Journal | None = None
         self._open: dict[int, OpenGroup] = {}
         self._finished: dict[int, Finished] = {}
         self._taken: list[Finished] = []
-        self._done: set[int] = set()
-        self._next = 0
-        self._updates = 0
+        self._tickets = Tickets()
+        self._updates = self._step = self._first = 0
         self._failed: list[Episode] = []
-        self._failures = self._rejections = self._step = 0
+        self._failures = 0
         self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0, "rejected_groups": 0}
-        self._lengths: dict[str, float] = {}
-        self._length = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._broken: BaseException | None = None
+        self._lengths = ExpectedLengths()
         self._collecting = False
-        self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
+        self._loop = EventLoop()
 
     # -- called by the trainer --------------------------------------------------------------------------------------
 
     def begin(self, checkpoint: Checkpoint | None, step: int) -> None:
         if self.settings.mode == "overlap":
-            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="sampler")
-            self._thread.start()
-        self._do(self._begin(checkpoint, step, self.sampler.outgoing()))
+            self._loop.go_on_by_itself()
+        self._loop.do(self._begin(checkpoint, step, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
         """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
-        return self._do(self._collect())
+        return self._loop.do(self._collect(step))
 
     def publish(self) -> dict[str, float]:
-        receipt = self._do(self._publish(self.sampler.outgoing()))
+        receipt = self._loop.do(self._publish(self.sampler.outgoing()))
         return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path, step: int) -> None:
-        write_state(folder, self._do(self._state(step)))
+        write_state(folder, self._loop.do(self._state(step)))
 
     def evaluate(self, step: int) -> None:
         self._episodes.evaluate(step)
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._do(self._cancel())
-        if self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
         self._loop.close()
-
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._thread is None:
-            return self._loop.run_until_complete(work)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     @property
     def batch(self) -> ContinuousBatch:
@@ -133,34 +118,34 @@ class Pipeline(Collector):
     # -- the same, on the event loop --------------------------------------------------------------------------------
 
     async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Any) -> None:
-        self._changed = asyncio.Event()
-        self._step = step
+        self._step = self._first = step
         await self.sampler.begin(sent)
         self._journal = Journal(self._run.path, self._learner.role, step)
         state = read_state(checkpoint.path) if checkpoint else None
         if state is not None:
             self._load(state)
+        self._steering.restore(self._first)
         if not self._repeats:
             for each in self._journal.since(step):
                 self._keep_found(each)
         for record in state["open"] if state else ():
             self._continue(record)
         self._start_groups()
-        self._spawn(self.sampler.run())
+        self._loop.spawn(self.sampler.run())
 
-    async def _collect(self) -> Collected:
+    async def _collect(self, step: int) -> Collected:
         begun = time.perf_counter()
         self._collecting = True
         self.sampler.wake()
         while True:
-            self._require_alive()
+            self._loop.require_alive()
             await self._settle()
             self._evict()
             chosen = self._choose()
             if chosen is not None:
                 break
-            self._changed.clear()
-            await self._changed.wait()
+            self._loop.changed.clear()
+            await self._loop.changed.wait()
         self._collecting = False
         for each in chosen:
             del self._finished[each.ticket]
@@ -173,40 +158,41 @@ class Pipeline(Collector):
             "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
             "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
             **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
+            **self._steering.metrics(each.ticket for each in chosen),
             "seconds/wait": time.perf_counter() - begun,
         }
-        return Collected([each.group for each in chosen], failed, metrics)
+        groups = self._steering.chosen([(each.ticket, each.group) for each in chosen], step)
+        self._steering.write(self._step + 1)
+        return Collected(groups, failed, metrics)
 
     async def _publish(self, sent: Any) -> Receipt:
         receipt = await self.sampler.publish(sent)
-        self._done |= {each.ticket for each in self._taken}
+        self._tickets.done |= {each.ticket for each in self._taken}
         self._taken = []
         self._updates += 1
         self._step += 1
         self._start_groups()
+        self._steering.write(self._step)
         self.sampler.wake()
         return receipt
 
     async def _state(self, step: int) -> dict[str, Any]:
         assert self._journal is not None
+        self._steering.write(step)
         self._journal.rotate(step, [each.step for each in self._run.checkpoints()])
         waiting = sorted((*self._finished.values(), *self._taken), key=lambda each: each.ticket)
         return {
             "format": 1,
             "version": self._version,
             "updates": self._updates,
-            "next": self._next,
-            "done": to_ranges(self._done),
+            "first": self._first,
+            **self._tickets.state(),
             "finished": [finished_to_json(each) for each in waiting],
             "open": [open_to_json(self._open[ticket], self._version) for ticket in sorted(self._open)],
-            "counts": {**self._counts, "rejections": self._rejections},
-            "lengths": {"": self._length, **self._lengths},
+            "counts": self._counts,
+            "steering": self._steering.state(),
+            "lengths": self._lengths.state(),
         }
-
-    async def _cancel(self) -> None:
-        for each in self._tasks:
-            each.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
@@ -228,22 +214,21 @@ class Pipeline(Collector):
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
         for _ in range(capacity):
-            while self._next in self._done or self._next in self._finished:
-                self._next += 1
-            ticket, self._next = self._next, self._next + 1
+            ticket, task = self._steering.admit(self._tickets.take(), self._step + 1)
             tapes = [Tape() for _ in range(self.settings.group_size)]
-            self._begin_group(OpenGroup(ticket, self._version, self._episodes.task(ticket), tapes))
+            self._begin_group(OpenGroup(ticket, self._version, task, tapes))
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.ticket] = group
         for member in group.missing():
-            self._spawn(self._member(group, member))
+            self._loop.spawn(self._member(group, member))
 
     async def _member(self, group: OpenGroup, member: int) -> None:
         settings, tape = self.settings, group.tapes[member]
+        worth, stage = settings.failed_reward, self._steering.stage(group.ticket)
         while True:
             attempt = Attempt(
-                self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, settings.failed_reward
+                self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, worth, stage
             )
             episode = await run_attempt(self._episodes.rollout, group.task, attempt, settings.episode_seconds)
             again = tape.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
@@ -258,50 +243,51 @@ class Pipeline(Collector):
             self._end_group(group)
 
     def _end_group(self, group: OpenGroup) -> None:
-        """Keep what is whole of it; a group without enough of that makes room for exactly one other."""
+        """Keep what is whole of it; a group that comes to nothing makes room for exactly one other."""
         del self._open[group.ticket]
         whole, left_out = group.outcome()
         self._failed += left_out
-        if len(whole) >= self.settings.enough and self._rejected(
-            Group(group.task.key, whole[0].memory_snapshot, whole)
-        ):
-            self._failures = 0
-            self._done.add(group.ticket)
-            self._start_groups()
-        elif len(whole) >= self.settings.enough:
-            self._failures = 0
-            assert self._journal is not None
-            finished = Finished(group.ticket, group.born, Group(group.task.key, whole[0].memory_snapshot, whole))
-            if not self._repeats:
-                self._journal.append(finished)
-            self._finished[group.ticket] = finished
-        else:
-            self._failures += 1
+        if len(whole) < self.settings.enough:
             self._counts["failed_groups"] += 1
-            self._done.add(group.ticket)
+            self._failures += 1
             if self._failures >= self.settings.patience:
                 raise RolloutsFail(
                     f"{self._failures} groups in a row came to nothing; the last one says: {said(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; mend the environment or the reward.",
                 )
-            self._start_groups()
-        self._changed.set()
+            self._start_instead_of(group.ticket)
+        else:
+            self._failures = 0
+            ended = self._steering.weighed(group.ticket, Group(group.task.key, whole[0].memory_snapshot, whole))
+            if self._steering.replaces(group.ticket, ended, self._step + 1):
+                self._counts["rejected_groups"] += 1
+                self._start_instead_of(group.ticket)
+            else:
+                self._keep(Finished(group.ticket, group.born, ended))
+        self._loop.changed.set()
 
-    def _rejected(self, group: Group) -> bool:
-        reason = "" if self._why_not is None else self._why_not(group)
-        if not reason or self._rejections >= self.settings.patience:
-            self._rejections = 0
-            return False
-        self._rejections += 1
-        self._counts["rejected_groups"] += 1
-        self._run.append_curriculum(self._step + 1, what="rejected", task=group.task, reason=reason)
-        return True
+    def _start_instead_of(self, ticket: int) -> None:
+        self._tickets.replace(ticket)
+        self._start_groups()
+
+    def _keep(self, finished: Finished) -> None:
+        assert self._journal is not None
+        if not self._repeats:
+            self._journal.append(finished)
+        self._finished[finished.ticket] = finished
 
     def _keep_found(self, finished: Finished) -> None:
-        """A group found on disk, where it may stand twice. Of weights that are lost, it counts as born under those that
-        the run continues from."""
-        if finished.ticket not in self._done and finished.ticket not in self._finished:
-            self._finished[finished.ticket] = replace(finished, born=min(finished.born, self._version))
+        """A group found on disk, where it may stand twice, or beside one that it took the place of. Of weights that are
+        lost, it counts as born under those that the run continues from."""
+        ticket = finished.ticket
+        beside = [each for each in self._finished if place_of(each) == place_of(ticket)]
+        if ticket in self._tickets.done or any(draw_of(each) >= draw_of(ticket) for each in beside):
+            return
+        for each in beside:
+            del self._finished[each]
+            self._tickets.done.add(each)
+        self._tickets.fill(ticket)
+        self._finished[ticket] = replace(finished, born=min(finished.born, self._version))
 
     def _choose(self) -> list[Finished] | None:
         """The groups of the next update; None where some are still missing."""
@@ -320,7 +306,7 @@ class Pipeline(Collector):
         for each in list(self._finished.values()):
             if staleness.lag(self._version, each.oldest()) > staleness.max_staleness:
                 del self._finished[each.ticket]
-                self._done.add(each.ticket)
+                self._tickets.replace(each.ticket)
                 self._counts["evicted"] += 1
                 self._failed += each.group.episodes
         self._start_groups()
@@ -338,7 +324,7 @@ class Pipeline(Collector):
         if not self._repeats:
             return
         rounds = 0
-        while self._broken is None and self.sampler.waited_for() < self._members():
+        while self._loop.broken is None and self.sampler.waited_for() < self._members():
             await asyncio.sleep(0 if rounds < 20 else 0.001)
             rounds += 1
 
@@ -348,48 +334,27 @@ class Pipeline(Collector):
     def _order(self, draft: Draft) -> tuple[Any, ...]:
         if self.settings.order == "arrival":
             return draft.stream
-        expected = self._lengths.get(self._task_of(draft), self._length)
-        return (len(draft.ids) - expected, draft.stream)
+        return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.stream)
 
     def _task_of(self, draft: Draft) -> str:
         return self._open[draft.stream[0]].task.key
 
     def _learn_length(self, draft: Draft) -> None:
-        key, length = self._task_of(draft), float(len(draft.ids))
-        self._length += 0.05 * (length - self._length)
-        before = self._lengths.get(key, length)
-        self._lengths[key] = before + 0.5 * (length - before)
+        self._lengths.learn(self._task_of(draft), float(len(draft.ids)))
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- continued --------------------------------------------------------------------------------------------------
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        self._updates, self._next = int(state["updates"]), int(state["next"])
-        self._done = from_ranges(state["done"])
-        counts = {name: int(count) for name, count in state["counts"].items()}
-        self._rejections = counts.pop("rejections", 0)
-        self._counts |= counts
-        self._lengths = dict(state["lengths"])
-        self._length = self._lengths.pop("")
+        self._updates, self._first = int(state["updates"]), int(state.get("first", self._first))
+        self._tickets.load(state)
+        self._counts |= {name: int(state["counts"][name]) for name in self._counts}
+        self._steering.load(state.get("steering", {}))
+        self._lengths.load(state["lengths"])
         for record in state["finished"]:
             self._keep_found(finished_from_json(record))
 
     def _continue(self, record: Mapping[str, Any]) -> None:
+        """Go on with a group that was under way, unless it was finished, or replaced, before the run ended."""
         ticket = int(record["ticket"])
-        if ticket in self._finished:
-            return
-        self._begin_group(open_from_json(record, self._episodes.task(ticket)))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._broken = self._broken or task.exception()
-            self._changed.set()
-
-    def _require_alive(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        if all(place_of(each) != place_of(ticket) for each in self._finished):
+            self._begin_group(open_from_json(record, self._episodes.task(ticket)))

@@ -23,6 +23,7 @@ from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.episodes.reward import RewardTerm
 from recollect.episodes.task import Task
+from recollect.learning.stages import Stage
 from recollect.models.continuous import Draft
 from recollect.models.errors import ContextOverflow
 from recollect.rollouts.deadline import OutOfTime, within
@@ -78,16 +79,26 @@ class Tape:
 class Attempt:
     """What a rollout is given. `id` is the episode's; `seed` differs between attempts and between tries.
 
-    seconds: how long a call may take where it does not say itself.
+    seconds: how long a call may take where it does not say itself. stage: which of the training's stages the group belongs to;
+    its `horizon` is the rollout's to keep.
     """
 
     def __init__(
-        self, sampler: Sampler, tape: Tape, ticket: int, member: int, seed: int, seconds: float, failed: float | None
+        self,
+        sampler: Sampler,
+        tape: Tape,
+        ticket: int,
+        member: int,
+        seed: int,
+        seconds: float,
+        failed: float | None,
+        stage: Stage | None = None,
     ) -> None:
         self.id = f"{ticket}/{member}"
         self.ticket = ticket
         self.member = member
         self.tape = tape
+        self.stage = stage
         self.seed = int(np.random.SeedSequence((seed, ticket, member, tape.tries)).generate_state(1)[0])
         self.errors: list[str] = []
         self._sampler = sampler
@@ -160,6 +171,10 @@ class Attempt:
             raise problem
         self.errors.append(str(problem))
         return RewardTerm(name, self._failed, weight)
+
+    def horizon(self, otherwise: int) -> int:
+        """How far the episode may go: what its stage says; where that says nothing, `otherwise`."""
+        return (self.stage.horizon if self.stage else None) or otherwise
 
     def _on_tape(self) -> Draft | Remembered | None:
         return self.tape.entries[self._position] if self._position < len(self.tape.entries) else None

@@ -26,6 +26,7 @@ from recollect.learning.checkpoint import Checkpoint, CheckpointCorrupt
 from recollect.learning.collector import Collected, Collector
 from recollect.learning.disk import disk, replacing
 from recollect.learning.json_rows import read_json, write_json
+from recollect.learning.tickets import place_of
 from recollect.memory.bank import Bank
 from recollect.memory.embedding import Embedder
 from recollect.memory.item import Provenance
@@ -116,7 +117,7 @@ class GrowingMemory:
             with self._lock:
                 self._roots.setdefault(ticket, (snapshot, bank.content_hash()))
                 while len(self._roots) > KEPT:
-                    self._roots.pop(min(self._roots))
+                    self._roots.pop(min(self._roots, key=place_of))
         return bank
 
     def content_hash(self) -> str:

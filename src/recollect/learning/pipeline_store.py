@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,18 +109,3 @@ def read_state(folder: Path) -> dict[str, Any] | None:
             f"{path} has format {json.dumps(state.get('format'))}, not 1.", "Continue with the version that wrote it."
         )
     return state
-
-
-def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """A set of numbers as [first, past the last] pairs: short, because nearly all are neighbours."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number:
-            ranges[-1][1] += 1
-        else:
-            ranges.append([number, number + 1])
-    return ranges
-
-
-def from_ranges(ranges: Sequence[Sequence[int]]) -> set[int]:
-    return {number for first, past in ranges for number in range(first, past)}

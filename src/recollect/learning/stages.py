@@ -73,24 +73,31 @@ def turns(stages: Sequence[Stage], steps: int) -> list[tuple[str, int, int]]:
 
 def reweighted(groups: Sequence[Group], weights: Mapping[str, float]) -> list[Group]:
     """The same episodes with other weights on their reward terms. Raises UnknownName for a term that none of them has."""
+    require_terms(groups, weights)
+    return [reweighed(group, weights) for group in groups]
+
+
+def reweighed(group: Group, weights: Mapping[str, float]) -> Group:
+    """One group of them, which need not have every term that is named."""
     if not weights:
-        return list(groups)
+        return group
+    return replace(
+        group,
+        episodes=tuple(
+            replace(
+                episode,
+                rewards=tuple(replace(term, weight=weights.get(term.name, term.weight)) for term in episode.rewards),
+            )
+            for episode in group.episodes
+        ),
+    )
+
+
+def require_terms(groups: Sequence[Group], weights: Mapping[str, float]) -> None:
+    """Raises UnknownName for a weight of a reward term that none of the groups' episodes has."""
+    if not weights:
+        return
     known = {term.name for group in groups for episode in group.episodes for term in episode.rewards}
     for name in weights:
         if name not in known:
             raise UnknownName("reward term", name, known)
-    return [
-        replace(
-            group,
-            episodes=tuple(
-                replace(
-                    episode,
-                    rewards=tuple(
-                        replace(term, weight=weights.get(term.name, term.weight)) for term in episode.rewards
-                    ),
-                )
-                for episode in group.episodes
-            ),
-        )
-        for group in groups
-    ]

@@ -18,10 +18,18 @@ from recollect.learning.collector import Collected, Collector
 from recollect.learning.difficulty import Band, Difficulty
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage, reweighted, stage_at
+from recollect.learning.tickets import LOOKS
 
 T = TypeVar("T")
-LOOKS = 4
-"""How often other tasks are drawn in place of those that were put aside, or that the step has had already."""
+AfterGroup = Callable[[int, Group], Group | None]
+
+
+def without_signal(group: Group) -> str:
+    """Why a group teaches nothing to whoever compares its members; "" where it does."""
+    rewards = [episode.reward for episode in group.episodes]
+    if len(rewards) < 2:
+        return "one episode, nothing to compare it with"
+    return f"all {len(rewards)} rewards are {rewards[0]:g}" if min(rewards) == max(rewards) else ""
 
 
 class Sampling(Protocol[T]):
@@ -47,21 +55,26 @@ class Sampling(Protocol[T]):
 class Steering:
     """tasks_per_step: groups of a step. stages: see `Stage`. band: put tasks aside that are too hard or too easy.
     refill: how often other tasks are sampled in place of groups without a signal (dynamic sampling: DAPO, arXiv 2503.14476).
-    branches: re-rolls of single calls. before_rollout is called with the step (from 0) before anything is sampled;
-    after_group with each group that is to be trained on, and answers with it, with another in its place, or with None to
-    leave it out."""
+    reject: why a group is to be replaced so, or "". branches: re-rolls of single calls.
+    before_rollout is called with the step (from 0) before anything is sampled for it; after_group with each group that is to
+    be trained on, and answers with it, with another in its place, or with None to leave it out.
+
+    The same data steers a `Pipeline`, which samples ahead: see `recollect.learning.steering_ahead`."""
 
     tasks_per_step: int
     stages: tuple[Stage, ...] = ()
     band: Band | None = None
     refill: int = 0
+    reject: Callable[[Group], str] = without_signal
     branches: Branches | None = None
     before_rollout: Callable[[int], None] | None = None
-    after_group: Callable[[int, Group], Group | None] | None = None
+    after_group: AfterGroup | None = None
 
     def __post_init__(self) -> None:
         if self.tasks_per_step < 1 or self.refill < 0:
             raise ValueError("tasks_per_step must be at least 1 and refill at least 0")
+        if self.reject is not without_signal and not self.refill:
+            raise ValueError("reject has no effect without refill, which samples others in place of what it rejects")
 
 
 class SteeredCollector(Collector, Generic[T]):
@@ -97,7 +110,7 @@ class SteeredCollector(Collector, Generic[T]):
             groups = self._sampling.sample(tasks, step, attempt, stage)
             for group in reweighted(groups, stage.weights if stage is not None else {}):
                 self._note(group, step)
-                if steering.refill and (reason := without_signal(group)):
+                if steering.refill and (reason := steering.reject(group)):
                     self._reject(group.task, reason, step)
                     silent.append(group)
                 else:
@@ -148,20 +161,9 @@ class SteeredCollector(Collector, Generic[T]):
         return "" if self._difficulty is None else self._difficulty.aside(task, self._first + step + 1)
 
     def _looked_at(self, groups: Sequence[Group], step: int) -> list[Group]:
-        if self.steering.after_group is None:
-            return list(groups)
-        found = []
-        for group in groups:
-            seen = self.steering.after_group(step, group)
-            if seen is None:
-                self._reject(group.task, "left out by after_group", step)
-            else:
-                found.append(seen)
-        if not found:
-            raise RecollectError(
-                f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
-                "Let at least one through.",
-            )
+        found, left_out = looked_at(groups, step, self.steering.after_group)
+        for row in left_out:
+            self._run.append_curriculum(self._first + step + 1, **row)
         return found
 
     def _note(self, group: Group, step: int) -> None:
@@ -176,9 +178,23 @@ class SteeredCollector(Collector, Generic[T]):
         self._run.append_curriculum(self._first + step + 1, what=what, task=task, reason=reason)
 
 
-def without_signal(group: Group) -> str:
-    """Why a group teaches nothing to whoever compares its members; "" where it does."""
-    rewards = [episode.reward for episode in group.episodes]
-    if len(rewards) < 2:
-        return "one episode, nothing to compare it with"
-    return f"all {len(rewards)} rewards are {rewards[0]:g}" if min(rewards) == max(rewards) else ""
+def looked_at(
+    groups: Sequence[Group], step: int, after_group: AfterGroup | None
+) -> tuple[list[Group], list[dict[str, str]]]:
+    """The groups as the hook wants them, and a row of the log for each that it left out. Raises RecollectError where none
+    is left."""
+    if after_group is None:
+        return list(groups), []
+    found, left_out = [], []
+    for group in groups:
+        seen = after_group(step, group)
+        if seen is None:
+            left_out.append({"what": "rejected", "task": group.task, "reason": "left out by after_group"})
+        else:
+            found.append(seen)
+    if not found:
+        raise RecollectError(
+            f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
+            "Let at least one through.",
+        )
+    return found, left_out

@@ -217,19 +217,20 @@ class Playing:
 def ahead(playing: Playing, learner: Learner) -> Pipeline:
     """The same tasks, played ahead of the learner."""
     from recollect.learning.ahead import PlayedAhead
+    from recollect.learning.tickets import draw_of, place_of
     from recollect.recipes.training import sampled_ahead
 
     settings, system = playing.settings, playing.system
     episodes = PlayedAhead(
         playing.model,
-        lambda ticket: playing.tasks(ticket, 0, 1)[0],
+        lambda ticket: playing.tasks(place_of(ticket), draw_of(ticket), 1)[0],
         system.play,
         playing.evaluate,
         temperature=settings.temperature,
         limits=system.limits,
     )
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
-    return sampled_ahead(settings, playing.run, learner, episodes, seconds)
+    return sampled_ahead(settings, playing.run, learner, episodes, steering_of(settings), seconds)
 
 
 def arm_of(way: str, when: str) -> str:

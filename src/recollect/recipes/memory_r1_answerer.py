@@ -18,6 +18,7 @@ from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
 from recollect.learning.steering import SteeredCollector
+from recollect.learning.tickets import draw_of, place_of
 from recollect.learning.trainer import Learns, Schedule
 from recollect.learning.trainer import train as train_steps
 from recollect.models.files import path_of
@@ -44,10 +45,11 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     sets = task_sets(config)
     model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
     answering = Answering(config, run, model, sets, recall, first)
+    steering = steering_of(config, stages_of(config))
     collector: Collector = (
-        SteeredCollector(answering, run, steering_of(config, stages_of(config)), first)
+        SteeredCollector(answering, run, steering, first)
         if config.sampling == "synchronous"
-        else sampled_ahead(config, run, learner, AnsweringAhead(answering), episode_seconds=3600)
+        else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, episode_seconds=3600)
     )
     schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
     learns: Learns = Imitator(learner) if config.method == "supervised" else learner
@@ -113,12 +115,12 @@ class AnsweringAhead:
     answering: Answering
 
     def task(self, ticket: int) -> Task:
-        return self.answering.tasks(ticket, 0, 1)[0]
+        return self.answering.tasks(place_of(ticket), draw_of(ticket), 1)[0]
 
     async def rollout(self, task: Task, attempt: Attempt) -> Episode:
         config, model = self.answering.config, self.answering.model
         params = SamplingParams(
-            config.max_tokens,
+            attempt.horizon(config.max_tokens),
             temperature=config.temperature,
             seed=attempt.seed,
             stop_ids=model.stop_ids_for("\n"),

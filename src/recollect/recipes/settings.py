@@ -70,10 +70,6 @@ def idle_in_training(settings: TrainingSettings, train: str | None) -> Iterator[
         yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
     if settings.sampling == "synchronous":
         yield ("max_staleness", "pipeline_depth", "slots"), "with sampling = synchronous", "set sampling = overlap"
-    else:
-        reason = f"with sampling = {settings.sampling}, which trains on whatever group is ready"
-        steering = ("refill", "difficulty", "stages")
-        yield tuple(key for key in steering if getattr(settings, key, None)), reason, "set sampling = synchronous"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:

@@ -14,6 +14,7 @@ from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import Objective, varied
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
+from recollect.learning.steering import Steering
 from recollect.learning.task_order import batch as batch
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from recollect.models.inprocess import InProcessModel
@@ -131,9 +132,14 @@ def imitate_first(
 
 
 def sampled_ahead(
-    settings: TrainingSettings, run: RunFolder, learner: Learner, episodes: Episodes, episode_seconds: float
+    settings: TrainingSettings,
+    run: RunFolder,
+    learner: Learner,
+    episodes: Episodes,
+    steering: Steering,
+    episode_seconds: float,
 ) -> Pipeline:
-    """The collector that samples `episodes` ahead of the learner, as `settings` say."""
+    """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say."""
     from recollect.learning.asynchronous import Pipeline
 
     if settings.sampling == "synchronous":
@@ -146,7 +152,7 @@ def sampled_ahead(
         seed=settings.seed,
         episode_seconds=episode_seconds,
     )
-    return Pipeline(run, learner, episodes, asynchrony)
+    return Pipeline(run, learner, episodes, asynchrony, steering=steering)
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:

@@ -172,7 +172,9 @@ def test_a_page_pasted_as_a_query_is_answered_in_time():
     assert time.process_time() - start < 5.0
 
 
-@pytest.mark.parametrize("made", [np.zeros((1, 3), np.float32), np.full((1, 8), np.inf, np.float32)])
+@pytest.mark.parametrize(
+    "made", [np.zeros((1, 3), np.float32), np.full((1, 8), np.inf, np.float32), None, [["x"]], [[1.0], [2.0, 3.0]]]
+)
 def test_vectors_of_the_wrong_shape_or_without_end_are_refused(made):
     class Broken:
         identity = EncoderIdentity("broken", 8, True)
@@ -218,6 +220,37 @@ def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(tmp_pa
     assert [item.text for item in m.get_all()] == ["safe"]
     m.add("and on it goes")
     assert check(m.store) == []
+
+
+def test_a_memory_for_which_there_is_no_room_is_not_begun(tmp_path: Path):
+    with largest_file(10_000), pytest.raises((errors.StorageFailed, errors.StorageFull), match=r"a\.mem"):
+        Memory(tmp_path / "a.mem", encoder=None)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "b.mem").touch()  # an empty file that was there stays
+    with largest_file(10_000), pytest.raises((errors.StorageFailed, errors.StorageFull)):
+        Memory(tmp_path / "b.mem", encoder=None)
+    assert [file.name for file in tmp_path.iterdir()] == ["b.mem"]
+    with Memory(tmp_path / "b.mem", encoder=None) as m:
+        m.add("a cat")
+
+
+MENDS = {
+    "text is empty: give it.*nothing was stored": lambda m: m.add(" "),
+    r"text number 1 has control character U\+0007 at character 1: remove it": lambda m: m.add_many(["a", "b\a"]),
+    r"no item 'm9' in this scope of :memory:: searches and lists give": lambda m: m.get("m9"),
+    r"no item 'm9' to delete in this scope of :memory:: searches": lambda m: m.delete("m9"),
+    r"no rollback 'r9' in this scope of :memory:: .* gives one; nothing was undone": lambda m: m.rollback("r9"),
+    r"no episode or rollback 'e9' in this scope of :memory:": lambda m: m.rollback("e9"),
+    r"no episode 'e9' in this scope of :memory:: an episode has": lambda m: m.episode_record("e9"),
+    r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),
+    r"user of a scope has control characters.*remove": lambda m: m.add("a cat", user_id="u\0"),
+}
+
+
+@pytest.mark.parametrize("message", MENDS)
+def test_messages_name_the_thing_the_place_and_the_mend(message: str):
+    with pytest.raises(errors.MemoryProblem, match=message):
+        MENDS[message](Memory(":memory:", encoder=None))
 
 
 def test_a_backup_or_a_layout_that_finds_no_room_leaves_nothing_behind(tmp_path: Path):

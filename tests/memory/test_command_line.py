@@ -49,6 +49,25 @@ def test_an_add_that_fails_leaves_no_file(arguments: tuple[str, ...], tmp_path: 
     assert names_in(tmp_path) == []
 
 
+def test_an_empty_file_is_no_memory_until_something_is_added(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    path.touch()
+    into = ("--file", str(path), "--encoder", "none")
+    problem = problem_of("search", "cat", *into)
+    assert isinstance(problem, errors.NotAMemoryFile)
+    assert "in the empty file" in str(problem)
+    assert path.read_bytes() == b""
+    assert problem_of("add", "a cat", *into) is None
+    assert problem_of("search", "cat", *into) is None
+
+
+def test_an_add_for_which_there_is_no_room_leaves_no_file(tmp_path: Path):
+    with largest_file(10_000):
+        problem = problem_of("add", "a cat", "--file", str(tmp_path / "a.mem"), "--encoder", "none")
+    assert isinstance(problem, errors.MemoryProblem)
+    assert names_in(tmp_path) == []
+
+
 def test_a_memory_that_was_there_is_kept_whatever_fails(tmp_path: Path):
     path = tmp_path / "a.mem"
     Memory(path, encoder=None).close()

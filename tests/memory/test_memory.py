@@ -354,7 +354,7 @@ def test_vectors_with_nan_are_refused_before_anything_is_written():
             return super().encode(texts) * float("nan")
 
     m = memory(encoder=Broken(8))
-    with pytest.raises(errors.InvalidVector, match="nothing was stored"):
+    with pytest.raises(errors.InvalidVector, match="nothing was done"):
         m.add("x")
     assert m.get_all() == []
     assert EncoderIdentity("words", 8, True) == m.store.encoder_identity()

@@ -99,7 +99,22 @@ class Database:
         self._identity: tuple[int, int] | None = None
         self._mover: threading.Thread | None = None
         self._log_tried = 0
-        self._writer = self._open_first()
+        there = self.in_memory or os.path.lexists(self.path)
+        try:
+            self._writer = self._open_first()
+        except BaseException:
+            self._leave(there)
+            raise
+
+    def _leave(self, there: bool) -> None:
+        """Let go of a file that could not be opened; one that was not there and into which nothing came is taken away again."""
+        for reference in self._opened:
+            connection = reference()
+            if connection is not None:
+                connection.close(True)
+        with contextlib.suppress(OSError):
+            if not there and not os.path.getsize(self.path):
+                os.unlink(self.path)
 
     def _open_first(self) -> apsw.Connection:
         if not self.in_memory:

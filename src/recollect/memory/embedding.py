@@ -127,11 +127,16 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     """`vectors` as float32 of shape (rows, dimension) with unit rows; a zero row stays zero and matches nothing."""
     import numpy as np
 
-    array = np.asarray(vectors, dtype=np.float32)
+    try:
+        array = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave what is no array of numbers ({error}): check the encoder; nothing was done"
+        ) from error
     if array.shape != (rows, identity.dimension):
         raise InvalidVector(
             f"encoder {identity.model!r} gave shape {array.shape} for {rows} texts, "
-            f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension"
+            f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension; nothing was done"
         )
     norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
@@ -141,7 +146,7 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise InvalidVector(
-            f"encoder {identity.model!r} gave NaN or infinity for text number {row}: nothing was stored"
+            f"encoder {identity.model!r} gave NaN or infinity for text number {row}: check the encoder; nothing was done"
         )
     unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
     return unit

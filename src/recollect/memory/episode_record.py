@@ -25,7 +25,9 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
     with store.database.reading() as connection:
         row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
         if row is None or not scope.contains(store.scope_named(connection, row[0])):
-            raise UnknownEpisode(f"no episode {id!r:.80} in this memory")
+            raise UnknownEpisode(
+                f"no episode {id!r:.80} in this scope of {store.database.path}: an episode has its `.id`"
+            )
         decisions = decision_log.of_episode(connection, id)
         entries = store.entries("episode = ?", (id,))
         shown = _shown(store, scope, decisions)

@@ -151,7 +151,7 @@ def text_problem(text: object) -> str | None:
     if not isinstance(text, str):
         return f"text must be str, got {type(text).__name__}: decode bytes first"
     if not text.strip():
-        return "text is empty"
+        return "text is empty: give it at least one character that is not white space"
     if len(text) > LONGEST_TEXT:
         return f"text is {len(text):,} characters long, the limit is {LONGEST_TEXT:,}: split it"
     if not text.isprintable():
@@ -167,7 +167,7 @@ def text_problem(text: object) -> str | None:
 def checked_text(text: object, what: str = "text") -> str:
     problem = text_problem(text)
     if problem is not None:
-        raise InvalidText(f"{what}: {problem}")
+        raise InvalidText(f"{what}{problem.removeprefix('text')}; nothing was stored")
     assert isinstance(text, str)
     return text
 

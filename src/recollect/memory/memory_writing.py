@@ -250,7 +250,9 @@ class MemoryWriting(OpenMemory):
             self.scope, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))], episode=episode
         )[0]
         if not outcome.applied:
-            raise UnknownItem(f"no item {id!r:.80} to delete in this scope")
+            raise UnknownItem(
+                f"no item {id!r:.80} to delete in this scope of {self.path}: searches and lists give the ids there are"
+            )
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""

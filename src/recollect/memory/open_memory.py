@@ -126,7 +126,11 @@ class OpenMemory:
         item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
         if item is None:
             erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
-            raise UnknownItem(f"{id} was erased on purpose" if erased else f"no item {id!r:.80} in this scope")
+            if erased:
+                raise UnknownItem(f"{id} was erased on purpose, for good: nothing of it is left in {self.path}")
+            raise UnknownItem(
+                f"no item {id!r:.80} in this scope of {self.path}: searches and lists give the ids there are"
+            )
         return item
 
     def _log(

@@ -30,9 +30,13 @@ class Scope:
             if value == "":
                 continue
             if len(value) > LONGEST_NAME:
-                raise InvalidScope(f"{name} of a scope is {len(value)} characters long; the limit is {LONGEST_NAME}")
+                raise InvalidScope(
+                    f"{name} of a scope is {len(value)} characters long: shorten it, the limit is {LONGEST_NAME}"
+                )
             if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in value):
-                raise InvalidScope(f"{name} of a scope contains control characters or lone surrogates: {value!r}")
+                raise InvalidScope(
+                    f"{name} of a scope has control characters or is not valid Unicode: {value!r:.80}: remove or decode them"
+                )
             if not value.isascii():
                 object.__setattr__(self, name, unicodedata.normalize("NFC", value))
 

@@ -91,7 +91,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     marks = ",".join("?" * len(named))
                     connection.execute(f"INSERT INTO {table}({columns}) VALUES({marks})", values)
             except (ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
-                raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
+                raise _no_export(number, error) from error
         last = scalar(connection, "SELECT max(seq) FROM events") or 0
         if not header or header.get("head") != last or header.get("items", count) != count:
             raise NotAMemoryFile(
@@ -115,13 +115,19 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     record = json.loads(line)["item"]
                     texts.append(checked_text(record.get("key") or record["text"]))
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise NotAMemoryFile(f"line {number} of the import is not an exported memory: {error}") from error
+                    raise _no_export(number, error) from error
     vectors: dict[str, bytes] = {}
     for start in range(0, len(texts), 512):
         vectors.update(store.encode(texts[start : start + 512]))
     result = store.change(Scope(), work, vectors)
     store.reset_caches()
     return int(result)
+
+
+def _no_export(number: int, error: Exception) -> NotAMemoryFile:
+    return NotAMemoryFile(
+        f"line {number} of the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
+    )
 
 
 def _check_header(record: dict[str, Any]) -> None:

@@ -151,7 +151,7 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
         elif target:
             row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
             if row is None or not scope.contains(transaction.scope_of(row[0])):
-                raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory")
+                raise UnknownEpisode(_unknown(store, "episode or rollback", target))
             found = _entries_with(connection, "episode = ?", (target,))
         elif source:
             found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
@@ -159,12 +159,17 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
             found = _entries_with(connection, "seq > ?", (position,))
         inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
         if not inside and again is not None:
-            raise UnknownEpisode(f"no rollback {target!r:.80} in this memory")
+            raise UnknownEpisode(_unknown(store, "rollback", target))
         reason = target or (f"source {source}" if source else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
     result: Rollback = store.change(scope, work)
     return result
+
+
+def _unknown(store: Store, what: str, id: str) -> str:
+    path = store.database.path
+    return f"no {what} {id!r:.80} in this scope of {path}: an episode has its `.id`, and `rollback` gives one; nothing was undone"
 
 
 def _entries_with(connection: apsw.Connection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:

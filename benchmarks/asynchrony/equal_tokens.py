@@ -61,15 +61,15 @@ class Counted(Pipeline):
         collected = super().collect(step)
         self.spent += sum(len(s.ids) for g in collected.groups for e in g.episodes for s in e.segments)
         if self.discards:
-            self._do(self._discard())
+            self._loop.do(self._discard())
         return collected
 
     async def _discard(self) -> None:
         """Give up every group that is not finished, and start others in their place."""
         self.spent += sum(len(d.ids) for d in (*self.batch.live, *self.batch.waiting))
         gone, self._open = list(self._open), {}
-        self._done |= set(gone)
-        members = [task for task in self._tasks if "_member" in str(task.get_coro())]
+        self._tickets.done |= set(gone)
+        members = [task for task in self._loop._tasks if "_member" in str(task.get_coro())]
         for task in members:
             task.cancel()
         await asyncio.gather(*members, return_exceptions=True)

@@ -24,7 +24,7 @@ def test_nothing_is_drawn_between_a_publication_and_the_next_collection(tmp_path
         steps = pipeline.batch.steps
         assert steps > 0
         for _ in range(20):
-            pipeline._do(asyncio.sleep(0.001))
+            pipeline._loop.do(asyncio.sleep(0.001))
         assert pipeline.batch.steps == steps
         assert not pipeline.batch.live, "what is unfinished is read again under the new weights"
         learner.update(pipeline.collect(1).groups)

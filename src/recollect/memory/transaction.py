@@ -194,7 +194,7 @@ class Transaction:
         present = self.load(id)
         self._before.setdefault(id, present)
         self._original.setdefault(id, present)
-        if present is not None and present.open:
+        if present is not None and present.open and (item is None or not rows.differ_in_values_alone(present, item)):
             self._open.get(duplicate_key(present), set()).discard(id)
         if item is not None and item.open:
             key = self._keys[id] = duplicate_key(item)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from recollect.agents.experience import Experience
 from recollect.memory.item import Status
+from recollect.memory.policy import advantage
 from recollect.memory.policy.advantage import Advantage, AdvantageSettings
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import HashedWords
@@ -19,7 +22,7 @@ from recollect.recipes.amemguard import amemguard
 from recollect.recipes.experience_methods import METHODS, method
 from recollect.recipes.memento import multi_step, parametric
 from recollect.recipes.memrl import memrl
-from recollect.recipes.ours import from_flat, ours
+from recollect.recipes.ours import SETTINGS, from_flat, ours
 from recollect.recipes.reme import reme
 from recollect.recipes.rememberer import rememberer
 
@@ -234,6 +237,27 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
         values[text] = float(use.values.means[place])
     assert values["hard thing"] > 0.3
     assert abs(values["easy task"]) < 0.2
+
+
+def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def values(faded: float, *, frozen: bool) -> tuple[list[float], int]:
+        monkeypatch.setattr(advantage, "FADED", faded)
+        experience = of(ours(settings=replace(SETTINGS, keep=0.5)))
+        for number in range(90):
+            met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
+        valuer = experience.method.valuer
+        assert isinstance(valuer, Advantage)
+        query = experience.query("word1 other2", "", ACTIONS, learning=not frozen)
+        candidates = experience.method.retriever(query, experience.pool)
+        found = valuer.estimate(query, candidates, experience.pool)
+        return [*found.means, *found.deviations], valuer._first_that_counts(query)
+
+    whole, first = values(0.5**200, frozen=False)
+    assert first == 0
+    part, first = values(1e-12, frozen=False)
+    assert first == 90 - 39  # 0.5 ** 40 is below 1e-12; the time is that of the next task
+    assert part == pytest.approx(whole, abs=1e-6)  # products in float32 round by their shape
+    assert values(1e-12, frozen=True)[1] == 0
 
 
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 _SCALARS = 7
+FADED = 1e-12
+"""Evidence of less weight than this is not looked at: beside one fresh outcome it is lost in rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +184,20 @@ class Advantage:
     def _near(self, query: Query) -> Floats:
         """Kernel weight of each piece of evidence at `query`, discounted with age."""
         s, m = self.settings, self._count
-        near: Floats = np.exp((self._likeness(query, m) - 1.0) / s.bandwidth)
-        return near * self._aged(query, self._time[:m])
+        first = self._first_that_counts(query)
+        near: Floats = np.exp((self._likeness(query, first, m) - 1.0) / s.bandwidth)
+        near = near * self._aged(query, self._time[first:m])
+        return np.concatenate([np.zeros(first), near]) if first else near
+
+    def _first_that_counts(self, query: Query) -> int:
+        """The first piece of evidence that has not faded below `FADED`, so that a choice does not cost the more the longer
+        memory has learned. All of it where nothing fades."""
+        keep = self.settings.keep
+        if not query.learning or keep >= 1.0 or not self._count:
+            return 0
+        reach = np.log(FADED) / np.log(keep)
+        fresh = self._time[: self._count] >= query.time - reach
+        return int(fresh.argmax()) if fresh.any() else self._count
 
     def _aged(self, query: Query, time: Floats) -> Floats:
         """What is left of the weight of evidence from `time`."""
@@ -207,17 +221,17 @@ class Advantage:
             gaps[contents == content] = gap
         return gaps
 
-    def _likeness(self, query: Query, m: int) -> Floats:
+    def _likeness(self, query: Query, first: int, m: int) -> Floats:
         """Cosine of word sets under weights that the shared model has learned: words that decide transfer count more."""
         s = self.settings
         if not s.relevance or self._mean is None:
-            likeness: Floats = (self._vectors[:m] @ query.vector).astype(np.float64)
+            likeness: Floats = (self._vectors[first:m] @ query.vector).astype(np.float64)
             return likeness
         width = len(query.words)
         both, theirs, mine = self._mean[_SCALARS:].reshape(3, width)
         relevance = np.clip(1.0 + s.relevance * (both - theirs - mine), 0.1, 20.0).astype(np.float32)
         weighted = query.words * relevance
-        known = self._words[:m]
+        known = self._words[first:m]
         found: Floats = (known @ weighted) / np.sqrt((known @ relevance) * max(float(weighted.sum()), 1e-6) + 1e-6)
         return found
 

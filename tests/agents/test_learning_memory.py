@@ -198,13 +198,6 @@ def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> N
     assert [reward for _, reward in again.experience.uses] == [1.0, 0.0]
 
 
-def test_garbage_from_a_writer_admits_nothing(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem")
-    for draft in (Draft("", "text", do=("a",)), Draft("key", "te\x00xt", do=("a",)), Draft("key", "text")):
-        assert memory.add(draft) is None
-    assert len(memory.experience.pool) == 0
-
-
 def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path, "memrl")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from types import TracebackType
 
 from recollect.agents.learning_memory import LearningMemory, OpenEpisode
-from recollect.memory.policy.errors import ClosedDecision, UnknownDecision
+from recollect.memory.errors import InvalidText
+from recollect.memory.policy.errors import ClosedDecision, InvalidReward, UnknownDecision
 from recollect.memory.policy.slots import Presented
+from recollect.memory.policy.wording import worded, worded_actions
 
 Judge = Callable[[str, str], float]
 """(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
@@ -34,26 +37,36 @@ class EpisodeOfMemory:
         return self._memory.opened(self.id)
 
     def recall(self, observation: str = "", actions: Sequence[str] = ()) -> Presented:
-        """What memory shows here: text for a prompt, advice for a policy. On file before it is returned."""
+        """What memory shows here: text for a prompt, advice for a policy. On file before it is returned.
+
+        actions: what can be done here, where that is known. Raises InvalidText, ClosedDecision."""
         memory, record = self._memory, self._record
+        seen, possible = worded(observation, "the observation"), worded_actions(actions)
+        if not (record.goal.strip() or seen.strip()):
+            raise InvalidText(
+                f"episode {self.id!r} has no goal and was given no observation: there is nothing to go by"
+            )
         if len(record.uses) != len(record.actions):
             raise ClosedDecision(
                 f"episode {self.id!r} recalled twice without acting.", "Say with `act` what was done after each recall."
             )
         if record.outcome is not None:
             raise ClosedDecision(f"episode {self.id!r} has its reward.", "Open a new episode.")
-        use = memory.experience.recall(record.goal, observation, actions, step=len(record.uses))
+        use = memory.experience.recall(record.goal, seen, possible, step=len(record.uses))
         memory.journal.decide(self.id, use, memory.experience.pool, memory.policy)
         record.uses.append(use)
         return memory.experience.present(use)
 
     def act(self, action: str) -> None:
-        """What was done after the last recall."""
+        """What was done after the last recall. Raises InvalidText, ClosedDecision."""
         record = self._record
+        if record.outcome is not None:
+            raise ClosedDecision(f"episode {self.id!r} has its reward.", "Open a new episode.")
         if len(record.actions) != len(record.uses) - 1:
-            raise ClosedDecision(f"episode {self.id!r} acted without recalling.", "Call `recall` before `act`.")
-        self._memory.journal.note("act", self.id, action=action)
-        record.actions.append(action)
+            raise ClosedDecision(f"episode {self.id!r} acted without recalling.", "Call `recall` before each `act`.")
+        done = worded(action, "the action")
+        self._memory.journal.note("act", self.id, action=done)
+        record.actions.append(done)
         record.steps.append(math.nan)
 
     def step_reward(self, reward: float) -> None:
@@ -72,6 +85,8 @@ class EpisodeOfMemory:
             raise UnknownDecision(f"episode {self.id!r} has no action yet.", "Call `act` first.")
         vote = judge(record.actions[-1], text)
         memory = self._memory
+        if not isinstance(vote, Real) or not math.isfinite(vote):
+            raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
         value = memory.low + (max(-1.0, min(1.0, float(vote))) + 1.0) / 2.0 * (memory.high - memory.low)
         self.step_reward(value)
         return value

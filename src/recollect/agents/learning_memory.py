@@ -21,6 +21,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,19 @@ from recollect.agents.experience import Experience
 from recollect.episodes.encoder import Encoder
 from recollect.episodes.errors import UnknownName
 from recollect.memory.memory import Memory
-from recollect.memory.policy.errors import ClosedDecision, DamagedJournal, InvalidPolicy, InvalidReward, UnknownDecision
+from recollect.memory.policy.errors import (
+    ClosedDecision,
+    DamagedJournal,
+    InvalidPolicy,
+    InvalidReward,
+    UnknownDecision,
+    need,
+)
 from recollect.memory.policy.journal import Journal, Note
 from recollect.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
 from recollect.memory.policy.pool import Draft
 from recollect.memory.policy.slots import Candidates, Method, Use, Values
+from recollect.memory.policy.wording import worded
 
 if TYPE_CHECKING:
     from recollect.agents.episode_of_memory import EpisodeOfMemory
@@ -109,11 +118,14 @@ class LearningMemory:
         self.engine.close()
 
     def episode(self, goal: str) -> EpisodeOfMemory:
-        """A new episode. Leaving the `with` block without a reward leaves it open: reward it later by its id."""
+        """A new episode. Leaving the `with` block without a reward leaves it open: reward it later by its id.
+
+        Raises InvalidText."""
         from recollect.agents.episode_of_memory import EpisodeOfMemory
 
-        id = self.journal.begin(goal)
-        self.episodes[id] = OpenEpisode(id, goal)
+        task = worded(goal, "the goal")
+        id = self.journal.begin(task)
+        self.episodes[id] = OpenEpisode(id, task)
         return EpisodeOfMemory(self, id)
 
     def reward(self, episode: str, reward: float) -> bool:
@@ -127,22 +139,34 @@ class LearningMemory:
                 f"episode {episode!r} was rewarded with {found.outcome:g} and cannot become {value:g}.",
                 "Open a new episode.",
             )
+        if found.uses and not found.actions:
+            raise UnknownDecision(
+                f"episode {episode!r} recalled and did not say what was done.", "Call `act` before the reward."
+            )
         pairs, steps = self._taken(found, value)
         pool = self.experience.pool
         before = pool.version
-        self.experience.finish(pairs, self._scaled(value), per_step=steps)
-        self._kept(lambda: self.journal.finish(episode, value, [use for use, _ in pairs], pool, before))
+
+        def learn() -> None:
+            self.experience.finish(pairs, self._scaled(value), per_step=steps)
+            self.journal.finish(episode, value, [use for use, _ in pairs], pool, before)
+
+        self._whole(learn)
         found.outcome = value
         return True
 
     def add(self, draft: Draft) -> str | None:
-        """An item from outside, through the gate; its id, or None where it was rejected."""
+        """An item from outside, through the gate; its id, or None where it was rejected. Raises InvalidPolicy where its trust
+        is not in [0, 1]."""
+        if not isinstance(draft, Draft):
+            raise InvalidPolicy(f"{draft!r:.60} is no draft.", "Give a Draft: key, text, and what to do or to avoid.")
+        need("the draft", rate={"trust": draft.trust})
         pool = self.experience.pool
         before = pool.version
         row = self.experience.observe(draft)
         if row is None:
             return None
-        self._kept(lambda: self.journal.add(pool, before))
+        self._whole(lambda: self.journal.add(pool, before))
         return pool.items[row].id
 
     def pending(self) -> list[str]:
@@ -206,26 +230,25 @@ class LearningMemory:
     # What EpisodeOfMemory needs.
 
     def opened(self, episode: str) -> OpenEpisode:
-        if episode not in self.episodes:
+        if not isinstance(episode, str) or episode not in self.episodes:
             raise UnknownDecision(
                 f"there is no episode {episode!r} in {self.engine.path}.", "Use the id that `episode` gave."
             )
         return self.episodes[episode]
 
     def checked(self, reward: float) -> float:
-        if isinstance(reward, bool):
-            reward = float(reward)
-        if not isinstance(reward, (int, float)) or not math.isfinite(reward) or not self.low <= reward <= self.high:
+        number = isinstance(reward, (Real, np.bool_))
+        if not number or not self.low <= reward <= self.high:  # what is not a number is in no range either
             raise InvalidReward(
-                f"the reward {reward!r} is not a finite number in [{self.low:g}, {self.high:g}].",
-                "Scale it, or declare another reward_range.",
+                f"the reward {reward!r:.80} is not a finite number in [{self.low:g}, {self.high:g}].",
+                "Scale it, or declare another reward_range." if number else "Give a plain number.",
             )
         return float(reward)
 
-    def _kept(self, write: Callable[[], None]) -> None:
-        """Write what memory already holds; where the file refuses, memory goes back to what the file says."""
+    def _whole(self, change: Callable[[], None]) -> None:
+        """All of a change or none: where a writer or the file refuses, memory goes back to what the file says."""
         try:
-            write()
+            change()
         except BaseException:
             self._load()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 from recollect.episodes.errors import RecollectError
 
@@ -30,15 +31,15 @@ def need(
     positive: dict[str, float] | None = None,
     rate: dict[str, float] | None = None,
 ) -> None:
-    """InvalidPolicy where a count is not at least 1, a size not finite and above 0, or a rate not in [0, 1]."""
+    """InvalidPolicy where a count is not a whole number of at least 1, a size not finite and above 0, or a rate not in [0, 1]."""
     for name, value in (count or {}).items():
-        if not value >= 1:
-            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be at least 1.")
+        if not isinstance(value, Integral) or value < 1:
+            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be a whole number, at least 1.")
     for name, size in (positive or {}).items():
-        if not (math.isfinite(size) and size > 0.0):
+        if not (isinstance(size, Real) and math.isfinite(size) and size > 0.0):
             raise InvalidPolicy(f"{name} of {of} is {size!r}.", "It must be finite and above 0.")
     for name, share in (rate or {}).items():
-        if not 0.0 <= share <= 1.0:
+        if not (isinstance(share, Real) and 0.0 <= share <= 1.0):
             raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")
 
 

@@ -8,9 +8,10 @@ from recollect.memory.item import Status, text_problem
 from recollect.memory.policy.pool import OWN, Draft, Pool
 
 
-def well_formed(draft: Draft) -> bool:
-    """Whether this can be remembered at all: readable text, a key, and some advice."""
-    if text_problem(draft.text) or text_problem(draft.key):
+def well_formed(draft: object) -> bool:
+    """Whether this can be remembered at all: readable text, a key, and some advice. A writer's own code, or a model behind it,
+    may hand in anything."""
+    if not isinstance(draft, Draft) or text_problem(draft.text) or text_problem(draft.key):
         return False
     actions = (*draft.do, *draft.avoid)
     return bool(actions) and all(isinstance(action, str) and action.strip() for action in actions)

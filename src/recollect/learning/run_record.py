@@ -15,6 +15,9 @@ ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
 
+ADDRESSES = ("engine",)
+"""Settings that say where something is reached."""
+
 
 class RunConflict(RecollectError):
     """A second run over the files of a first one that was configured otherwise."""
@@ -59,10 +62,12 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
+    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address may change: where
+    something is reached says nothing about the run, and whether there is one does."""
     then, now = flatten(before), flatten(asked)
     absent = object()
-    changed = sorted(key for key in then | now if then.get(key, absent) != now.get(key, absent))
+    moved = {key for key in ADDRESSES if then.get(key) and now.get(key)}
+    changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))
     if not changed:
         return
     listed = "; ".join(f"{key}: {then.get(key, '(absent)')!r} -> {now.get(key, '(absent)')!r}" for key in changed)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from recollect.episodes.errors import UnknownName
 from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
@@ -23,18 +23,10 @@ from recollect.models.http_answers import Drawn, as_sample, checked_sample
 from recollect.models.http_capabilities import MENDS, Card, capabilities_of, card_of, need, wire_for
 from recollect.models.http_client import JsonClient, Retries, Timeouts
 from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
-from recollect.models.http_publish import Publisher, mean_gap
+from recollect.models.http_publish import Publisher, Scorer, mean_gap
 from recollect.models.http_wire import Call, Wire
 
 PauseMode = Literal["abort", "wait", "keep"]
-
-
-class Scorer(Protocol):
-    """The other side of a probe: the model that the learner holds."""
-
-    def score(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
-    ) -> list[list[tuple[float, ...]]]: ...
 
 
 class HttpModel:
@@ -277,6 +269,10 @@ class HttpModel:
         folder = Path(folder).absolute()
         need("adapters" if (folder / "adapter_config.json").exists() else "weights", self._found, self.url)
         return self._publisher.publish(folder, version, self._probe(witness), self._probe_name, self._paused_for_update)
+
+    def unload(self) -> None:
+        """Take the adapters of this run out of the engine, which is then as it was; full weights stay."""
+        self._publisher.unload()
 
     def _probe(self, witness: Scorer) -> tuple[float, ...]:
         prompt, branch = self._probe_tokens()

@@ -19,15 +19,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from recollect.episodes.model import Receipt
+from recollect.episodes.model import Receipt, Tokens
 from recollect.models.http_client import JsonClient
 from recollect.models.http_errors import BadAnswer, DeliveryFailed, EngineError, NothingDelivered
 
 Scores = tuple[float, ...]
 ScoreOf = Callable[[str], Scores]
 """The engine's log-probabilities of the probe under the weights or adapter of this name."""
+
+
+class Scorer(Protocol):
+    """The other side of a probe: the model that the learner holds."""
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,13 @@ class Publisher:
             self._unload(self._loaded.pop(0))
         return gap
 
+    def unload(self) -> None:
+        """Every adapter of this run, as far as the engine still answers; the base weights are then in service."""
+        while self._loaded:
+            self._forget(self._loaded.pop())
+        if self.in_service.by_name:
+            self.in_service = InService(self._base, self.in_service.version, by_name=False)
+
     def _listed(self) -> set[str]:
         return {str(each.get("id")) for each in (self._client.get("/v1/models") or {}).get("data") or []}
 
@@ -170,7 +185,7 @@ class Publisher:
         self._client.post(f"{self._prefix}/unload_lora_adapter", {"lora_name": name})
 
     def _forget(self, name: str) -> None:
-        """Take back what was not proven. That it cannot be taken back either must not hide why."""
+        """Take back what was not proven, or is not needed. That it cannot be taken back either must not hide why."""
         try:
             self._unload(name)
         except EngineError:

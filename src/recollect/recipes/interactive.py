@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
     from recollect.learning.stages import Stage
+    from recollect.models.http_engine import HttpModel
     from recollect.models.inprocess import InProcessModel
     from recollect.rollouts.driver import Limits, Play
 
@@ -108,18 +109,34 @@ class System:
 
 def run_system(settings: Settings, system: System, run: RunFolder, progress: Progress) -> None:
     """Train and measure; called again on the same folder, it continues from the last checkpoint."""
-    from recollect.learning.steering import SteeredCollector
-    from recollect.learning.trainer import Schedule, restore
-    from recollect.learning.trainer import train as train_steps
     from recollect.models.files import path_of
     from recollect.models.known import ModelKind
-    from recollect.recipes.training import imitate_first, keep_weights, prepared
+    from recollect.recipes.engine import engine_of
 
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     objective = preset(settings.objective) if settings.objective else system.objective
     if objective.needs_length_budget and objective.length_budget is None:
         objective = varied(objective, length_budget=system.length_budget)
+    with engine_of(settings, settings.train, run, progress) as engine:
+        _train_system(settings, system, objective, run, progress, engine)
+    tables = tables_of_system(run, settings, system)
+    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
+
+
+def _train_system(
+    settings: Settings,
+    system: System,
+    objective: Objective,
+    run: RunFolder,
+    progress: Progress,
+    engine: HttpModel | None,
+) -> None:
+    from recollect.learning.steering import SteeredCollector
+    from recollect.learning.trainer import Schedule, restore
+    from recollect.learning.trainer import train as train_steps
+    from recollect.recipes.training import imitate_first, keep_weights, prepared
+
     model, learner = prepared(settings, objective, system.role, run, progress)
     playing = Playing(settings, system, run, model, progress)
     if system.imitated is not None and restore(run, learner, 0) is None:
@@ -127,11 +144,11 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
     synchronous = settings.sampling == "synchronous"
-    collector = SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner)
+    collector = (
+        SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner, engine)
+    )
     train_steps(run, learner, collector, schedule, progress, system.title)
     keep_weights(run, learner)
-    tables = tables_of_system(run, settings, system)
-    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
 
 
 @dataclass(slots=True)
@@ -214,8 +231,8 @@ class Playing:
             )
 
 
-def ahead(playing: Playing, learner: Learner) -> Pipeline:
-    """The same tasks, played ahead of the learner."""
+def ahead(playing: Playing, learner: Learner, engine: HttpModel | None = None) -> Pipeline:
+    """The same tasks, played ahead of the learner, at an engine if there is one."""
     from recollect.learning.ahead import PlayedAhead
     from recollect.learning.tickets import draw_of, place_of
     from recollect.recipes.training import sampled_ahead
@@ -230,7 +247,7 @@ def ahead(playing: Playing, learner: Learner) -> Pipeline:
         limits=system.limits,
     )
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
-    return sampled_ahead(settings, playing.run, learner, episodes, steering_of(settings), seconds)
+    return sampled_ahead(settings, playing.run, learner, episodes, steering_of(settings), seconds, engine)
 
 
 def arm_of(way: str, when: str) -> str:

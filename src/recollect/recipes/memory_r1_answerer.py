@@ -25,6 +25,7 @@ from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.engine import engine_of
 from recollect.recipes.memory_r1 import Config, stages_of
 from recollect.recipes.settings import GROUP_RELATIVE, steering_of
 from recollect.recipes.training import keep_weights, prepared, sampled_ahead
@@ -43,17 +44,18 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)
     sets = task_sets(config)
-    model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
-    answering = Answering(config, run, model, sets, recall, first)
-    steering = steering_of(config, stages_of(config))
-    collector: Collector = (
-        SteeredCollector(answering, run, steering, first)
-        if config.sampling == "synchronous"
-        else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, episode_seconds=3600)
-    )
-    schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
-    learns: Learns = Imitator(learner) if config.method == "supervised" else learner
-    train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory")
+    with engine_of(config, config.train, run, progress) as engine:
+        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        answering = Answering(config, run, model, sets, recall, first)
+        steering = steering_of(config, stages_of(config))
+        collector: Collector = (
+            SteeredCollector(answering, run, steering, first)
+            if config.sampling == "synchronous"
+            else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, 3600.0, engine)
+        )
+        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
+        learns: Learns = Imitator(learner) if config.method == "supervised" else learner
+        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory")
     keep_weights(run, learner)
     return answer_tables(run, config)
 

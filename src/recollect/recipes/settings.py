@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from recollect.learning.difficulty import Band
 from recollect.learning.objective.presets import preset, varied
@@ -20,6 +21,9 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Refill = Annotated[
     int, Field(ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal")
 ]
+
+KEY = "RECOLLECT_ENGINE_KEY"
+"""The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
 
 GROUP_RELATIVE = varied(
     preset("tis"), name="group_relative", anchor="current", surrogate="plain", clip_low=None, clip_high=None
@@ -56,6 +60,21 @@ class TrainingSettings(BaseModel):
     max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")
     pipeline_depth: float = Field(default=2.0, ge=1, description="batches of groups started and not yet trained")
     slots: int = Field(default=32, ge=1, description="sequences decoded together when sampling ahead")
+    engine: str = Field(
+        default="",
+        description=f"sampling = overlap: URL of an engine that samples instead of this process; its key is read from {KEY}",
+    )
+    engine_model: str = Field(default="", description="the model's name at the engine, where that serves several")
+
+    @field_validator("engine")
+    @classmethod
+    def _is_a_server(cls, url: str) -> str:
+        found = urlsplit(url)
+        if url and (found.scheme not in ("http", "https") or not found.hostname):
+            raise ValueError(f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host")
+        if found.username or found.password or found.query:
+            raise ValueError(f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it")
+        return url
 
 
 Idle = tuple[tuple[str, ...], str, str]
@@ -70,6 +89,11 @@ def idle_in_training(settings: TrainingSettings, train: str | None) -> Iterator[
         yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
     if settings.sampling == "synchronous":
         yield ("max_staleness", "pipeline_depth", "slots"), "with sampling = synchronous", "set sampling = overlap"
+    if settings.sampling != "overlap":
+        reason = f"with sampling = {settings.sampling}, where this process samples"
+        yield ("engine", "engine_model"), reason, "set sampling = overlap"
+    elif not settings.engine:
+        yield ("engine_model",), "without engine", "set engine"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:

@@ -22,6 +22,7 @@ from recollect.recipes.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from recollect.learning.asynchronous import Pipeline
+    from recollect.models.http_engine import HttpModel
 
 
 class Runs(Protocol):
@@ -138,8 +139,9 @@ def sampled_ahead(
     episodes: Episodes,
     steering: Steering,
     episode_seconds: float,
+    engine: HttpModel | None = None,
 ) -> Pipeline:
-    """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say."""
+    """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say; at the engine, if any."""
     from recollect.learning.asynchronous import Pipeline
 
     if settings.sampling == "synchronous":
@@ -150,9 +152,11 @@ def sampled_ahead(
         mode=settings.sampling,
         slots=settings.slots,
         seed=settings.seed,
+        # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
+        caches="recompute" if engine is None else "keep",
         episode_seconds=episode_seconds,
     )
-    return Pipeline(run, learner, episodes, asynchrony, steering=steering)
+    return Pipeline(run, learner, episodes, asynchrony, engine, steering)
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:

@@ -1,0 +1,186 @@
+"""Recipes that sample at an engine behind HTTP: a real server, from the first measurement to the last, and after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from recollect.cli.settings import as_toml
+from recollect.episodes.errors import UnknownName
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.learning.run_record import RunConflict
+from recollect.learning.tickets import place_of
+from recollect.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
+from recollect.models.inprocess import InProcessModel
+from recollect.recipes import arithmetic, memory_r1, overwrite_reading, strings
+from recollect.recipes.settings import KEY
+from recollect.serving.model_server import ModelServer
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+TINY: dict[str, Any] = {
+    "precision": "fp32",
+    "threads": 1,
+    "steps": 4,
+    "tasks_per_step": 2,
+    "group_size": 2,
+    "evaluate_every": 4,
+    "checkpoint_every": 1,
+    "questions": 2,
+    "sampling": "overlap",
+    "learning_rate": 0.01,
+}
+STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4, "refill": 0}
+STAGES = ({"steps": 2, "max_tokens": 2}, {"steps": 1})
+OWN: dict[ModuleType, dict[str, Any]] = {
+    strings: STRINGS,
+    memory_r1: {"memories": 1, "words": 10, "max_tokens": 3, "stages": STAGES},
+    overwrite_reading: {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
+    arithmetic: {"answer": "calculator", "turns": 2, "max_tokens": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def server(checkpoint: Path) -> Iterator[ModelServer]:
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32")) as running:
+        yield running
+
+
+def config_of(recipe: ModuleType, checkpoint: Path, url: str, **settings: Any) -> Any:
+    return recipe.Config(model=str(checkpoint), engine=url, **{**TINY, **OWN[recipe], **settings})
+
+
+def train(recipe: ModuleType, config: Any, path: Path, progress: SilentProgress | None = None) -> RunFolder:
+    with RunFolder.create(path, config.model_dump(mode="json")) as run:
+        recipe.train(config, run, progress or SilentProgress())
+    return run
+
+
+def trained(run: RunFolder) -> list[tuple[int, int]]:
+    """(step, ticket) of every group."""
+    return sorted({(s.step, int(s.episode.id.split("/")[0])) for s in run.episodes(arm="train")})
+
+
+def adapters(server: ModelServer) -> int:
+    return len(server.model._adapters)
+
+
+@pytest.mark.parametrize("recipe", list(OWN), ids=lambda recipe: recipe.__name__.split(".")[-1])
+def test_a_recipe_samples_at_an_engine(
+    checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType
+) -> None:
+    run = train(recipe, config_of(recipe, checkpoint, server.url), tmp_path / "run")
+    assert run.result()
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
+    groups = trained(run)
+    assert len(groups) == len({ticket for _, ticket in groups}) == 8
+    spans = [span.version for s in run.episodes(arm="train") for e in s.episode.segments for span in e.spans]
+    assert len(set(spans)) > 1, "published weights were sampled from"
+    assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
+    assert all(row["pipeline/over_bound"] == 0 for row in run.metrics())
+    assert server.url in run.environment["engine"]
+    assert adapters(server) == 0, "what was published is taken back"
+
+
+class Interrupted(SilentProgress):
+    """As if somebody pressed Ctrl-C while step 2 is reported."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step == 2 and "reward" in metrics:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_run_goes_on_at_another_engine(checkpoint: Path, server: ModelServer, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(strings, config_of(strings, checkpoint, server.url), tmp_path / "run", Interrupted())
+    server.close()
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32")) as other:
+        assert other.url != server.url
+        run = train(strings, config_of(strings, checkpoint, other.url), tmp_path / "run")
+        assert other.url in run.environment["engine"]
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
+    groups = trained(run)
+    assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 2)
+    assert len({place_of(ticket) for _, ticket in groups}) == 8
+    with pytest.raises(RunConflict, match="engine"):  # whether there is one is part of what the run is
+        train(strings, strings.Config(model=str(checkpoint), **{**TINY, **STRINGS}), tmp_path / "run")
+
+
+def test_the_key_comes_from_the_environment_and_is_written_nowhere(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), api_key="sesame-1905") as locked:
+        config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
+        monkeypatch.delenv(KEY, raising=False)
+        with pytest.raises(EngineRefused, match="401"):
+            train(overwrite_reading, config, tmp_path / "without")
+        monkeypatch.setenv(KEY, "sesame-1905")
+        run = train(overwrite_reading, config, tmp_path / "run")
+    assert run.result()
+    for file in (tmp_path / "run").rglob("*"):
+        assert not file.is_file() or b"sesame-1905" not in file.read_bytes()
+    assert "sesame" not in as_toml(config)
+
+
+@pytest.mark.parametrize("recipe", [strings, memory_r1], ids=["interactive", "memory_r1"])
+def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
+    checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: ModuleType
+) -> None:
+    def loaded(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model was loaded")
+
+    url = server.url
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), control=False) as plain:
+        monkeypatch.setattr(InProcessModel, "load", loaded)
+        with pytest.raises(MissingCapability, match="adapters"):
+            train(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
+        with pytest.raises(MissingCapability, match="weights"):
+            train(recipe, config_of(recipe, checkpoint, plain.url, train="full"), tmp_path / "full")
+        with pytest.raises(UnknownName, match="another-model"):
+            train(recipe, config_of(recipe, checkpoint, plain.url, engine_model="another-model"), tmp_path / "name")
+    server.close()
+    with pytest.raises(EngineUnreachable, match=url.replace("http://", "")):
+        train(recipe, config_of(recipe, checkpoint, url), tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "says"),
+    [
+        (
+            strings,
+            {"sampling": "synchronous"},
+            "engine = .* has no effect with sampling = synchronous, where this process",
+        ),
+        (strings, {"sampling": "serial"}, "engine = .* has no effect with sampling = serial"),
+        (arithmetic, {"sampling": "turns"}, "engine = .* has no effect with sampling = turns"),
+        (memory_r1, {"sampling": "synchronous"}, "engine = .* has no effect with sampling = synchronous"),
+        (memory_r1, {"sampling": "synchronous", "role": "manager"}, "engine = .* has no effect"),
+        (memory_r1, {"method": "supervised"}, "no effect with method = supervised"),
+        (strings, {"engine": "", "engine_model": "m"}, "engine_model = 'm' has no effect without engine"),
+        (strings, {"engine": "gpu-host:8000"}, "is not the URL of a server"),
+        (strings, {"engine": "http://key@gpu-host:8000"}, f"set {KEY}"),
+        (strings, {"engine": "http://gpu-host:8000?api_key=k"}, f"set {KEY}"),
+    ],
+)
+def test_an_engine_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        recipe.Config(**{"sampling": "overlap", "engine": "http://gpu-host:8000", **settings})
+
+
+def test_the_record_says_which_engine(checkpoint: Path, server: ModelServer, tmp_path: Path) -> None:
+    config = config_of(overwrite_reading, checkpoint, server.url, steps=1, evaluate_every=1, temperature=0.7)
+    train(overwrite_reading, config, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert record["config"]["engine"] == server.url

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recollect.episodes import Operation, OperationKind
 from recollect.memory import words
+from recollect.memory.lexical import CorpusStatistics
 from recollect.memory.measure.engine import lexical_overlap
 from recollect.memory.memory import Memory
 
@@ -22,6 +23,27 @@ def test_rare_words_are_looked_up_and_common_ones_only_scored():
     assert words.proposal({}, 1.0, 100) == ([], True)
     # In a scope of one hundredth, a posting costs eleven hundredths: 900 of them cost 99.
     assert words.proposal({"the": 900}, 0.01, 100) == (["the"], True)
+
+
+def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_afforded():
+    statistics = CorpusStatistics(1000, 9000, {"the": 900, "and": 500, "of": 400, "in": 200})
+    # 1000 * 0.4 * 0.5 * 0.2 = 40 rows, ranked for 100; 1100 postings, passed for 165.
+    assert words.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
+    rarest, part = words.joint_proposal(statistics, 1.0, 53)
+    assert (len(rarest), round(part, 9)) == (3, 0.2)
+    assert words.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
+
+
+def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch):
+    monkeypatch.setattr(words, "POSTINGS", 30)
+    with Memory(":memory:", encoder=None) as m:
+        best = m.add("the of and").id
+        m.add_many(
+            [f"{COMMON[n % 3]} number {n} {COMMON[(n + n // 3) % 3]} of all that is told here" for n in range(600)]
+        )
+        assert m.search("and the of", top_k=1, mode="lexical")[0].id == best
+        found = {hit.id for hit in m.search("and the of", top_k=200, mode="lexical")}
+        assert len(found) == 200
 
 
 @settings(deadline=None)

@@ -126,7 +126,7 @@ class StoreGround:
             share = self.store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
             with self.store.database.reading() as connection:
                 least, head = max(2 * want, words.LEAST), self.store.head()
-                listed = words.proposed(connection, statistics.frequency, tokens, share, least, head)
+                listed = words.proposed(connection, statistics, tokens, share, least, head)
                 found = {**self.store.texts(self.scope, listed), **self.store.unindexed(self.scope, terms)}
         scored = words.scores(found, terms, statistics)
         ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]

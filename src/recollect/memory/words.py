@@ -1,7 +1,8 @@
 """Lexical search in the store: the full-text index proposes, BM25 over the whole query disposes.
 
 The index has no early termination, so its cost is the number of postings read. Common words are therefore left out of
-the proposal (not of the score) when rarer ones are there, and a query of common words only reads the newest rows.
+the proposal (not of the score) when rarer ones are there, and a query of common words only looks for rows that hold several of
+them at once: those score best, and are few enough to be ranked, if need be the newest of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,15 @@ POSTINGS = 10_000
 """How many postings one search may read: at half a microsecond each, about 5 ms."""
 SKIPPING = 0.1
 """What a posting outside the scope costs, next to one inside it."""
+JOINT = 20_000
+"""How many where common words are all there is, which pays in what is found."""
+RANKED = 2.5
+"""What ranking a row that holds several words costs, in postings."""
+PASSED = 0.15
+"""What a posting costs that is only looked at for whether the other words are in its row."""
+TOGETHER = 3
+"""How many common words, the rarest of those asked for, a row is looked up by at once: more rows hold two of them than can be
+ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
 LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
@@ -122,22 +132,42 @@ def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = P
 
 def proposed(
     connection: apsw.Connection,
-    frequency: Mapping[str, int],
+    statistics: CorpusStatistics,
     scope_tokens: Sequence[str],
     share: float,
     count: int,
     head: int,
 ) -> list[int]:
-    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, the
-    newest rows are read, and older ones as long as fewer than `count` are found. head: the newest row number there may be."""
-    chosen, affordable = proposal(frequency, share, POSTINGS)
-    window = head if affordable else max(POSTINGS, count)
-    while True:
+    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
+    with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
+    head: the newest row number there may be."""
+    chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
+    found: list[int] = []
+    window = head
+    if not affordable:
+        window = max(POSTINGS, count)
+        rarest, part = joint_proposal(statistics, share, JOINT)
+        if len(rarest) > 1:
+            newest = None if part >= 1.0 else head - int(part * head)
+            found = candidates(connection, rarest, scope_tokens, count, newest, together=True)
+    while len(found) < count:
         newest = None if window >= head else head - window
-        found = candidates(connection, chosen, scope_tokens, count, newest)
-        if len(found) >= count or newest is None:
-            return found
+        more = candidates(connection, chosen, scope_tokens, count, newest)
+        if len(more) >= count or newest is None:
+            return list(dict.fromkeys([*found, *more]))
         window *= 4
+    return found
+
+
+def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
+    """The words that rows should all hold, rarest first, and in which part of the rows, the newest, they can be looked for at
+    the price of `postings`. Words are taken to be independent of each other."""
+    rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
+    expected = float(statistics.documents)
+    for term in rarest:
+        expected *= statistics.frequency[term] / max(1, statistics.documents)
+    price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
+    return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
 
 
 def candidates(
@@ -146,15 +176,17 @@ def candidates(
     scope_tokens: Sequence[str],
     count: int,
     newest_only: int | None,
+    *,
+    together: bool = False,
 ) -> list[int]:
-    """Row numbers of the index's own `count` best for any of `terms` in the scope, best first.
+    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scope, best first.
 
     terms and scope_tokens are runs of letters and digits, so quoting them is enough; values never come from a name.
     newest_only: look at rows above this number only.
     """
     if not terms:
         return []
-    match = "text : (" + " OR ".join(f'"{term}"' for term in terms) + ")"
+    match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
     if scope_tokens:
         match = "(scope : (" + " AND ".join(f'"{token}"' for token in scope_tokens) + ")) AND (" + match + ")"
     query = "SELECT rowid FROM words WHERE words MATCH ?"

@@ -59,7 +59,8 @@ def peers(result: Result) -> str:
     for row in result["rows"]:
         name = row["name"]
         if "did not run" in row:
-            rows.append((name, f"did not run: {row['did not run']}", *[""] * 9))
+            reason = row["did not run"].split(", /")[0]
+            rows.append((name, f"did not get there: {reason}", *[""] * 9))
             continue
         versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
         cells = []
@@ -79,7 +80,28 @@ def peers(result: Result) -> str:
         f"Milliseconds, p50 / p95. First at {result['common']} items, then where {result['seconds']:g} seconds of adding one by "
         f"one led (at most {result['size']:,}). One disk sync takes {result['sync_ms']:.2g} ms. "
     )
-    return text + _ratios(result) + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+    return text.strip() + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+
+
+def adds(result: Result) -> str:
+    """What an add costs mem0 and the engine, side by side."""
+    rows = [
+        (
+            row["name"],
+            *(
+                cell
+                for where in ("at common size", "at the end")
+                for cell in (f"{row[where]['items']:,}", _pair(row[where]["add"]))
+            ),
+        )
+        for row in result["rows"]
+    ]
+    text = (
+        f"{_ratios(result)} One disk sync takes {result['sync_ms']:.2g} ms; {result['seconds']:g} seconds of adding each, "
+        f"milliseconds p50 / p95."
+    )
+    table = _table(("store", "items", "add", "items", "add"), rows)
+    return text + "\n\n" + table + "\n\n" + _setting(result["machine"])
 
 
 KEYS = ("add", "search", "search one user")
@@ -239,7 +261,9 @@ def _setting(machine: dict[str, Any]) -> str:
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "growth": ("growth", growth),
+    "adds": ("adds", adds),
     "peers": ("peers", peers),
+    "peers, ten minutes": ("peers_ten_minutes", peers),
     "peers on a slow disk": ("peers_slow_disk", slow_disk),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),

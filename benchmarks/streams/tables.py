@@ -1,6 +1,8 @@
 """Print the tables of docs/experience.md from the summaries of a matrix.
 
 python -m benchmarks.streams.tables benchmarks/streams/results/matrix.json
+
+Files of `benchmarks.streams.worlds` print theirs when they are made.
 """
 
 from __future__ import annotations
@@ -86,10 +88,32 @@ def parts(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def scored(summary: dict[str, Any]) -> str:
+    """What `benchmarks.streams.scorer` found: arms down, streams across, then the comparisons."""
+    names = list(summary["table"])
+    arms = dict.fromkeys(arm for name in names for arm in summary["table"][name])
+    lines = ["| | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
+    for arm in arms:
+        cells = [f"{found[arm]['auc']:.3f}" if arm in (found := summary["table"][name]) else "—" for name in names]
+        lines.append(f"| {arm} | " + " | ".join(cells) + " |")
+    lines += ["", "| comparison | difference | tasks | McNemar p | interval over rule sets |", "| --- " * 5 + "|"]
+    for name in names:
+        claims = summary["claims"][name]
+        for pair, each in claims["tasks"].items():
+            sets = claims["rule_sets"].get(pair)
+            interval = f"{sets['low']:+.3f} to {sets['high']:+.3f}" if sets else "—"
+            difference = f"{each['difference']:+.3f} | {each['pairs']} | {each['p']:.2g}"
+            lines.append(f"| {pair} on {name} | {difference} | {interval} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     for path in sys.argv[1:]:
         summary = json.loads(Path(path).read_text())
         claims = summary["claims"]
+        if "orders" not in summary["plan"]:
+            print(f"## {path}: {summary['seeds']} seeds\n\n{scored(summary)}\n")
+            continue
         print(f"## {path}: {summary['seeds']} seeds, orders {', '.join(summary['plan']['orders'])}\n")
         print(across(summary) + "\n")
         print("Held out, frozen:\n\n" + across(summary, "held_out") + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from recollect.episodes.episode import Episode, Group, StopReason
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Receipt
 from recollect.learning.asynchrony import Asynchrony, Episodes
-from recollect.learning.attempt import Attempt, Tape, has_failed, run_attempt
+from recollect.learning.attempt import Attempt, Rollout, Tape, has_failed, run_attempt
 from recollect.learning.checkpoint import Checkpoint
 from recollect.learning.collector import Collected, Collector
 from recollect.learning.event_loop import EventLoop
@@ -130,6 +130,8 @@ class Pipeline(Collector):
                 self._keep_found(each)
         for record in state["open"] if state else ():
             self._continue(record)
+        for each in [each for each in self._finished.values() if each.awaited]:
+            self._branch_again(each)
         self._start_groups()
         self._loop.spawn(self.sampler.run())
 
@@ -161,7 +163,7 @@ class Pipeline(Collector):
             **self._steering.metrics(each.ticket for each in chosen),
             "seconds/wait": time.perf_counter() - begun,
         }
-        groups = self._steering.chosen([(each.ticket, each.group) for each in chosen], step)
+        groups = self._steering.chosen(chosen, step)
         self._steering.write(self._step + 1)
         return Collected(groups, failed, metrics)
 
@@ -225,12 +227,13 @@ class Pipeline(Collector):
 
     async def _member(self, group: OpenGroup, member: int) -> None:
         settings, tape = self.settings, group.tapes[member]
+        rollout = self._rollout_of(group, member)
         worth, stage = settings.failed_reward, self._steering.stage(group.ticket)
         while True:
             attempt = Attempt(
                 self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, worth, stage
             )
-            episode = await run_attempt(self._episodes.rollout, group.task, attempt, settings.episode_seconds)
+            episode = await run_attempt(rollout, group.task, attempt, settings.episode_seconds)
             again = tape.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
             if not (has_failed(episode) and again):
                 break
@@ -242,9 +245,25 @@ class Pipeline(Collector):
         if not group.missing():
             self._end_group(group)
 
+    def _rollout_of(self, group: OpenGroup, member: int) -> Rollout:
+        rerolls, branches = group.rerolls, self._steering.branches
+        if rerolls is None or branches is None:
+            return self._episodes.rollout
+        return lambda task, attempt: branches.reroll(rerolls.anchor, rerolls.call_of(member), attempt)
+
     def _end_group(self, group: OpenGroup) -> None:
-        """Keep what is whole of it; a group that comes to nothing makes room for exactly one other."""
         del self._open[group.ticket]
+        if group.rerolls is None:
+            self._end_members(group)
+        else:
+            groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
+            self._failed += left_out
+            again = tuple(self._steering.weighed(group.ticket, each) for each in groups)
+            self._keep(Finished(group.ticket, group.born, group.rerolls.trunk, again))
+        self._loop.changed.set()
+
+    def _end_members(self, group: OpenGroup) -> None:
+        """Keep what is whole of it; a group that comes to nothing makes room for exactly one other."""
         whole, left_out = group.outcome()
         self._failed += left_out
         if len(whole) < self.settings.enough:
@@ -263,8 +282,14 @@ class Pipeline(Collector):
                 self._counts["rejected_groups"] += 1
                 self._start_instead_of(group.ticket)
             else:
-                self._keep(Finished(group.ticket, group.born, ended))
-        self._loop.changed.set()
+                calls = self._steering.calls(group.ticket, ended)
+                self._keep(Finished(group.ticket, group.born, ended, awaited=bool(calls)))
+                self._branch(group, ended, calls)
+
+    def _branch(self, group: OpenGroup, trunk: Group, calls: Sequence[int]) -> None:
+        """Go on with the re-rolls of `trunk`, which waits for them."""
+        if calls and self._steering.branches is not None:
+            self._begin_group(group.branched(trunk, calls, self._steering.branches.size))
 
     def _start_instead_of(self, ticket: int) -> None:
         self._tickets.replace(ticket)
@@ -274,18 +299,20 @@ class Pipeline(Collector):
         assert self._journal is not None
         if not self._repeats:
             self._journal.append(finished)
-        self._finished[finished.ticket] = finished
+        if not finished.awaited:
+            self._finished[finished.ticket] = finished
 
     def _keep_found(self, finished: Finished) -> None:
         """A group found on disk, where it may stand twice, or beside one that it took the place of. Of weights that are
         lost, it counts as born under those that the run continues from."""
         ticket = finished.ticket
-        beside = [each for each in self._finished if place_of(each) == place_of(ticket)]
-        if ticket in self._tickets.done or any(draw_of(each) >= draw_of(ticket) for each in beside):
+        beside = [each for each in self._finished.values() if place_of(each.ticket) == place_of(ticket)]
+        later = [each for each in beside if (draw_of(each.ticket), not each.awaited) >= (draw_of(ticket), True)]
+        if later or ticket in self._tickets.done:
             return
         for each in beside:
-            del self._finished[each]
-            self._tickets.done.add(each)
+            del self._finished[each.ticket]
+            self._tickets.done |= {each.ticket} - {ticket}
         self._tickets.fill(ticket)
         self._finished[ticket] = replace(finished, born=min(finished.born, self._version))
 
@@ -354,7 +381,15 @@ class Pipeline(Collector):
             self._keep_found(finished_from_json(record))
 
     def _continue(self, record: Mapping[str, Any]) -> None:
-        """Go on with a group that was under way, unless it was finished, or replaced, before the run ended."""
+        """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
         ticket = int(record["ticket"])
         if all(place_of(each) != place_of(ticket) for each in self._finished):
             self._begin_group(open_from_json(record, self._episodes.task(ticket)))
+
+    def _branch_again(self, finished: Finished) -> None:
+        """Begin the re-rolls of a group whose own members were done before the run ended."""
+        ticket = finished.ticket
+        del self._finished[ticket]
+        tapes = [Tape() for _ in range(self.settings.group_size)]
+        group = OpenGroup(ticket, finished.born, self._episodes.task(ticket), tapes)
+        self._branch(group, finished.group, self._steering.calls(ticket, finished.group))

@@ -199,7 +199,9 @@ class Remembering(Collector):
 
     def collect(self, step: int) -> Collected:
         collected = self._inner.collect(step)
-        self._groups, self._step = collected.groups, step
+        # Re-rolls are for comparing: what they write was never the memory of the group.
+        self._groups = [group for group in collected.groups if not group.episodes[0].parent]
+        self._step = step
         return collected
 
     def publish(self) -> dict[str, float]:

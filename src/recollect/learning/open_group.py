@@ -4,14 +4,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.episodes.codec import episode_from_json, episode_to_json
-from recollect.episodes.episode import Episode
+from recollect.episodes.episode import Episode, Group
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.task import Task
 from recollect.learning.attempt import Tape, has_failed, tape_from_json, tape_to_json
+from recollect.learning.branches import require_rerolls
+
+
+@dataclass(frozen=True, slots=True)
+class Rerolls:
+    """What a group does once its own members are done: `trunk` is the group as it is kept, `calls` are the segments of its
+    first episode that are rolled again, `size` times each, by further members; `members` are the trunk's own."""
+
+    trunk: Group
+    calls: tuple[int, ...]
+    members: int
+    size: int
+
+    @property
+    def anchor(self) -> Episode:
+        return self.trunk.episodes[0]
+
+    def call_of(self, member: int) -> int:
+        return self.calls[(member - self.members) // self.size]
+
+    def outcome(self, done: Mapping[int, Episode], enough: int) -> tuple[tuple[Group, ...], list[Episode]]:
+        """A group for each call of which enough re-rolls are whole, and the episodes that are left out.
+
+        Raises ValueError where a re-roll starts from another memory than the call it repeats, or names another parent."""
+        groups, left_out = [], []
+        for number, call in enumerate(self.calls, 1):
+            first = self.members + (number - 1) * self.size
+            episodes = [done[member] for member in range(first, first + self.size)]
+            good = tuple(each for each in episodes if not has_failed(each))
+            require_rerolls(self.anchor, call, good, number)
+            kept = good if len(good) >= enough else ()
+            left_out += [each for each in episodes if all(each is not one for one in kept)]
+            if kept:
+                groups.append(Group(self.trunk.task, kept[0].memory_snapshot, kept))
+        return tuple(groups), left_out
 
 
 @dataclass(slots=True)
@@ -23,6 +58,7 @@ class OpenGroup:
     task: Task
     tapes: list[Tape]
     done: dict[int, Episode] = field(default_factory=dict)
+    rerolls: Rerolls | None = None
 
     @property
     def size(self) -> int:
@@ -30,7 +66,14 @@ class OpenGroup:
 
     def missing(self) -> list[int]:
         """Members that are not done."""
-        return [member for member in range(self.size) if member not in self.done]
+        first = 0 if self.rerolls is None else self.rerolls.members
+        return [member for member in range(first, self.size) if member not in self.done]
+
+    def branched(self, trunk: Group, calls: Sequence[int], size: int) -> OpenGroup:
+        """The group as it goes on: with its own members behind it, and the re-rolls before it."""
+        rerolls = Rerolls(trunk, tuple(calls), self.size, size)
+        tapes = [*self.tapes, *(Tape() for _ in range(len(calls) * size))]
+        return replace(self, tapes=tapes, done={}, rerolls=rerolls)
 
     def outcome(self) -> tuple[tuple[Episode, ...], list[Episode]]:
         """Of a group whose members are all done: episodes to train on, which start from the memory that most of them start
@@ -49,13 +92,21 @@ def said(episodes: Sequence[Episode]) -> str:
 
 def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
     """version: of the weights that the latest tokens were drawn under."""
-    return {
+    record = {
         "ticket": group.ticket,
         "born": group.born,
         "task": group.task.key,
         "tapes": [tape_to_json(tape, version) for tape in group.tapes],
         "episodes": {str(member): episode_to_json(each) for member, each in sorted(group.done.items())},
     }
+    if (rerolls := group.rerolls) is not None:
+        record["rerolls"] = {
+            "trunk": [episode_to_json(each) for each in rerolls.trunk.episodes],
+            "calls": list(rerolls.calls),
+            "members": rerolls.members,
+            "size": rerolls.size,
+        }
+    return record
 
 
 def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
@@ -68,4 +119,9 @@ def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
         )
     done = {int(member): episode_from_json(each) for member, each in record["episodes"].items()}
     tapes = [tape_from_json(each) for each in record["tapes"]]
-    return OpenGroup(int(record["ticket"]), int(record["born"]), task, tapes, done)
+    rerolls = None
+    if (of := record.get("rerolls")) is not None:
+        episodes = tuple(episode_from_json(each) for each in of["trunk"])
+        trunk = Group(task.key, episodes[0].memory_snapshot, episodes)
+        rerolls = Rerolls(trunk, tuple(of["calls"]), int(of["members"]), int(of["size"]))
+    return OpenGroup(int(record["ticket"]), int(record["born"]), task, tapes, done, rerolls)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,27 +35,40 @@ _FIELDS: Fields = {
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A group that waits to be trained. ticket: its number among all that were started. born: the version of the weights
-    when it was: no token of it is older."""
+    when it was: no token of it is older. rerolls: of its first episode's calls; awaited: they are still being sampled."""
 
     ticket: int
     born: int
     group: Group
+    rerolls: tuple[Group, ...] = ()
+    awaited: bool = False
 
     def oldest(self) -> int:
         """Version of the oldest token."""
-        spans = [span.version for e in self.group.episodes for s in e.segments for span in s.spans]
-        return min(spans, default=self.born)
+        episodes = [episode for group in (self.group, *self.rerolls) for episode in group.episodes]
+        return min((span.version for e in episodes for s in e.segments for span in s.spans), default=self.born)
 
 
 def finished_to_json(finished: Finished) -> dict[str, Any]:
-    episodes = [episode_to_json(each) for each in finished.group.episodes]
-    return {"ticket": finished.ticket, "born": finished.born, "episodes": episodes}
+    record = {"ticket": finished.ticket, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
+    if finished.rerolls or finished.awaited:
+        record |= {"rerolls": [_episodes_to_json(each) for each in finished.rerolls], "awaited": finished.awaited}
+    return record
 
 
 def finished_from_json(record: Mapping[str, Any]) -> Finished:
-    episodes = tuple(episode_from_json(each) for each in record["episodes"])
-    first = episodes[0]
-    return Finished(int(record["ticket"]), int(record["born"]), Group(first.task, first.memory_snapshot, episodes))
+    group = _group_from_json(record["episodes"])
+    rerolls = tuple(_group_from_json(each) for each in record.get("rerolls", ()))
+    return Finished(int(record["ticket"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
+
+
+def _episodes_to_json(group: Group) -> list[dict[str, Any]]:
+    return [episode_to_json(each) for each in group.episodes]
+
+
+def _group_from_json(records: Sequence[Mapping[str, Any]]) -> Group:
+    episodes = tuple(episode_from_json(each) for each in records)
+    return Group(episodes[0].task, episodes[0].memory_snapshot, episodes)
 
 
 class Journal:

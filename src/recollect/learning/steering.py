@@ -12,12 +12,12 @@ from typing import Generic, Protocol, TypeVar
 
 from recollect.episodes.episode import Group
 from recollect.episodes.errors import RecollectError
-from recollect.learning.branches import Branches, branched
+from recollect.learning.branches import Branches, BranchesAhead, branched
 from recollect.learning.checkpoint import Checkpoint
 from recollect.learning.collector import Collected, Collector
 from recollect.learning.difficulty import Band, Difficulty
 from recollect.learning.run_folder import RunFolder
-from recollect.learning.stages import Stage, reweighted, stage_at
+from recollect.learning.stages import Stage, reweighed, reweighted, stage_at
 from recollect.learning.tickets import LOOKS
 
 T = TypeVar("T")
@@ -55,7 +55,8 @@ class Sampling(Protocol[T]):
 class Steering:
     """tasks_per_step: groups of a step. stages: see `Stage`. band: put tasks aside that are too hard or too easy.
     refill: how often other tasks are sampled in place of groups without a signal (dynamic sampling: DAPO, arXiv 2503.14476).
-    reject: why a group is to be replaced so, or "". branches: re-rolls of single calls.
+    reject: why a group is to be replaced so, or "". branches: re-rolls of single calls, `BranchesAhead` where
+    groups are sampled ahead.
     before_rollout is called with the step (from 0) before anything is sampled for it; after_group with each group that is to
     be trained on, and answers with it, with another in its place, or with None to leave it out.
 
@@ -66,7 +67,7 @@ class Steering:
     band: Band | None = None
     refill: int = 0
     reject: Callable[[Group], str] = without_signal
-    branches: Branches | None = None
+    branches: Branches | BranchesAhead | None = None
     before_rollout: Callable[[int], None] | None = None
     after_group: AfterGroup | None = None
 
@@ -83,7 +84,10 @@ class SteeredCollector(Collector, Generic[T]):
     first: the run's step at which this training begins, as in `Schedule`."""
 
     def __init__(self, sampling: Sampling[T], run: RunFolder, steering: Steering, first: int = 0) -> None:
+        if isinstance(steering.branches, BranchesAhead):
+            raise ValueError("BranchesAhead are for a Pipeline: training in turns re-rolls whole groups, with Branches")
         self._sampling, self._run, self._first = sampling, run, first
+        self._branches = steering.branches
         self.steering = steering
         self._difficulty = None if steering.band is None else Difficulty(steering.band)
 
@@ -129,8 +133,9 @@ class SteeredCollector(Collector, Generic[T]):
             }
         if number is not None:
             metrics["curriculum/stage"] = float(number)
-        if steering.branches is not None:
-            chosen = branched(chosen, steering.branches, step)
+        if self._branches is not None:
+            rerolls = branched(chosen, self._branches, step)[len(chosen) :]
+            chosen += [reweighed(group, stage.weights if stage is not None else {}) for group in rerolls]
         return Collected(chosen, metrics=metrics)
 
     def _chosen(self, step: int, attempt: int, count: int, seen: set[str]) -> list[T]:
@@ -161,10 +166,10 @@ class SteeredCollector(Collector, Generic[T]):
         return "" if self._difficulty is None else self._difficulty.aside(task, self._first + step + 1)
 
     def _looked_at(self, groups: Sequence[Group], step: int) -> list[Group]:
-        found, left_out = looked_at(groups, step, self.steering.after_group)
+        seen, left_out = looked_at(groups, step, self.steering.after_group)
         for row in left_out:
             self._run.append_curriculum(self._first + step + 1, **row)
-        return found
+        return [group for group in seen if group is not None]
 
     def _note(self, group: Group, step: int) -> None:
         if self._difficulty is None:
@@ -180,21 +185,20 @@ class SteeredCollector(Collector, Generic[T]):
 
 def looked_at(
     groups: Sequence[Group], step: int, after_group: AfterGroup | None
-) -> tuple[list[Group], list[dict[str, str]]]:
-    """The groups as the hook wants them, and a row of the log for each that it left out. Raises RecollectError where none
-    is left."""
+) -> tuple[list[Group | None], list[dict[str, str]]]:
+    """The groups as the hook wants them, None where it left one out, and a row of the log for each of those. Raises
+    RecollectError where none is left."""
     if after_group is None:
         return list(groups), []
-    found, left_out = [], []
-    for group in groups:
-        seen = after_group(step, group)
-        if seen is None:
-            left_out.append({"what": "rejected", "task": group.task, "reason": "left out by after_group"})
-        else:
-            found.append(seen)
-    if not found:
+    seen = [after_group(step, group) for group in groups]
+    left_out = [
+        {"what": "rejected", "task": group.task, "reason": "left out by after_group"}
+        for group, kept in zip(groups, seen, strict=True)
+        if kept is None
+    ]
+    if all(group is None for group in seen):
         raise RecollectError(
             f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
             "Let at least one through.",
         )
-    return found, left_out
+    return seen, left_out

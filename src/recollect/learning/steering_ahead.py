@@ -12,7 +12,9 @@ from typing import Any
 from recollect.episodes.episode import Group
 from recollect.episodes.task import Task
 from recollect.learning.admission import AdmissionError, Staleness
+from recollect.learning.branches import Branches
 from recollect.learning.difficulty import Difficulty
+from recollect.learning.pipeline_store import Finished
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage, require_terms, reweighed, stage_at
 from recollect.learning.steering import Steering, looked_at
@@ -31,9 +33,12 @@ class SteeredAhead:
                 f"Steering has {steering.tasks_per_step} tasks per step, and an update trains {staleness.groups} groups.",
                 "Set both to the same number.",
             )
-        if steering.branches is not None:
-            raise AdmissionError("Branches are rolled again in turns with the learner only.", "Leave them out.")
-        self.steering = steering
+        if isinstance(steering.branches, Branches):
+            raise AdmissionError(
+                "Branches re-roll whole groups in turns with the learner, and a pipeline samples one episode at a time.",
+                "Use BranchesAhead.",
+            )
+        self.steering, self.branches = steering, steering.branches
         self._run, self._task = run, task
         self._difficulty = None if steering.band is None else Difficulty(steering.band)
         self._announced = 0
@@ -89,21 +94,32 @@ class SteeredAhead:
             self._rows.append({"what": "rejected", "task": group.task, "reason": reason})
         return bool(reason) and attempt_of(ticket) < self.steering.refill
 
+    def calls(self, ticket: int, group: Group) -> tuple[int, ...]:
+        """Which calls of its first episode are rolled again before it is trained on."""
+        if self.branches is None or self._silent(group):
+            return ()
+        return self.branches.calls(group.episodes[0], ticket)
+
     # -- when it is to be trained on --------------------------------------------------------------------------------
 
-    def chosen(self, groups: Sequence[tuple[int, Group]], step: int) -> list[Group]:
-        """What the update of `step` (from 0) trains on: those of (ticket, group) that teach something, all where none does.
+    def chosen(self, finished: Sequence[Finished], step: int) -> list[Group]:
+        """What the update of `step` (from 0) trains on: the groups that teach something, all of them where none does; then
+        their re-rolls.
 
         Raises UnknownName for a weight of a reward term that none of them has."""
-        stages = {place: stage for place, stage in (self._stage(ticket) for ticket, _ in groups) if stage is not None}
-        for number, stage in stages.items():
-            require_terms([group for ticket, group in groups if self._stage(ticket)[0] == number], stage.weights)
-        kept = [group for _, group in groups if not self._silent(group)]
+        by_stage: dict[int, list[Group]] = {}
+        for each in finished:
+            by_stage.setdefault(self._stage(each.ticket)[0], []).append(each.group)
+        for number, groups in by_stage.items():
+            if self.steering.stages:
+                require_terms(groups, self.steering.stages[number].weights)
+        kept = [each for each in finished if not self._silent(each.group)]
         if not kept:  # the step is measured by what there is, and teaches nothing
-            return [group for _, group in groups]
-        found, left_out = looked_at(kept, step, self.steering.after_group)
+            return [each.group for each in finished]
+        seen, left_out = looked_at([each.group for each in kept], step, self.steering.after_group)
         self._rows += left_out
-        return found
+        rerolls = [again for each, group in zip(kept, seen, strict=True) if group is not None for again in each.rerolls]
+        return [*(group for group in seen if group is not None), *rerolls]
 
     def metrics(self, tickets: Iterable[int]) -> dict[str, float]:
         """Of an update with these tickets, and of what ended since the one before."""

@@ -186,7 +186,29 @@ def graph_row(known: Known, texts: Sequence[str], questions: Sequence[str]) -> d
     }
 
 
-def word_rows(path: Path, known: Known, texts: Sequence[str], questions: Sequence[str]) -> Iterator[dict[str, Any]]:
+def words_alone(texts: Sequence[str], questions: Sequence[str], target: Path | None) -> None:
+    """What searching by words takes and finds, without any vectors."""
+    record: dict[str, Any] = {"sentences": len(texts), "questions": len(questions), "machine": machine()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "real.mem"
+        fill(path, None, texts)
+        record["words"] = list(word_rows(path, None, texts, questions))
+    for row in record["words"]:
+        print(row)
+    if target:
+        target.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def fill(path: Path, known: Known | None, texts: Sequence[str]) -> None:
+    with Memory(path, encoder=known) as memory:
+        for begin in range(0, len(texts), 1000):
+            memory.add_many(texts[begin : begin + 1000], user_id=f"u{begin // 1000 % 100}")
+        lay_out(memory.store)
+
+
+def word_rows(
+    path: Path, known: Known | None, texts: Sequence[str], questions: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     frequency = Counter(word for text in texts for word in set(tokens(text)))
     common = [word for word, _ in frequency.most_common(24)]
     only = [" ".join(common[(start + 5 * place) % 24] for place in range(3)) for start in range(24)]
@@ -211,8 +233,12 @@ def main() -> None:
     parser.add_argument(
         "--graph", action="store_true", help="also build the library's graph index, which takes minutes"
     )
+    parser.add_argument("--words", action="store_true", help="only searches by words, which need no encoder")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.words:
+        words_alone(*sentences(arguments.data, arguments.size), arguments.json)
+        return
     from recollect.models.encoders import encoder as named
 
     setting = machine()
@@ -232,10 +258,7 @@ def main() -> None:
     print(f"one thread reads these vectors in {record['limit_ms']:.2f} ms\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "real.mem"
-        with Memory(path, encoder=known) as memory:
-            for begin in range(0, len(texts), 1000):
-                memory.add_many(texts[begin : begin + 1000], user_id=f"u{begin // 1000 % 100}")
-            lay_out(memory.store)
+        fill(path, known, texts)
         print(
             "| index | p50 ms | p95 ms | index alone p50 ms | recall@10 | times the exact search | first search s | kept s |"
         )

@@ -117,6 +117,20 @@ def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
 
 
+@pytest.mark.skipif(bool(alfworld.available()), reason=f"alfworld needs {alfworld.available()}")
+def test_kitchens_that_are_over_give_their_planner_to_the_next() -> None:
+    one, other, third = (task.world() for task in alfworld.alfworld(seed=2, length=3, held_out=0).tasks)
+    alfworld._IDLE.clear()
+    scene = one.reset()
+    other.reset()  # played at the same time: a planner of its own
+    while not scene.done:
+        scene = one.act(next(iter(scene.right)))
+    assert scene.reward == 1.0
+    assert len(alfworld._IDLE) == 1
+    third.reset()
+    assert not alfworld._IDLE
+
+
 @pytest.mark.parametrize("name", ["baby baby wolf", "egg wolf", "wolf egg", "juvenile wolf", "wolf"])
 def test_an_animal_is_known_at_every_stage_of_its_life(name: str) -> None:
     assert science.animal(name) == "wolf"

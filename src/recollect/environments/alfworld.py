@@ -13,6 +13,7 @@ missing.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -83,6 +84,7 @@ class Kitchen:
         self._found = False
         self._tried: set[str] = set()
         self._game: Any = None
+        self._over: Any = None
         self._state: Any = None
 
     def reset(self) -> Scene:
@@ -91,11 +93,19 @@ class Kitchen:
 
         domain, grammar = _package()
         self._game = PddlEnv(EnvInfos(admissible_commands=True))
+        self._over = weakref.finalize(self._game, _IDLE.append, self._game.downward_lib)
+        self._over.atexit = False
         self._game.load({"pddl_domain": domain, "grammar": grammar, "pddl_problem": problem(self._order)})
         self._state = self._game.reset()
         return self._scene(None)
 
     def act(self, action: str) -> Scene:
+        scene = self._tried_at(action)
+        if scene.done:
+            self._over()
+        return scene
+
+    def _tried_at(self, action: str) -> Scene:
         order = self._order
         place = action.split(" the ")[1]
         self._go(place)
@@ -235,6 +245,11 @@ def _world(order: Order) -> World:
     return Kitchen(order)
 
 
+_IDLE: list[Any] = []
+"""Planners whose game is over. TextWorld loads a copy of the library, 33 MB that stay on the disk until the process ends, for
+every game; a planner that is given another problem forgets the one before."""
+
+
 @cache
 def _package() -> tuple[str, str]:
     """The planning domain and the grammar that the package ships."""
@@ -244,6 +259,8 @@ def _package() -> tuple[str, str]:
 
     # TextWorld translates a game several times whenever it is opened, and parses the same few phrases at every step: most of
     # the time that it takes to play. Both depend on their text alone, and what a parse gives is only read.
+    load = fast_downward.load_lib
+    fast_downward.load_lib = lambda: _IDLE.pop() if _IDLE else load()
     fast_downward.pddl2sas = lru_cache(maxsize=GAMES)(fast_downward.pddl2sas)
     textgen._PARSER.parse = lru_cache(maxsize=8192)(textgen._PARSER.parse)
 

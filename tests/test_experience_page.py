@@ -174,7 +174,7 @@ def test_overhead() -> None:
         assert row["difference"] == f"{found['recall_and_reward_less_search']:.2f} ms"
 
 
-WORLDS: list[tuple[str, str]] = [("**The household, on held-out games**", "household")]
+WORLDS: list[tuple[str, str]] = [("**The household, on held-out games**", "household"), ("**ScienceWorld**", "science")]
 
 
 @pytest.mark.parametrize(("after", "name"), WORLDS)
@@ -188,7 +188,7 @@ def test_worlds(after: str, name: str) -> None:
         assert [*cells] == [f"{100 * found['auc']:.1f}", f"{100 * found['held_out']:.1f}"]
 
 
-@pytest.mark.parametrize(("after", "name"), [("| oracle | 48.7 |", "household")])
+@pytest.mark.parametrize(("after", "name"), [("| oracle | 48.7 |", "household"), ("| oracle | 79.2 |", "science")])
 def test_comparisons_of_worlds(after: str, name: str) -> None:
     found = named(of(name)["differences"])
     rest = PAGE[PAGE.index(after) :].split("\n\n")[1]
@@ -221,12 +221,15 @@ def auc(name: str) -> Callable[[str, str], str]:
 
 def test_the_scorer() -> None:
     for after, name in (
-        ("(60 tasks, one rule set,", "scorer_dev"),
+        ("60 tasks, 3 rule sets,", "scorer_dev"),
         ("Held-out rules, 5 rule sets, 300 tasks", "scorer"),
     ):
         measured = auc(name)
         for row in table(after):
             assert all(row[stream] == measured(stream, row[""]) for stream in ("near-miss", "drift", "t-maze"))
+    measured = auc("scorer_failures_dev")
+    for row in table("`results/scorer_failures_dev.json`"):
+        assert all(row[stream] == measured(stream, row["with failed cases"]) for stream in ("near-miss", "drift"))
     claims = of("scorer")["claims"]
     for row in table("\n| comparison | difference | tasks | McNemar p | interval over rule sets |"):
         pair, _, stream = row["comparison"].partition(" on ")

@@ -79,6 +79,7 @@ def summary(folder: Path, revision: str) -> dict[str, dict[str, Any]]:
         found[name] = {
             "plan": {**plan, "streams": [name]},
             "seeds": len(results.seeds),
+            "episodes": len(results.of(name, next(iter(arms)))[0].bits),
             "revision": revision,
             "table": {name: arms},
             "per_hundred": {arm: per_hundred(alone, name, arm) for arm in arms},
@@ -147,7 +148,7 @@ def _revision() -> str:
 def shown(name: str, found: dict[str, Any]) -> str:
     """The tables of one stream, as Markdown."""
     hundreds = max(len(values) for values in found["per_hundred"].values())
-    head = [f"{HUNDRED * place + 1}-{HUNDRED * place + HUNDRED}" for place in range(hundreds)]
+    head = [f"{HUNDRED * place + 1}-{min(found['episodes'], HUNDRED * (place + 1))}" for place in range(hundreds)]
     lines = [f"### {name}, {found['seeds']} seeds, split {found['plan']['split']}, at {found['revision']}", ""]
     lines.append("| arm | " + " | ".join(head) + " | whole stream | frozen, held out |")
     lines.append("| --- " * (len(head) + 3) + "|")

@@ -206,10 +206,11 @@ class Store(StoreFile):
             documents, total = first(connection, "SELECT sum(count), sum(words) FROM scopes")
             documents, total = documents or 0, total or 0
             frequency = self._word_counts.frequency(connection, terms, documents)
-            newest = self.tail(connection).frequency
+            newest = self.tail(connection)
             for term in terms:
-                if term in newest:
-                    frequency[term] = frequency.get(term, 0) + newest[term]
+                more = newest.frequency(term)
+                if more:
+                    frequency[term] = frequency.get(term, 0) + more
             return CorpusStatistics(documents, total, frequency)
 
     def scope_tokens(self, scope: Scope) -> list[str] | None:

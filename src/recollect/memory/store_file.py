@@ -207,7 +207,7 @@ class StoreFile:
         state = first(connection, "SELECT (SELECT max(seq) FROM events), through FROM indexed")
         known = self._tail  # one read: another thread may put its own there meanwhile
         if known is None or known[0] != state:
-            known = self._tail = (state, words.Tail(connection))
+            known = self._tail = (state, words.Tail(connection, known[1] if known is not None else None))
         return known[1]
 
     def unindexed(self, scope: Scope, terms: Sequence[str]) -> dict[int, str]:

@@ -58,28 +58,33 @@ CURRENT = "content IS NOT NULL AND status = 'active'"
 
 
 class Tail:
-    """Current items that the full-text index does not hold yet. frequency: how many of them hold a word."""
+    """Current items that the full-text index does not hold yet. before: an earlier one, whose texts need no second reading."""
 
-    __slots__ = ("_rows", "_words", "frequency")
+    __slots__ = ("_rows",)
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, before: Tail | None = None) -> None:
+        known = before._rows if before is not None else {}
+        self._rows: dict[int, tuple[int, str, frozenset[str]]] = {}
         found = select(
             connection,
             f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}",
         )
-        self._rows = [(n, scope, f"{key}\n{text}" if key else text) for n, scope, key, text in found]
-        self._words = [frozenset(tokens(text)) for _, _, text in self._rows]
-        self.frequency = Counter(word for listed in self._words for word in listed)
+        for n, scope, key, text in found:
+            whole = f"{key}\n{text}" if key else text
+            row = known.get(n)
+            self._rows[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
+
+    def frequency(self, term: str) -> int:
+        """How many of them hold a word."""
+        return sum(term in listed for _, _, listed in self._rows.values())
 
     def candidates(self, terms: Sequence[str], scopes: Sequence[int] | None) -> dict[int, str]:
         """Texts of those with any of `terms` in any of `scopes` (None: all), by row number."""
-        asked = {term for term in terms if term in self.frequency}
-        if not asked:
-            return {}
-        inside = None if scopes is None else set(scopes)
+        asked = frozenset(terms)
+        inside = None if scopes is None else frozenset(scopes)
         return {
             n: text
-            for (n, scope, text), listed in zip(self._rows, self._words, strict=True)
+            for n, (scope, text, listed) in self._rows.items()
             if (inside is None or scope in inside) and not asked.isdisjoint(listed)
         }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from recollect.learning.open_group import OpenGroup, open_from_json, open_to_jso
 from recollect.learning.pipeline_store import (
     Finished,
     Journal,
+    Waiting,
     finished_from_json,
     finished_to_json,
     read_state,
@@ -37,7 +37,7 @@ from recollect.learning.run_folder import RunFolder
 from recollect.learning.sampler import Host, LocalSampler, Samples, sampler_for
 from recollect.learning.steering import Steering
 from recollect.learning.steering_ahead import SteeredAhead
-from recollect.learning.tickets import Tickets, draw_of, place_of
+from recollect.learning.tickets import Tickets
 from recollect.models.continuous import ContinuousBatch, Draft
 
 if TYPE_CHECKING:
@@ -72,11 +72,10 @@ class Pipeline(Collector):
         )
         host = Host(self._order, self._learn_length, self._may_draw, self._settle)
         self.sampler = sampler_for(learner, settings, host, engine, run.path)
-        self._journal: Journal | None = None
         self._open: dict[int, OpenGroup] = {}
-        self._finished: dict[int, Finished] = {}
         self._taken: list[Finished] = []
         self._tickets = Tickets()
+        self._waiting = Waiting(self._tickets)
         self._updates = self._step = self._first = 0
         self._failed: list[Episode] = []
         self._failures = 0
@@ -121,16 +120,17 @@ class Pipeline(Collector):
         self._step = self._first = step
         await self.sampler.begin(sent)
         self._journal = Journal(self._run.path, self._learner.role, step)
+        self._waiting.journal = None if self._repeats else self._journal
         state = read_state(checkpoint.path) if checkpoint else None
         if state is not None:
             self._load(state)
         self._steering.restore(self._first)
         if not self._repeats:
             for each in self._journal.since(step):
-                self._keep_found(each)
+                self._waiting.found(each, self._version)
         for record in state["open"] if state else ():
             self._continue(record)
-        for each in [each for each in self._finished.values() if each.awaited]:
+        for each in self._waiting.take_awaited():
             self._branch_again(each)
         self._start_groups()
         self._loop.spawn(self.sampler.run())
@@ -143,20 +143,18 @@ class Pipeline(Collector):
             self._loop.require_alive()
             await self._settle()
             self._evict()
-            chosen = self._choose()
-            if chosen is not None:
+            tickets = self._choose()
+            if tickets is not None:
                 break
             self._loop.changed.clear()
             await self._loop.changed.wait()
         self._collecting = False
-        for each in chosen:
-            del self._finished[each.ticket]
-        self._taken = chosen
+        self._taken = chosen = self._waiting.take(tickets)
         failed, self._failed = tuple(self._failed), []
         version, limit = self._version, self.settings.staleness
         metrics = {
             "pipeline/running": float(len(self._open)),
-            "pipeline/finished": float(len(self._finished)),
+            "pipeline/finished": float(len(self._waiting)),
             "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
             "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
             **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
@@ -179,10 +177,9 @@ class Pipeline(Collector):
         return receipt
 
     async def _state(self, step: int) -> dict[str, Any]:
-        assert self._journal is not None
         self._steering.write(step)
         self._journal.rotate(step, [each.step for each in self._run.checkpoints()])
-        waiting = sorted((*self._finished.values(), *self._taken), key=lambda each: each.ticket)
+        waiting = sorted((*self._waiting.groups.values(), *self._taken), key=lambda each: each.ticket)
         return {
             "format": 1,
             "version": self._version,
@@ -211,7 +208,7 @@ class Pipeline(Collector):
     def _start_groups(self) -> None:
         staleness = self.settings.staleness
         trained = self._updates * staleness.groups
-        accepted = trained + len(self._finished) + len(self._taken)
+        accepted = trained + len(self._waiting) + len(self._taken)
         capacity = staleness.capacity(
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
@@ -259,7 +256,7 @@ class Pipeline(Collector):
             groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
             self._failed += left_out
             again = tuple(self._steering.weighed(group.ticket, each) for each in groups)
-            self._keep(Finished(group.ticket, group.born, group.rerolls.trunk, again))
+            self._waiting.keep(Finished(group.ticket, group.born, group.rerolls.trunk, again))
         self._loop.changed.set()
 
     def _end_members(self, group: OpenGroup) -> None:
@@ -283,7 +280,7 @@ class Pipeline(Collector):
                 self._start_instead_of(group.ticket)
             else:
                 calls = self._steering.calls(group.ticket, ended)
-                self._keep(Finished(group.ticket, group.born, ended, awaited=bool(calls)))
+                self._waiting.keep(Finished(group.ticket, group.born, ended, awaited=bool(calls)))
                 self._branch(group, ended, calls)
 
     def _branch(self, group: OpenGroup, trunk: Group, calls: Sequence[int]) -> None:
@@ -295,47 +292,25 @@ class Pipeline(Collector):
         self._tickets.replace(ticket)
         self._start_groups()
 
-    def _keep(self, finished: Finished) -> None:
-        assert self._journal is not None
-        if not self._repeats:
-            self._journal.append(finished)
-        if not finished.awaited:
-            self._finished[finished.ticket] = finished
-
-    def _keep_found(self, finished: Finished) -> None:
-        """A group found on disk, where it may stand twice, or beside one that it took the place of. Of weights that are
-        lost, it counts as born under those that the run continues from."""
-        ticket = finished.ticket
-        beside = [each for each in self._finished.values() if place_of(each.ticket) == place_of(ticket)]
-        later = [each for each in beside if (draw_of(each.ticket), not each.awaited) >= (draw_of(ticket), True)]
-        if later or ticket in self._tickets.done:
-            return
-        for each in beside:
-            del self._finished[each.ticket]
-            self._tickets.done |= {each.ticket} - {ticket}
-        self._tickets.fill(ticket)
-        self._finished[ticket] = replace(finished, born=min(finished.born, self._version))
-
-    def _choose(self) -> list[Finished] | None:
+    def _choose(self) -> list[int] | None:
         """The groups of the next update; None where some are still missing."""
-        chosen = self.settings.staleness.choose(
+        return self.settings.staleness.choose(
             self._version,
-            {ticket: each.born for ticket, each in self._finished.items()},
+            {ticket: each.born for ticket, each in self._waiting.groups.items()},
             {ticket: each.born for ticket, each in self._open.items()},
         )
-        return None if chosen is None else [self._finished[ticket] for ticket in chosen]
 
     def _evict(self) -> None:
         """Drop what is too old to be trained, and start one other for each."""
         staleness = self.settings.staleness
         if staleness.on_stale != "evict":
             return
-        for each in list(self._finished.values()):
-            if staleness.lag(self._version, each.oldest()) > staleness.max_staleness:
-                del self._finished[each.ticket]
-                self._tickets.replace(each.ticket)
-                self._counts["evicted"] += 1
-                self._failed += each.group.episodes
+        groups = self._waiting.groups.values()
+        stale = [each for each in groups if staleness.lag(self._version, each.oldest()) > staleness.max_staleness]
+        for each in self._waiting.take(each.ticket for each in stale):
+            self._tickets.replace(each.ticket)
+            self._counts["evicted"] += 1
+            self._failed += each.group.episodes
         self._start_groups()
         self.sampler.wake()  # the batch may no longer be complete
 
@@ -378,18 +353,17 @@ class Pipeline(Collector):
         self._steering.load(state.get("steering", {}))
         self._lengths.load(state["lengths"])
         for record in state["finished"]:
-            self._keep_found(finished_from_json(record))
+            self._waiting.found(finished_from_json(record), self._version)
 
     def _continue(self, record: Mapping[str, Any]) -> None:
         """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
         ticket = int(record["ticket"])
-        if all(place_of(each) != place_of(ticket) for each in self._finished):
+        if not self._waiting.fills(ticket):
             self._begin_group(open_from_json(record, self._episodes.task(ticket)))
 
     def _branch_again(self, finished: Finished) -> None:
         """Begin the re-rolls of a group whose own members were done before the run ended."""
         ticket = finished.ticket
-        del self._finished[ticket]
         tapes = [Tape() for _ in range(self.settings.group_size)]
         group = OpenGroup(ticket, finished.born, self._episodes.task(ticket), tapes)
         self._branch(group, finished.group, self._steering.calls(ticket, finished.group))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from recollect.episodes.episode import Group
 from recollect.episodes.errors import RecollectError
 from recollect.learning.disk import disk
 from recollect.learning.json_rows import Fields, line, read_json, read_rows, write_json
+from recollect.learning.tickets import Tickets, draw_of, place_of
 
 STATE = "pipeline.json"
 FOLDER = "finished"
@@ -105,6 +106,51 @@ class Journal:
             for path in self.folder.glob("after-*")
             if (match := _JOURNAL.fullmatch(path.name))
         ]
+
+
+class Waiting:
+    """The finished groups that wait to be trained, by ticket. journal: where each stands the moment it is finished; None where
+    what was finished after a checkpoint is sampled again, the same to the last bit."""
+
+    def __init__(self, tickets: Tickets) -> None:
+        self.groups: dict[int, Finished] = {}
+        self.journal: Journal | None = None
+        self._tickets = tickets
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def keep(self, finished: Finished) -> None:
+        """A group that has ended; one whose re-rolls are awaited is on disk, and not ready."""
+        if self.journal is not None:
+            self.journal.append(finished)
+        if not finished.awaited:
+            self.groups[finished.ticket] = finished
+
+    def found(self, finished: Finished, version: int) -> None:
+        """A group that stands on disk: perhaps twice, or beside one that it took the place of. Of weights that are lost, it
+        counts as born under `version`, that of those the run continues from."""
+        ticket = finished.ticket
+        beside = [each for each in self.groups.values() if place_of(each.ticket) == place_of(ticket)]
+        later = [each for each in beside if (draw_of(each.ticket), not each.awaited) >= (draw_of(ticket), True)]
+        if later or ticket in self._tickets.done:
+            return
+        for each in beside:
+            del self.groups[each.ticket]
+            self._tickets.done |= {each.ticket} - {ticket}
+        self._tickets.fill(ticket)
+        self.groups[ticket] = replace(finished, born=min(finished.born, version))
+
+    def fills(self, ticket: int) -> bool:
+        """Whether one of them has the place of this ticket."""
+        return any(place_of(each) == place_of(ticket) for each in self.groups)
+
+    def take(self, tickets: Iterable[int]) -> list[Finished]:
+        return [self.groups.pop(ticket) for ticket in tickets]
+
+    def take_awaited(self) -> list[Finished]:
+        """Those that were found and whose re-rolls have to begin again."""
+        return self.take([each.ticket for each in self.groups.values() if each.awaited])
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng  # here: two threads that are first to ask numpy for it trip over each other
 
 from recollect.episodes import EncoderIdentity
 from recollect.memory.measure.timing import machine
@@ -37,7 +38,7 @@ class Drawn:
     identity = EncoderIdentity("drawn", 8, True)
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        return np.random.default_rng(len(texts)).standard_normal((len(texts), 8), dtype=np.float32)
+        return default_rng(len(texts)).standard_normal((len(texts), 8), dtype=np.float32)
 
 
 WRITER = """

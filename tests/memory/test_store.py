@@ -260,7 +260,7 @@ def test_history_and_diff():
         m.rollback("nonsense")
 
 
-def test_purge_leaves_no_trace_on_disk_and_undo_past_it_is_refused(tmp_path: Path):
+def test_purge_leaves_no_trace_on_disk_and_undo_past_it_is_refused(behind: int, tmp_path: Path):
     path = tmp_path / "a.mem"
     m = memory(path)
     secret = "xylophonequartz lives in plinthburg"

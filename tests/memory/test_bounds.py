@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recollect.memory import errors
@@ -41,9 +41,9 @@ NASTY = [
 names = st.sampled_from(NASTY) | st.text(max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(names, names, names), min_size=2, max_size=6), st.data())
-def test_no_search_ever_leaves_its_scope(places, data):
+def test_no_search_ever_leaves_its_scope(behind, places, data):
     stores = Memory(":memory:", encoder=WordEncoder(8))
     written = []
     for user, agent, session in places:
@@ -86,14 +86,14 @@ def test_names_that_look_alike_are_told_apart_and_names_that_are_equal_are_not()
 times = st.integers(0, 9).map(lambda n: f"200{n}-01-01T00:00:00")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "change", "delete", "until"]), st.integers(0, 5), times, times), max_size=12
     ),
     times,
 )
-def test_as_of_agrees_with_a_list_of_intervals(story, asked):
+def test_as_of_agrees_with_a_list_of_intervals(behind, story, asked):
     """The model: a list of (id, start, end or None)."""
     m = Memory(":memory:", encoder=WordEncoder(8), clock=lambda: "2010-01-01T00:00:00")
     model: dict[str, list] = {}

@@ -17,6 +17,8 @@ from recollect.memory.retrieval import POOL
 
 from .stub_encoder import WordEncoder
 
+pytestmark = pytest.mark.usefixtures("behind")
+
 THINGS = [f"{colour} {thing}" for colour in ("red", "blue") for thing in ("hat", "car", "tea")]
 TEXTS = [f"{animal} likes the {thing}" for animal in ("ana", "bo", "cat") for thing in THINGS]
 

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes import Operation, OperationKind
-from recollect.memory import words
 from recollect.memory.bank import Bank
 from recollect.memory.database import scalar
 from recollect.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
@@ -68,13 +67,6 @@ def assert_sound(m: Memory) -> None:
 
 def number(item: Item) -> int:
     return int(item.id[1:])
-
-
-@pytest.fixture(params=[1, 3, words.TAIL], ids="index at most {} behind".format)
-def behind(request, monkeypatch) -> int:
-    """How far the full-text index may be behind."""
-    monkeypatch.setattr(words, "TAIL", request.param)
-    return request.param
 
 
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)

@@ -1,0 +1,14 @@
+"""What tests of the memory share."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.memory import words
+
+
+@pytest.fixture(params=[1, 3, words.TAIL], ids="index at most {} behind".format)
+def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How far the full-text index may be behind."""
+    monkeypatch.setattr(words, "TAIL", request.param)
+    return int(request.param)

@@ -39,6 +39,15 @@ TINY: dict[str, Any] = {
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4, "refill": 0}
 STAGES = ({"steps": 2, "max_tokens": 2}, {"steps": 1})
+MANAGER = {
+    "role": "manager",
+    "warm_start": 0,
+    "maintained": False,
+    "stages": (),
+    "max_tokens": 16,
+    "memories": 3,
+    "words": 60,
+}
 OWN: dict[ModuleType, dict[str, Any]] = {
     strings: STRINGS,
     memory_r1: {"memories": 1, "words": 10, "max_tokens": 3, "stages": STAGES},
@@ -92,6 +101,17 @@ def test_a_recipe_samples_at_an_engine(
     assert all(row["pipeline/over_bound"] == 0 for row in run.metrics())
     assert server.url in run.environment["engine"]
     assert adapters(server) == 0, "what was published is taken back"
+
+
+def test_full_weights_are_published_to_an_engine_that_the_manager_samples_at(
+    checkpoint: Path, server: ModelServer, tmp_path: Path
+) -> None:
+    config = config_of(memory_r1, checkpoint, server.url, **MANAGER, refill=0)
+    assert config.train == "full"
+    run = train(memory_r1, config, tmp_path / "run")
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
+    assert len({ticket for _, ticket in trained(run)}) == 8
+    assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
 
 
 class Interrupted(SilentProgress):

@@ -14,6 +14,7 @@ from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.tickets import place_of
 from recollect.recipes import memory_r1, overwrite_reading, strings
+from recollect.rollouts.manager_reward import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {
@@ -76,6 +77,48 @@ def test_what_steers_the_answerer_steers_it_ahead_too(tmp_path: Path, sampling: 
         assert {"outcome", "rejected"} <= {row["what"] for row in run.curriculum()}
 
 
+MANAGING = {"role": "manager", "warm_start": 4, "warm_start_batch": 4, "maintained": False}
+STAGED = {"stages": ({"steps": 2}, {"steps": 1, "weights": {"format": 1.0}})}
+
+
+@pytest.mark.parametrize("sampling", ["turns", "overlap"])
+def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**MANAGING, **STAGED})  # type: ignore[arg-type]
+    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
+        memory_r1.train(config, run, SilentProgress())
+        assert run.result()
+        found = list(run.episodes(arm="train"))
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+    sets: dict[str, set[str]] = {}
+    for stored in found:
+        ticket, episode = stored.episode.id.split("/")[0], stored.episode
+        sets.setdefault(ticket, set()).add(episode.memory_snapshot)
+        assert [term.name for term in episode.rewards] == ["operation", "format"]
+        assert episode.rewards[1].weight == (1.0 if place_of(int(ticket)) >= 4 else FORMAT_WEIGHT)
+        assert len(episode.operations) == 1
+    assert all(len(snapshots) == 1 for snapshots in sets.values())
+
+
+def test_the_manager_is_judged_by_a_reader_ahead_too(tmp_path: Path) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    own = {
+        **MANAGING,
+        "warm_start": 0,
+        "warm_start_batch": 16,
+        "manager_reward": "answer",
+        "encoder": "hashing",
+        "max_tokens": 2,
+    }
+    few = {**TINY, "steps": 1, "evaluate_every": 1}
+    config = memory_r1.Config(model=str(model), sampling="overlap", **few, **own)  # type: ignore[arg-type]
+    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
+        memory_r1.train(config, run, SilentProgress())
+    found = [stored.episode for stored in run.episodes(arm="train")]
+    assert {term.name for episode in found for term in episode.rewards} == {"answer", "format"}
+    assert not list(run.episodes(arm="failed"))
+
+
 class Interrupted(SilentProgress):
     """As if somebody pressed Ctrl-C while step 2 is reported."""
 
@@ -84,9 +127,12 @@ class Interrupted(SilentProgress):
             raise KeyboardInterrupt
 
 
-def test_a_steered_recipe_in_serial_mode_that_is_stopped_ends_like_a_straight_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [{**ANSWERING, **STEERED}, {**MANAGING, **STAGED}], ids=["answerer", "manager"])
+def test_a_steered_recipe_in_serial_mode_that_is_stopped_ends_like_a_straight_one(
+    tmp_path: Path, own: dict[str, object]
+) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), sampling="serial", **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
+    config = memory_r1.Config(model=str(model), sampling="serial", **TINY, **own)  # type: ignore[arg-type]
     found = {}
     for name, progresses in {"straight": [SilentProgress()], "stopped": [Interrupted(), SilentProgress()]}.items():
         for progress in progresses:
@@ -114,7 +160,6 @@ def first_version(run: RunFolder) -> int:
         (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
         (memory_r1, {"sampling": "turns", "retry": 3}, "retry = 3 has no effect without difficulty"),
         (memory_r1, {"sampling": "turns", "stages": ({"steps": 45}, {"steps": 1})}, "Stage 2 begins after step 45"),
-        (memory_r1, {"role": "manager", "sampling": "turns"}, "sampling = 'turns' has no effect with role = manager"),
         (memory_r1, {"method": "supervised", "sampling": "turns"}, "no effect with method = supervised"),
         (memory_r1, {"method": "supervised", "temperature": 0.5}, "no effect with method = supervised"),
     ],

@@ -194,7 +194,6 @@ def without_effect(config: Config) -> Iterator[Idle]:
             yield rewarded, "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
-    yield ("sampling",), "with role = manager, whose steps are sampled in turns with the learner", "set role = answerer"
     if config.manager_reward == "answer":
         yield (
             ("balance",),

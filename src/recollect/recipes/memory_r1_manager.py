@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from recollect.agents.answerer import Style
 from recollect.agents.manager import warm_start_examples
-from recollect.episodes import Group, Task
+from recollect.episodes import Episode, Group, Task
 from recollect.episodes.errors import RecollectError
 from recollect.evaluation.manager import (
     Choose,
@@ -28,11 +29,14 @@ from recollect.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
+from recollect.learning.attempt import Attempt
+from recollect.learning.collector import Collector
 from recollect.learning.learner import Learner
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
 from recollect.learning.steering import SteeredCollector
+from recollect.learning.tickets import draw_of, place_of
 from recollect.learning.trainer import Schedule, restore
 from recollect.learning.trainer import train as train_steps
 from recollect.memory.bank import Bank
@@ -40,6 +44,7 @@ from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
 from recollect.models.known import ModelKind
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
+from recollect.recipes.engine import engine_of
 from recollect.recipes.memory_r1 import Config, stages_of
 from recollect.recipes.settings import GROUP_RELATIVE, steering_of
 from recollect.recipes.training import (
@@ -49,9 +54,11 @@ from recollect.recipes.training import (
     kept_weights,
     loaded_model,
     prepared,
+    sampled_ahead,
     with_weights,
 )
 from recollect.rollouts.manager_reward import (
+    Consequence,
     ModelReader,
     Score,
     Step,
@@ -60,7 +67,7 @@ from recollect.rollouts.manager_reward import (
     operation_reward,
     operation_step,
 )
-from recollect.rollouts.managing import manage, manager_params
+from recollect.rollouts.managing import manage, manage_one, manager_params
 from recollect.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
@@ -68,6 +75,10 @@ if TYPE_CHECKING:
 
 OPERATION_TASKS = 1024
 """Generated cases to train on; a run that sees them all begins again with the first."""
+JUDGING = 600.0
+"""Seconds that a reader may take for one answer of the manager's, also on a busy machine."""
+KEPT_STEPS = 64
+"""Groups whose step is kept for members that begin later; of one that is begun again after a kill it is made anew."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
@@ -83,21 +94,25 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
-    model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
-    measures = Measures(config, run, model, first, progress, reading)
-    if not restored(run, learner, first):
-        measures.operations(0, "untrained", "test")
-        measures.maintained(0, "always_add", lambda tasks: always("ADD"))
-        measures.maintained(0, "evidence_only", keeping_evidence)
-        measures.maintained(0, "untrained", lambda tasks: chosen_by(model))
-        warm_start(config, learner, progress)
-        measures.operations(0, "warm_start", "test")
-        measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
-    schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
-    collector = SteeredCollector(
-        Managing(config, model, measures, progress), run, steering_of(config, stages_of(config)), first
-    )
-    train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
+    with engine_of(config, config.train, run, progress) as engine:
+        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        measures = Measures(config, run, model, first, progress, reading)
+        if not restored(run, learner, first):
+            measures.operations(0, "untrained", "test")
+            measures.maintained(0, "always_add", lambda tasks: always("ADD"))
+            measures.maintained(0, "evidence_only", keeping_evidence)
+            measures.maintained(0, "untrained", lambda tasks: chosen_by(model))
+            warm_start(config, learner, progress)
+            measures.operations(0, "warm_start", "test")
+            measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
+        managing, steering = Managing(config, model, measures, progress), steering_of(config, stages_of(config))
+        collector: Collector = (
+            SteeredCollector(managing, run, steering, first)
+            if config.sampling == "synchronous"
+            else sampled_ahead(config, run, learner, ManagingAhead(managing), steering, 3600.0, engine)
+        )
+        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
+        train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
     return manager_tables(run, config)
 
@@ -190,7 +205,7 @@ class Managing:
         return task.key
 
     def sample(self, tasks: Sequence[Task | ManagerTuple], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        chosen = [self._step(item, step) for item in tasks]
+        chosen = [self.step_of(item, step) for item in tasks]
         seed = sampling_seed(self.config.seed, step, attempt)
         params = manager_params(self.model, n=self.config.group_size, temperature=self.config.temperature, seed=seed)
         return manage(self.model, chosen, params, self.score, label=f"{self.measures.first + step + 1}/")
@@ -202,10 +217,54 @@ class Managing:
             self.measures.operations(step, "reinforced", "test")
             self.measures.maintained(step, "reinforced", lambda tasks: chosen_by(self.model))
 
-    def _step(self, item: Task | ManagerTuple, step: int) -> Step:
+    def step_of(self, item: Task | ManagerTuple, step: int) -> Step:
+        """What the manager is shown, ready to be acted on."""
         if isinstance(item, Task):
             return operation_step(item)
         return conversation_step(item, self.root, attempt=step)
+
+
+@dataclass(slots=True)
+class ManagingAhead:
+    """The same steps in the same order, sampled ahead of the learner. A group's members share one step, which is made, like every
+    score, by one thread at a time: banks, the encoder and a reader are not for several."""
+
+    managing: Managing
+    _steps: dict[int, Step] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def task(self, ticket: int) -> Task:
+        item = self._item(ticket)
+        return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
+
+    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
+        managing = self.managing
+        params = manager_params(managing.model, temperature=managing.config.temperature, seed=attempt.seed)
+        step = await attempt.call(self._step, attempt.ticket, seconds=JUDGING)
+
+        async def judge(step: Step, texts: Sequence[str]) -> list[Consequence]:
+            return await attempt.call(self._scored, step, texts, seconds=JUDGING)
+
+        return await manage_one(managing.model, step, params, judge, attempt.sample, identity=attempt.id)
+
+    def evaluate(self, step: int) -> None:
+        self.managing.evaluate(step)
+
+    def _item(self, ticket: int) -> Task | ManagerTuple:
+        return self.managing.tasks(place_of(ticket), draw_of(ticket), 1)[0]
+
+    def _step(self, ticket: int) -> Step:
+        with self._lock:
+            if ticket not in self._steps:
+                at = place_of(ticket) // self.managing.config.tasks_per_step
+                self._steps[ticket] = self.managing.step_of(self._item(ticket), at)
+                while len(self._steps) > KEPT_STEPS:
+                    self._steps.pop(next(iter(self._steps)))
+            return self._steps[ticket]
+
+    def _scored(self, step: Step, texts: Sequence[str]) -> list[Consequence]:
+        with self._lock:
+            return self.managing.score(step, texts)
 
 
 def _operation_of(item: Task | ManagerTuple) -> str:

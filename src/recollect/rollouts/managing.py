@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from recollect.agents.manager import ANSWER_TOKENS, PROMPT_ID, ROLE
 from recollect.episodes.episode import Episode, Group, Shown, StopReason
@@ -41,6 +42,27 @@ def manage(
         )
         groups.append(Group(step.key, step.bank.content_hash(), episodes))
     return groups
+
+
+async def manage_one(
+    model: Model,
+    step: Step,
+    params: SamplingParams,
+    judge: Callable[[Step, Sequence[str]], Awaitable[list[Consequence]]],
+    draw: Callable[[Tokens, SamplingParams], Awaitable[Sample]],
+    *,
+    identity: str,
+) -> Episode:
+    """One episode as `manage` makes them, for whoever brings its own sampling (`draw`) and scoring (`judge`)."""
+    prompt, version = model.encode(step.state.prompt), model.version
+    begun = time.perf_counter()
+    sample = await draw(prompt, params)
+    sampled = time.perf_counter()
+    text = model.decode(sample.ids)
+    (consequence,) = await judge(step, [text])
+    seconds = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
+    episode = _episode(model, step, prompt, sample, text, consequence, params, seconds, identity)
+    return replace(episode, policy_version=version)
 
 
 def _episode(

@@ -12,7 +12,7 @@ from recollect.memory.policy.advantage import Advantage, AdvantageSettings
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.kernel_values import KernelQ
-from recollect.memory.policy.pool import Draft, Pool
+from recollect.memory.policy.pool import ACTIVE, Draft, Pool
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Method, Use
@@ -347,6 +347,24 @@ def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
     experience.observe(Draft("alpha w3", "t", do=("left",)))
     assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
     assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}
+
+
+def test_where_most_items_are_archived_the_others_are_compared_and_those_that_came_since() -> None:
+    pool = Pool(lambda text: ENCODER.encode([text])[0], ENCODER.identity.dimension)
+    for number in range(30):
+        status = Status.ARCHIVED if number % 3 else Status.ACTIVE
+        pool.add(Draft(f"word{number % 4}", "text", do=("a",)), status=status, time=0)
+    asked = ENCODER.encode(["word1 word2"])[0]
+    for key in ("word2", "word9", "word1 word2"):
+        assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
+        row = pool.add(Draft(key, "text", do=("a",)), status=Status.ACTIVE, time=1)
+        assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
+        alike = pool.alike(key, 0.999)
+        assert row in alike
+        assert {pool.items[each].key for each in alike} == {key}
+        assert all(pool.status[alike] == ACTIVE)
+        pool.set_status(row, Status.ARCHIVED, time=2, why="test")
+        assert row not in pool.alike(key, 0.999)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ follow "Web-Scale Bayesian Click-Through Rate Prediction" (ICML 2010). Each part
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 _SCALARS = 7
-FADED = 1e-12
-"""Evidence of less weight than this is not looked at: beside one fresh outcome it is lost in rounding."""
+FADED = 1e-6
+"""Evidence of less weight than this, beside 1 for a fresh outcome, is not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +110,16 @@ class Advantage:
         total, weight = s.prior_success * s.prior_weight, s.prior_weight
         if not self._off:
             return s.prior_success
-        off = np.array(self._off)
+        off = np.array(self._off[bisect_left(self._off, self._first_that_counts(query)) :], dtype=np.intp)
+        if not len(off):
+            return s.prior_success
         aged = self._aged(query, self._time[off])
         raw = self._outcome[off]
+        # A run of choices without memory, as of a memory that has little to say, need not be copied to be compared.
+        together = off[-1] - off[0] + 1 == len(off)
+        vectors = self._vectors[off[0] : off[-1] + 1] if together else self._vectors[off]
         mean = (total + float(aged @ raw)) / (weight + float(aged.sum()))
-        near = aged * np.exp((self._vectors[off] @ query.vector - 1.0) / s.bandwidth)
+        near = aged * np.exp((vectors @ query.vector - 1.0) / s.bandwidth)
         return (mean * s.prior_weight + float(near @ raw)) / (s.prior_weight + float(near.sum()))
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:

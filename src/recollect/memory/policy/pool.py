@@ -96,6 +96,7 @@ class Pool:
         self._rows: Rows | None = np.zeros(size, dtype=np.intp)
         self._listed = 0
         self._latest: tuple[Vectors, int, Vectors] | None = None
+        self._few: tuple[Vectors, Rows, Vectors] = (self.vectors[:0], self._rows[:0], self.vectors[:0])
         self._held = False
 
     def __len__(self) -> int:
@@ -245,8 +246,7 @@ class Pool:
         latest = self._latest
         if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
             if 2 * len(rows) < n:
-                few: Vectors = self.vectors[rows] @ vector
-                return few
+                return self._scan_of_few(vector, rows)
             latest = self._latest = (vector, n, self.vectors[:n] @ vector)
         scanned = latest[2]
         # The whole list of active rows as it is, from the first row on: where that is everything, nothing is picked out.
@@ -255,10 +255,25 @@ class Pool:
         found: Vectors = scanned if everything else scanned[rows]
         return found
 
+    def _scan_of_few(self, vector: Vectors, rows: Rows) -> Vectors:
+        """Where most items are archived, the others alone are compared. Asked again after a few more came, it compares those."""
+        known, before, likeness = self._few
+        if known is vector and 0 < len(before) <= len(rows) and np.array_equal(rows[: len(before)], before):
+            later = rows[len(before) :]
+            found = np.concatenate([likeness, self.vectors[later] @ vector]) if len(later) else likeness
+        else:
+            found = self.vectors[rows] @ vector
+        self._few = (vector, rows.copy(), found)
+        return found
+
     def alike(self, key: str, least: float) -> Rows:
-        """Rows whose key's cosine with `key` is at least `least`. Cheap where `key` was just searched for."""
+        """Rows whose key's cosine with `key` is at least `least`, archived ones left out where they are most of the items. Cheap
+        where `key` was just searched for."""
         vector = self.encode(key)
         if self._latest is None or self._latest[0] is not vector:
+            rows = self.active()
+            if 2 * len(rows) < len(self.items):
+                return rows[self._scan_of_few(vector, rows) >= least]
             self._latest = (vector, len(self.items), self.vectors[: len(self.items)] @ vector)
         _, n, scanned = self._latest
         later = n + np.flatnonzero(self.vectors[n : len(self.items)] @ vector >= least)
@@ -280,7 +295,7 @@ class Pool:
 
     def _put(self, row: int, item: Item) -> None:
         if item.key != self.items[row].key:
-            self._latest = None
+            self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)
         # The status is an event of its own: rewording never changes it.

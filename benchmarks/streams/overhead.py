@@ -2,8 +2,9 @@
 
     python -m benchmarks.streams.overhead --out benchmarks/streams/results/overhead.json
 
-One file of 100,000 cases of 100 users. Scoped: one user's memory of 1,000 cases. Unscoped: one memory over all, beside the
-engine's own search of the same file. Every step is an episode of one choice: begin, recall, act, reward; each is durable
+One file of 100,000 cases of 100 users. Scoped: one user's memory of 1,000 cases; and another's, kept at 1,000, that has learned
+from 3,000 choices before the clock starts. Unscoped: one memory over all, beside the engine's own search of the same file. Every
+step is an episode of one choice: begin, recall, act, reward; each is durable
 (against a killed process) before the next. Situations are embedded before the clock starts.
 """
 
@@ -55,11 +56,12 @@ def fill(path: Path, encoder: HashedWords) -> None:
     engine.close()
 
 
-def steps(memory: LearningMemory, count: int, seed: int) -> dict[str, Any]:
+def steps(memory: LearningMemory, count: int, seed: int, *, before: int = 0) -> dict[str, Any]:
+    """before: how many steps come first and are not measured."""
     generator = np.random.default_rng(seed)
     actions = tuple(f"action{number}" for number in range(ACTIONS))
     parts: dict[str, list[float]] = {"begin": [], "recall": [], "act": [], "reward": [], "step": [], "search": []}
-    for number in range(count):
+    for number in range(before + count):
         text = situation(number, generator)
         memory.experience.query(text, "")
         memory.engine.store.encode([text])
@@ -78,10 +80,11 @@ def steps(memory: LearningMemory, count: int, seed: int) -> dict[str, Any]:
         started = time.perf_counter()
         memory.engine.search(text, top_k=12, mode="dense")
         parts["search"].append(time.perf_counter() - started)
-    kept = {name: np.array(values[count // 5 :]) * 1000.0 for name, values in parts.items()}
+    kept = {name: np.array(values[before + count // 5 :]) * 1000.0 for name, values in parts.items()}
     return {
         "n": len(kept["step"]),
         "items": len(memory.experience.pool.active()),
+        "choices": len(memory.experience.uses),
         **{f"{name}_ms": {"p50": float(np.median(v)), "p95": float(np.quantile(v, 0.95))} for name, v in kept.items()},
         "recall_and_reward_ms": {"p50": float(np.median(kept["recall"] + kept["reward"]))},
         "step_less_search_ms": {"p50": float(np.median(kept["step"] - kept["search"]))},
@@ -92,6 +95,7 @@ def steps(memory: LearningMemory, count: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--before", type=int, default=3000, help="choices of the scope that has lived longest")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     encoder = HashedWords()
@@ -101,11 +105,15 @@ def main() -> None:
         started = time.perf_counter()
         fill(path, encoder)
         found["fill_seconds"] = time.perf_counter() - started
-        for name, scope in (("scope_of_1000_among_100k", {"user_id": "u7"}), ("unscoped_100k", {})):
+        for name, scope, capacity, before in (
+            ("scope_of_1000_among_100k", {"user_id": "u7"}, 1_000_000, 0),
+            ("scope_of_1000_after_3000_choices", {"user_id": "u8"}, EACH, options.before),
+            ("unscoped_100k", {}, 1_000_000, 0),
+        ):
             started = time.perf_counter()
-            memory = LearningMemory.open(path, {"ours": partial(ours, capacity=1_000_000)}, encoder, **scope)
+            memory = LearningMemory.open(path, {"ours": partial(ours, capacity=capacity)}, encoder, **scope)
             opened = time.perf_counter() - started
-            found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5)}
+            found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5, before=before)}
             memory.close()
             print(name, json.dumps(found[name], indent=1), flush=True)
     found["versions"] = {

@@ -111,7 +111,7 @@ def main() -> None:
             ("unscoped_100k", {}, 1_000_000, 0),
         ):
             started = time.perf_counter()
-            memory = LearningMemory.open(path, {"ours": partial(ours, capacity=capacity)}, encoder, **scope)
+            memory = LearningMemory.open(path, {"ours": partial(ours, capacity=capacity)}, encoder, **scope)  # type: ignore[arg-type]
             opened = time.perf_counter() - started
             found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5, before=before)}
             memory.close()

@@ -210,6 +210,31 @@ def test_a_duplicate_survives_the_rollback_of_the_first_telling():
     assert m.search("door code", top_k=1)[0].text == "the door code is 7"
 
 
+@pytest.mark.parametrize("later", ["nothing", "reworded", "deleted", "replaced"])
+def test_what_was_told_again_after_a_deletion_is_a_repeat_once_the_deletion_is_undone(later: str):
+    """Nothing links the second telling to the first but what both say, also where it no longer says so."""
+    m = memory()
+    first = m.add("the door code is 7")
+    with m.episode() as episode:
+        m.delete(first.id, episode=episode.id)
+    second = m.add("the door code is 7")
+    assert second.id != first.id
+    if later == "reworded":
+        m.update(second.id, "the door code was 7")
+    elif later == "deleted":
+        m.delete(second.id)
+    elif later == "replaced":
+        m.supersede(second.id, "the door code is 8")
+    before = view(m)
+    result = m.rollback(episode.id)
+    assert second.id in result.changed
+    assert [(item.id, item.text) for item in m.get_all()] == [(first.id, "the door code is 7")]
+    assert_sound(m)
+    m.rollback(result.id)
+    assert view(m) == before
+    assert_sound(m)
+
+
 def test_rollback_by_source_and_of_values():
     m = memory()
     item = m.add("cats purr", source="web")

@@ -22,7 +22,7 @@ POSTINGS = 10_000
 """How many postings one search may read: at half a microsecond each, about 5 ms."""
 SKIPPING = 0.1
 """What a posting outside the scope costs, next to one inside it."""
-JOINT = 20_000
+JOINT = 15_000
 """How many where common words are all there is, which pays in what is found."""
 RANKED = 2.5
 """What ranking a row that holds several words costs, in postings."""

@@ -112,9 +112,13 @@ def _ratios(result: Result) -> str:
     if plain is None or safe is None:
         return ""
     return (
-        f"An add costs mem0 **{plain:.0f} times** as much as this engine, each with its defaults, and "
-        f"**{safe:.1f} times** as much where both survive a power cut."
+        f"An add costs mem0 **{_times(plain)} times** as much as this engine, each with its defaults, and "
+        f"**{_times(safe)} times** as much where both survive a power cut."
     )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def slow_disk(result: Result) -> str:

@@ -165,10 +165,12 @@ def test_tampering() -> None:
 
 def test_overhead() -> None:
     measured = of("overhead")
-    for row, name in zip(table("### What it costs"), ("scope_of_1000_among_100k", "unscoped_100k"), strict=True):
+    names = ("scope_of_1000_among_100k", "scope_of_1000_after_3000_choices", "unscoped_100k")
+    for row, name in zip(table("### What it costs"), names, strict=True):
         found = {key.removesuffix("_ms"): each["p50"] for key, each in measured[name].items() if key.endswith("_ms")}
         assert row["recall"] == f"{found['recall']:.2f} ms"
         assert row["reward"] == f"{found['reward']:.2f} ms"
+        assert row["begin and act"] == f"{found['begin'] + found['act']:.2f} ms"
         assert row["recall + reward"] == f"{found['recall_and_reward']:.2f} ms"
         assert row["the engine's own search"] == f"{found['search']:.2f} ms"
         assert row["difference"] == f"{found['recall_and_reward_less_search']:.2f} ms"

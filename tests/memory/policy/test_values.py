@@ -396,6 +396,8 @@ def test_active_rows_are_those_of_a_plain_look_whatever_happened() -> None:
         if generator.random() < 0.1:
             changed = (Status.ARCHIVED, Status.ACTIVE)[int(generator.integers(2))]
             pool.set_status(int(generator.integers(len(pool))), changed, time=number, why="test")
+        if len(pool.active()) and generator.random() < 0.3:
+            pool.set_status(int(pool.active()[-int(generator.integers(2))]), Status.ARCHIVED, time=number, why="an end")
         rows = pool.active()
         assert rows.tolist() == np.flatnonzero(pool.status[: len(pool)] == 0).tolist()
         given.append((rows, rows.tolist()))

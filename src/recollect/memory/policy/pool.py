@@ -28,6 +28,8 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OWN = "own"
+ROOM = 1024
+"""Places that the list of active rows has to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,10 @@ class Pool:
         self.source = np.zeros(size, dtype=np.int64)
         self._contents: dict[str, int] = {}
         self.sources: dict[str, int] = {}
-        # Active rows in order, in the first `_listed` places; None where a change of status made them stale.
+        # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
+        # below `_given` were handed out, so they are not written again.
         self._rows: Rows | None = np.zeros(size, dtype=np.intp)
-        self._listed = 0
+        self._first = self._listed = self._given = 0
         self._latest: tuple[Vectors, int, Vectors] | None = None
         self._few: tuple[Vectors, Rows, Vectors] = (self.vectors[:0], self._rows[:0], self.vectors[:0])
         self._held = False
@@ -117,9 +120,15 @@ class Pool:
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
         if self._rows is None:
-            self._rows = np.flatnonzero(self.status[: len(self.items)] == ACTIVE)
-            self._listed = len(self._rows)
-        return self._rows[: self._listed]
+            self._relist(np.flatnonzero(self.status[: len(self.items)] == ACTIVE))
+        assert self._rows is not None
+        self._given = max(self._given, self._listed)
+        return self._rows[self._first : self._listed]
+
+    def _relist(self, rows: Rows) -> None:
+        """`rows` are the active ones, in a new array with room for more: those that were given out stay as they are."""
+        self._rows = np.concatenate([rows, np.zeros(ROOM, dtype=np.intp)])
+        self._first, self._listed, self._given = 0, len(rows), 0
 
     def having(self, code: int) -> Rows:
         return np.flatnonzero(self.status[: len(self.items)] == code)
@@ -172,9 +181,8 @@ class Pool:
         self.warns[row] = not do
         self.source[row] = self.source_of(item.provenance.source)
         if self._rows is not None and item.status is Status.ACTIVE:
-            if self._listed == len(self._rows):
-                # A new array: rows that were given out stay as they are.
-                self._rows = np.concatenate([self._rows, np.zeros(max(64, len(self._rows)), dtype=np.intp)])
+            if self._listed == len(self._rows) or self._listed < self._given:
+                self._relist(self._rows[self._first : self._listed])
             self._rows[self._listed] = row
             self._listed += 1
         return row
@@ -289,7 +297,16 @@ class Pool:
             self.revisions[change.row] -= 1
 
     def _put_status(self, row: int, code: int) -> None:
-        self._rows = None
+        # The newest is archived where it says nothing new, the oldest where there are too many: no reason to list all again.
+        if self._rows is not None and code != ACTIVE and self.status[row] == ACTIVE and self._first < self._listed:
+            if self._rows[self._listed - 1] == row:
+                self._listed -= 1
+            elif self._rows[self._first] == row:
+                self._first += 1
+            else:
+                self._rows = None
+        elif ACTIVE in (code, self.status[row]):
+            self._rows = None
         self.status[row] = code
         self.items[row] = replace(self.items[row], status=STATUSES[code])
 

@@ -52,6 +52,28 @@ def test_every_place_is_filled_once_however_often_it_is_begun_anew(fates: list[s
     assert not tickets.done & set(kept)
 
 
+@given(st.lists(st.sampled_from(["kept", "nothing", "found", "stopped"]), max_size=80))
+def test_a_place_that_was_found_on_disk_is_not_begun_again_after_a_second_stop(fates: list[str]) -> None:
+    """Groups of places that the run has not come to are found after a stop, trained, and forgotten by everything but `done`."""
+    tickets, used = Tickets(), set[int]()
+    for fate in fates:
+        if fate == "stopped":
+            again = Tickets()
+            again.load(tickets.state())
+            tickets = again
+        elif fate == "found":
+            ticket = max(map(place_of, used), default=-1) + 3
+            tickets.fill(ticket)
+            used.add(ticket)
+            tickets.done.add(ticket)
+        else:
+            ticket = tickets.take()
+            assert ticket not in used
+            used.add(ticket)
+            if fate == "nothing":
+                tickets.replace(ticket)
+
+
 def test_what_is_owed_comes_first_the_oldest_place_before_the_others() -> None:
     tickets = Tickets()
     begun = [tickets.take() for _ in range(4)]

@@ -42,7 +42,7 @@ class Rerolls:
             episodes = [done[member] for member in range(first, first + self.size)]
             good = tuple(each for each in episodes if not has_failed(each))
             require_rerolls(self.anchor, call, good, number)
-            kept = good if len(good) >= enough else ()
+            kept = good if len(good) >= min(enough, self.size) else ()
             left_out += [each for each in episodes if all(each is not one for one in kept)]
             if kept:
                 groups.append(Group(self.trunk.task, kept[0].memory_snapshot, kept))

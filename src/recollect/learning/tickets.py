@@ -77,11 +77,15 @@ class Tickets:
             "next": self._next,
             "done": to_ranges(self.done),
             "owed": [ticket_of(*each) for each in self._owed],
+            "filled": sorted(self._filled),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._next, self.done = int(state["next"]), from_ranges(state["done"])
         self._owed = sorted((place_of(each), draw_of(each)) for each in state.get("owed", ()))
+        # A group that was found on disk may be trained before the places ahead of it are begun.
+        ahead = {place_of(each) for each in self.done if place_of(each) >= self._next}
+        self._filled = ahead | {int(place) for place in state.get("filled", ())}
 
 
 def to_ranges(numbers: Iterable[int]) -> list[list[int]]:

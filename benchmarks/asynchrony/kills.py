@@ -27,6 +27,7 @@ import torch
 
 from benchmarks.asynchrony.setting import HERE, learner_of, small, write
 from benchmarks.speed.setting import machine
+from recollect.learning.run_folder import RunFolder
 from tests.learning.letters import OBJECTIVE, settings, train_letters
 from tests.learning.test_asynchronous_resume import (
     SERIAL,
@@ -59,7 +60,7 @@ def serial(kills: int, folder: Path, generator: random.Random, training: Trainin
     training(folder / "straight", "serial")
     whole = time.perf_counter() - begun
     rows, learned = without_times(folder / "straight"), weights(folder / "straight")
-    memory = remembered(folder / "straight")
+    memory, said = remembered(folder / "straight"), RunFolder.open(folder / "straight").curriculum()
     done = runs = most = 0
     identical = True
     while done < kills:
@@ -69,9 +70,8 @@ def serial(kills: int, folder: Path, generator: random.Random, training: Trainin
             alive = kill_once(run, "serial", 0.5 * whole * generator.random(), training)
             done, own = done + alive, own + alive
         training(run, "serial")
-        identical = (
-            identical and rows == without_times(run) and same(learned, weights(run)) and memory == remembered(run)
-        )
+        alike = rows == without_times(run) and said == RunFolder.open(run).curriculum()
+        identical = identical and alike and same(learned, weights(run)) and memory == remembered(run)
         runs, most = runs + 1, max(most, own)
         print(f"serial: {done} kills, {runs} runs, identical: {identical}", flush=True)
     return {

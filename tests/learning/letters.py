@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from recollect.episodes import (
     Operation,
     OperationKind,
     ParseStatus,
+    RewardTerm,
     SamplingParams,
     Segment,
     StopReason,
@@ -96,6 +98,27 @@ class Letters:
 
     def evaluate(self, step: int) -> None:
         self.measured.append(step)
+
+
+async def again(anchor: Episode, index: int, attempt: Attempt) -> Episode:
+    """A re-roll: the same call from the same context."""
+    of = anchor.segments[index]
+    sample = await attempt.sample(of.context, SamplingParams(len(of.ids), temperature=1.0, seed=attempt.seed))
+    segment = replace(of, ids=sample.ids, logprobs=sample.logprobs, finish=sample.finish, spans=sample.spans)
+    return Episode(
+        id=attempt.id,
+        task=anchor.task,
+        role="speaker",
+        question="",
+        segments=(segment,),
+        answer="",
+        expected=(),
+        rewards=(RewardTerm("low", low(sample.ids)),),
+        stop=StopReason.COMPLETED,
+        memory_snapshot=of.memory_before,
+        policy_version=sample.spans[0].version,
+        parent=anchor.id,
+    )
 
 
 def settings(**changes: Any) -> Asynchrony:

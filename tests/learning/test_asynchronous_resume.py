@@ -10,17 +10,20 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from recollect.episodes import Group
+from recollect.learning.branches import BranchesAhead
 from recollect.learning.difficulty import Band
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
 from recollect.learning.steering import Steering
-from tests.learning.letters import Letters, settings, train_letters
+from tests.learning.letters import Letters, again, settings, train_letters
 
 STEPS = 8
 SERIAL = {"mode": "serial", "max_staleness": 2, "pipeline_depth": 2.0}
@@ -39,13 +42,22 @@ def letters(**changes: Any) -> Letters:
     )
 
 
+def unlucky(group: Group) -> str:
+    """A rule that rejects about a third of all groups."""
+    first = group.episodes[0].segments[0].ids[0]
+    return f"it begins with {first}" if first % 3 == 0 else ""
+
+
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, with a memory that grows, in two stages, steered."""
+    """On the tiny model, with a memory that grows, in two stages, steered, with calls that are rolled again."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
     stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
     # A group that is rejected is finished and not trained: not what the overlapping run is asked about.
-    steering = Steering(4, stages, Band(0.3, 1.5, retry=2), refill=2 if mode == "serial" else 0)
+    branches = BranchesAhead(again, 2, 0.3)
+    steering = Steering(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
+    if mode == "serial":
+        steering = replace(steering, refill=2, reject=unlucky)
     train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, steering=steering)
 
 
@@ -79,6 +91,7 @@ def journalled(folder: Path) -> set[int]:
     last = RunFolder(folder).checkpoints()
     step = last[-1].step if last else 0
     found = {each["ticket"] for each in state(folder)["finished"]} if last else set()
+    found |= {each["ticket"] for each in state(folder)["open"] if "rerolls" in each} if last else set()
     for path in (folder / "finished" / "speaker").glob("after-*.jsonl"):
         if int(path.stem.split("-")[1]) >= step:
             for text in path.read_bytes().split(b"\n")[:-1]:  # a torn last line was not finished
@@ -156,6 +169,7 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
     assert kills >= 2, "it was too quick to be killed"
     run(tmp_path / "run", "overlap")
     groups = trained(tmp_path / "run")
+    assert len({s.episode.id for s in RunFolder.open(tmp_path / "run").episodes(arm="train") if s.episode.parent}) > 10
     assert len(groups) == 4 * STEPS
     assert max(Counter(groups).values()) == 1
     assert finished <= set(groups) | journalled(tmp_path / "run")

@@ -12,37 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Episode, RewardTerm, SamplingParams, StopReason
+from recollect.episodes import Episode, StopReason
 from recollect.learning.admission import AdmissionError
 from recollect.learning.attempt import Attempt
 from recollect.learning.branches import Branches, BranchesAhead
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
 from recollect.learning.steering import SteeredCollector, Steering
-from tests.learning.letters import Letters, low, settings, train_letters
+from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2
-
-
-async def again(anchor: Episode, index: int, attempt: Attempt) -> Episode:
-    """The same call from the same context."""
-    of = anchor.segments[index]
-    sample = await attempt.sample(of.context, SamplingParams(len(of.ids), temperature=1.0, seed=attempt.seed))
-    segment = replace(of, ids=sample.ids, logprobs=sample.logprobs, finish=sample.finish, spans=sample.spans)
-    return Episode(
-        id=attempt.id,
-        task=anchor.task,
-        role="speaker",
-        question="",
-        segments=(segment,),
-        answer="",
-        expected=(),
-        rewards=(RewardTerm("low", low(sample.ids)),),
-        stop=StopReason.COMPLETED,
-        memory_snapshot=of.memory_before,
-        policy_version=sample.spans[0].version,
-        parent=anchor.id,
-    )
 
 
 def trained(folder: Path) -> list[tuple[int, Episode]]:

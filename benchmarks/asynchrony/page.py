@@ -81,17 +81,25 @@ def staleness(results: Sequence[Result]) -> str:
     for name, cell in result["cells"].items():
         objective, lag = name.split("/")
         rows.append(
-            (objective, lag, f"{cell['lag_p95']:.1f}", _paired(cell["score"]), _paired(cell["training_reward"]))
+            (
+                objective,
+                lag,
+                f"{cell['lag_p95']:.1f}",
+                str(cell["n"]),
+                _paired(cell["score"]),
+                _paired(cell["training_reward"]),
+            )
         )
     head = (
         "objective",
         "bound",
         "lag measured",
+        "seeds",
         "score (minus synchronous)",
         "reward over training (minus synchronous)",
     )
     rates = ", ".join(f"{name} {rate:g}" for name, rate in result["learning_rates"]["chosen"].items())
-    return _table(head, rows) + f"\n\n{result['n']} seeds. Learning rates: {rates}. " + _setting(result)
+    return _table(head, rows) + f"\n\nLearning rates: {rates}. " + _setting(result)
 
 
 def equal_tokens(results: Sequence[Result]) -> str:

@@ -119,12 +119,16 @@ def table(parts: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     cells: dict[str, Any] = {}
     for name in OBJECTIVES:
         for lag in LAGS:
-            own = [found[seed][f"{name}/{lag}"] for seed in seeds]
+            have = [seed for seed in seeds if f"{name}/{lag}" in found[seed] and "decoupled/0" in found[seed]]
+            if len(have) < 2:
+                continue
+            own = [found[seed][f"{name}/{lag}"] for seed in have]
             cells[f"{name}/{lag}"] = {
+                "n": len(have),
                 "lag_p95": statistics.fmean(each["lag_p95"] for each in own),
                 **{
                     measure: compared(
-                        [each[measure] for each in own], [found[seed]["decoupled/0"][measure] for seed in seeds]
+                        [each[measure] for each in own], [found[seed]["decoupled/0"][measure] for seed in have]
                     )
                     for measure in ("score", "training_reward")
                 },

@@ -259,7 +259,9 @@ class Transaction:
         newest, long = self.seq - 1, False
         for before, after in changed:
             old, new = _word_table(before), _word_table(after)
-            n = int((after or before).id[1:])  # type: ignore[union-attr]
+            there = after or before
+            assert there is not None
+            n = int(there.id[1:])
             if n > self._indexed:
                 # Not in the index yet, whatever it was before.
                 newest = max(newest, n)

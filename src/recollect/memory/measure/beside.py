@@ -69,7 +69,8 @@ def _one(store: Store, bounds: Bounds) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, env=_quiet())
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"name": store.name, "did not run": reason[:200]}
+        # Where in whose build it was raised says nothing elsewhere.
+        return {"name": store.name, "did not run": re.split(r",? /\S*/", reason)[0][:200]}
     record: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return record
 

@@ -27,7 +27,7 @@ from recollect.learning.progress import progress_for
 from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 from recollect.recipes.memory_r1_answerer import recall_for
-from recollect.recipes.training import kept_weights, loaded_model, settle_threads, with_weights
+from recollect.recipes.training import kept_weights, settled_model, with_weights
 from recollect.tasks.locomo import locomo
 
 HERE = Path(__file__).parent
@@ -78,11 +78,10 @@ def main() -> None:
     with RunFolder.create(options.runs / "answerer-locomo-0", record) as run:
         if run.result() is None:
             memory_r1.train(config, run, progress)
-        settle_threads(config, run, progress)
+        model = settled_model(config, run, progress)
     tasks = locomo("test", data=options.data)[: options.questions]
     corrected = locomo("test", data=options.data, corrected=True)[: options.questions]
     recall = recall_for(config)
-    model = loaded_model(config, progress)
     found = {"untrained": answered(model, tasks, recall, config)}
     found["trained"] = answered(with_weights(model, kept_weights(run, "answerer")), tasks, recall, config)
     gain = paired_gain(found["trained"].values["f1"], found["untrained"].values["f1"])

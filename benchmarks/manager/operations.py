@@ -24,7 +24,7 @@ from recollect.learning.progress import Progress, progress_for
 from recollect.learning.run_folder import RunFolder, versions
 from recollect.recipes import memory_r1
 from recollect.recipes.memory_r1_manager import Measures, reading_of
-from recollect.recipes.training import kept_weights, loaded_model, with_weights
+from recollect.recipes.training import kept_weights, settled_model, with_weights
 from recollect.tasks.longmemeval import longmemeval
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def banks(name: str, run: RunFolder, reader: str | None, choose: Choose | None, 
     config = memory_r1.Config(**own, maintained=True, reader=reader)
     reading = reading_of(config, run)
     if choose is None:
-        choose = chosen_by(with_weights(loaded_model(config, progress), kept_weights(run, "manager")))
+        choose = chosen_by(with_weights(settled_model(config, run, progress), kept_weights(run, "manager")))
     frozen = Measures(config, run, None, 0, progress, reading).reader  # type: ignore[arg-type]
     tasks = longmemeval("test", distractors=config.distractors, extractive=True, abstention=False)
     progress.phase(f"building banks: {name}")

@@ -47,7 +47,7 @@ def answerer(
     from recollect.learning.disk import check_writable
     from recollect.learning.progress import progress_for
     from recollect.learning.run_folder import disk, find_run, versions
-    from recollect.models.threads import calibrated_threads
+    from recollect.models.threads import settle_threads
     from recollect.recipes.memory_r1 import Config
     from recollect.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
     from recollect.recipes.training import kept_weights, loaded_model, with_weights
@@ -66,13 +66,6 @@ def answerer(
         changed := sorted(key for key in ("model", "precision") if base and base.get(key) != getattr(config, key))
     ):
         raise RecollectError(f"{changed[0]} is fixed by the run {name}.", "Leave it out of --set.")
-    if config.threads:
-        import torch
-
-        torch.set_num_threads(config.threads)
-    else:
-        calibrated_threads()
-
     progress = progress_for()
     tasks = task_sets(config)[split]
     recall = recall_for(config)
@@ -81,7 +74,9 @@ def answerer(
     phases = ["untrained", "trained"] if run else ["untrained"]
     arms = {when: table_arms(when, recall, tasks, config) for when in phases}
     progress.start(sum(len(each) for each in arms.values()), f"answering {len(tasks)} {split} questions")
-    model = loaded_model(config, progress)
+    # A run's own type of number: auto may have measured either.
+    model = loaded_model(config, progress, str(run.environment.get("precision", "")) if run else "")
+    settle_threads(model, config.threads)
     done = 0
     for when in phases:
         if when == "trained":

@@ -121,11 +121,12 @@ def _loaded(model: str, precision: str) -> InProcessModel:
     from recollect.models.files import path_of
     from recollect.models.inprocess import InProcessModel
     from recollect.models.known import ModelKind
-    from recollect.models.threads import calibrated_threads
+    from recollect.models.threads import settle_threads
 
     path = path_of(model, kind=ModelKind.LANGUAGE)
-    calibrated_threads()
-    return InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
+    loaded = InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
+    settle_threads(loaded)
+    return loaded
 
 
 def _say(url: str, name: str, control: bool) -> None:

@@ -19,7 +19,7 @@ from recollect.models.token_scores import token_scores
 from recollect.models.tree import Tree, apart, branch_mask, micro_batches, per_branch, round_up, tree
 
 Precision = Literal["bf16", "fp32", "fp64"]
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
+DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 class InProcessModel:
@@ -74,6 +74,10 @@ class InProcessModel:
     def dtype(self) -> torch.dtype:
         dtype: torch.dtype = next(self.network.parameters()).dtype
         return dtype
+
+    @property
+    def precision(self) -> Precision:
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
 
     @property
     def device(self) -> torch.device:

@@ -293,7 +293,11 @@ class Measures:
         """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
         if self._reader is None:
             assert self._reading is not None
-            frozen = loaded_model(self.config.model_copy(update={"model": self._reading.model}), self.progress)
+            precision = self.run.environment.get(
+                "precision", self.config.precision
+            )  # the manager's, where it was measured
+            settings = self.config.model_copy(update={"model": self._reading.model, "precision": precision})
+            frozen = loaded_model(settings, self.progress)
             if self._reading.weights is not None:
                 frozen = with_weights(frozen, self._reading.weights)
             self._reader = ModelReader(

@@ -38,7 +38,7 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_assignment=False)
 
     model: str = "smollm2-135m-instruct"
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
     threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
     seed: int = Field(default=0, ge=0, lt=2**31)
 

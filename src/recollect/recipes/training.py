@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Tokens
@@ -17,7 +17,8 @@ from recollect.learning.run_folder import RunFolder
 from recollect.learning.steering import Steering
 from recollect.learning.task_order import batch as batch
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
-from recollect.models.inprocess import InProcessModel
+from recollect.models.inprocess import InProcessModel, Precision
+from recollect.models.threads import SLOWER, Speed, in_faster_type, settle_threads
 from recollect.recipes.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Runs(Protocol):
     def model(self) -> str: ...
 
     @property
-    def precision(self) -> Literal["bf16", "fp32"]: ...
+    def precision(self) -> Literal["auto", "bf16", "fp32"]: ...
 
     @property
     def threads(self) -> int: ...
@@ -63,23 +64,57 @@ class Trains(Runs, Protocol):
     def token_budget(self) -> int | None: ...
 
 
-def loaded_model(config: Runs, progress: Progress) -> InProcessModel:
-    """The configured model, fetched on first use."""
+def loaded_model(config: Runs, progress: Progress, precision: str = "") -> InProcessModel:
+    """The configured model, fetched on first use. precision: in the place of the configured one; auto is measured."""
     from recollect.models.files import path_of
     from recollect.models.known import ModelKind
 
     progress.phase(f"loading {config.model}")
-    return InProcessModel.load(
-        path_of(config.model, kind=ModelKind.LANGUAGE), name=config.model, precision=config.precision
+    folder = path_of(config.model, kind=ModelKind.LANGUAGE)
+    wanted = precision or config.precision
+    if wanted == "auto":
+        progress.phase("measuring which type of number is faster here")
+        return in_faster_type(lambda each: InProcessModel.load(folder, name=config.model, precision=each))
+    return InProcessModel.load(folder, name=config.model, precision=cast(Precision, wanted))
+
+
+def settled_model(config: Runs, run: RunFolder, progress: Progress) -> InProcessModel:
+    """The configured model, and torch's threads: as configured, as the run began, or what is faster here.
+
+    Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
+    machine is clearly faster or slower than it was."""
+    then = run.environment
+    model = loaded_model(config, progress, str(then.get("precision", "")))
+    progress.phase("measuring how fast the model is here")
+    speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
+    if speed.threads < max(speed.of_each, default=speed.threads):
+        progress.note(fewer_threads(speed))
+    before = float(then.get("pass_seconds", 0.0))
+    if before and not before / SLOWER < speed.seconds < before * SLOWER:
+        progress.note(
+            f"This machine is {'slower' if speed.seconds > before else 'faster'} than when the run began: a pass of the model "
+            f"takes {speed.seconds:.2f} s and took {before:.2f} s. The run goes on with threads = {speed.threads} and "
+            f"precision = {model.precision}, as it began; --fresh measures again, and starts over."
+        )
+    facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
+    run.record_environment(**facts, pass_seconds=before or speed.seconds)
+    return model
+
+
+def fewer_threads(speed: Speed) -> str:
+    """Why not all cores are used."""
+    each = ", ".join(f"{count} threads {seconds:.2f} s" for count, seconds in sorted(speed.of_each.items()))
+    return (
+        f"Computing with threads = {speed.threads}, which is fastest as things are ({each} a pass). If other programs keep "
+        "the machine busy now and will not later, --fresh measures again, and starts over."
     )
 
 
 def prepared(
     config: Trains, objective: Objective, role: str, run: RunFolder, progress: Progress
 ) -> tuple[InProcessModel, Learner]:
-    """A model with its trainable part, and the learner of `role`. Threads: as configured, or as the run began."""
-    settle_threads(config, run, progress)
-    model = loaded_model(config, progress)
+    """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
+    model = settled_model(config, run, progress)
     if config.train == "lora":
         named = attach_lora(model, config.rank, config.alpha, config.seed)
     else:
@@ -90,21 +125,6 @@ def prepared(
         objective = varied(objective, entropy="bonus", entropy_coefficient=config.entropy)
     optimisation = Optimisation(learning_rate=config.learning_rate, token_budget=config.token_budget)
     return model, Learner(model, named, objective, optimisation, role)
-
-
-def settle_threads(config: Runs, run: RunFolder, progress: Progress) -> None:
-    """Set torch's threads and write them down: a run that is continued computes with as many as it began with."""
-    import torch
-
-    from recollect.models.threads import calibrated_threads
-
-    threads = config.threads or int(run.environment.get("threads", 0))
-    if threads:
-        torch.set_num_threads(threads)
-    else:
-        progress.phase("measuring how many threads are fastest here")
-        threads = calibrated_threads()
-    run.record_environment(threads=threads, precision=config.precision, model=config.model)
 
 
 RAMP = 5

@@ -1,0 +1,81 @@
+"""With what a run computes, when it begins and when it goes on. The speeds are made up: nothing is timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.learning.progress import SilentProgress
+from recollect.learning.run_folder import RunFolder
+from recollect.models.threads import Speed
+from recollect.recipes import memory_r1, training
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+class Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def settled(checkpoint: Path, path: Path, speed: Speed, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+    """What is said, and how many threads were asked for (0: measure)."""
+    asked: list[int] = []
+
+    def settle(model: object, threads: int = 0) -> Speed:
+        asked.append(threads)
+        return speed
+
+    monkeypatch.setattr(training, "settle_threads", settle)
+    progress = Notes()
+    with RunFolder.create(path, {"recipe": "memory_r1"}) as run:
+        training.settled_model(memory_r1.Config(model=str(checkpoint), precision="fp32"), run, progress)
+    return progress.notes, asked[0]
+
+
+def test_a_run_goes_on_with_the_threads_it_began_with_and_says_where_the_machine_is_another(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.3, {1: 0.5, 2: 0.3}), monkeypatch) == ([], 0)
+    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.32, {2: 0.32}), monkeypatch) == ([], 2)
+    (said,), threads = settled(checkpoint, tmp_path / "run", Speed(2, 0.75, {2: 0.75}), monkeypatch)
+    assert threads == 2
+    assert "This machine is slower than when the run began" in said
+    assert "0.75 s and took 0.30 s" in said
+    assert "threads = 2 and precision = fp32" in said
+    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(2, 0.1, {2: 0.1}), monkeypatch)
+    assert "faster" in said
+
+
+def test_where_not_all_cores_are_used_the_reason_is_said(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(1, 0.6, {1: 0.6, 2: 4.0}), monkeypatch)
+    assert "threads = 1" in said
+    assert "1 threads 0.60 s, 2 threads 4.00 s a pass" in said
+
+
+def test_the_type_of_number_is_measured_once_and_stays(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "settle_threads", lambda model, threads=0: Speed(1, 0.3, {1: 0.3}))
+    measured = []
+
+    def faster(load: object) -> object:
+        measured.append(1)
+        return load("fp32")  # type: ignore[operator]
+
+    monkeypatch.setattr(training, "in_faster_type", faster)
+    for _ in range(2):
+        with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1"}) as run:
+            model = training.settled_model(memory_r1.Config(model=str(checkpoint)), run, SilentProgress())
+            assert model.precision == run.environment["precision"] == "fp32"
+    assert measured == [1]

@@ -17,6 +17,7 @@ from recollect.episodes.episode import Shown
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Model, Tokens
 from recollect.episodes.operation import ParseStatus
+from recollect.episodes.prompt_text import as_line
 
 ROLE = "answerer"
 MARKER = "Answer:"
@@ -67,9 +68,9 @@ PROMPT_ID = {
 
 def render(shown: Sequence[Shown], question: str, style: Style = Style.DIRECT) -> str:
     """The prompt: two examples, the memories in the order given, the question. Ends where the model goes on."""
-    memories = [" ".join(item.text.split()) for item in shown]
+    memories = [as_line(item.text) for item in shown]
     ending = "Useful:" if style is Style.DISTIL else MARKER
-    return f"{PREFIX[style]}{_block(memories, ' '.join(question.split()))}\n{ending}"
+    return f"{PREFIX[style]}{_block(memories, as_line(question))}\n{ending}"
 
 
 def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:

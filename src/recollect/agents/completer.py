@@ -7,6 +7,7 @@ import hashlib
 from recollect.agents.agent import Action, Caller, first_line
 from recollect.episodes.interaction import Observation
 from recollect.episodes.model import FinishReason
+from recollect.episodes.prompt_text import as_line
 
 
 class Completer:
@@ -25,7 +26,7 @@ class Completer:
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         sample = await model.call(
-            model.encode(self.render(" ".join(observation.text.split()))),
+            model.encode(self.render(as_line(observation.text))),
             role=self.role,
             prompt_id=self.prompt_id,
             max_tokens=self.max_tokens,

@@ -8,6 +8,7 @@ from numbers import Real
 from types import TracebackType
 
 from recollect.agents.learning_memory import LearningMemory, OpenEpisode
+from recollect.episodes.prompt_text import as_text
 from recollect.memory.errors import InvalidText
 from recollect.memory.policy.errors import ClosedDecision, InvalidReward, UnknownDecision
 from recollect.memory.policy.slots import Presented
@@ -100,7 +101,7 @@ def answered(memory: LearningMemory, task: str, agent: Callable[[str], str], gra
     """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one)."""
     with memory.episode(task) as episode:
         shown = episode.recall()
-        answer = agent(f"{shown.text}\n\n{task}".strip())
+        answer = agent(f"{shown.text}\n\n{as_text(task)}".strip())
         episode.act(answer)
         episode.reward(grade(answer))
     return answer

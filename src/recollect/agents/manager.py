@@ -23,6 +23,7 @@ from recollect.episodes.episode import MemoryEvent
 from recollect.episodes.interaction import Observation
 from recollect.episodes.model import FinishReason
 from recollect.episodes.operation import Operation, OperationKind, ParseStatus
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.bank import Bank
 from recollect.memory.item import UNKNOWN, Provenance
 from recollect.tasks.operations import operation_tasks, read_operation, shown_memories
@@ -55,7 +56,7 @@ def _block(memories: Sequence[str], fact: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    words = text.split()
+    words = as_line(text).split()
     return " ".join(words[:MEMORY_WORDS]) + (" ..." if len(words) > MEMORY_WORDS else "")
 
 

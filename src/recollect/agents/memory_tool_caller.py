@@ -14,6 +14,7 @@ from recollect.agents.tool_caller import ToolCaller
 from recollect.episodes.episode import MemoryEvent, Shown
 from recollect.episodes.interaction import Observation, ToolDescription
 from recollect.episodes.operation import Operation, OperationKind, ParseStatus
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.bank import Bank
 from recollect.memory.item import UNKNOWN, Provenance
 
@@ -67,7 +68,7 @@ class MemoryToolCaller(ToolCaller):
     def _recalled(self, query: str, shown: list[Shown]) -> str:
         hits = self.bank.search(query, self.k, mode=self.mode) if query and len(self.bank) else []
         shown += [Shown(hit.item.id, hit.score, hit.item.text) for hit in hits]
-        return " | ".join(" ".join(hit.item.text.split()) for hit in hits) or NOTHING
+        return " | ".join(as_line(hit.item.text, "|") for hit in hits) or NOTHING
 
     def _remembered(self, fact: str, operations: list[MemoryEvent]) -> str:
         operation = Operation(OperationKind.ADD, (), fact)

@@ -14,6 +14,7 @@ import hashlib
 from recollect.agents.agent import Action, Caller, first_line
 from recollect.episodes.interaction import Observation
 from recollect.episodes.model import FinishReason
+from recollect.episodes.prompt_text import as_line, as_text
 
 ROLE = "reader"
 NOTHING = "(nothing yet)"
@@ -71,12 +72,12 @@ class OverwriteReader:
         self.memory = NOTHING
 
     async def act(self, observation: Observation, model: Caller) -> Action:
-        question = " ".join(observation.question.split())
+        question = as_line(observation.question)
         due = observation.answer_due
         if due:
-            prompt = answering(question, self.memory)
+            prompt = answering(question, as_text(self.memory))
         else:
-            prompt = reading(question, self.memory, " ".join(observation.text.split()))
+            prompt = reading(question, as_text(self.memory), as_line(observation.text))
         sample = await model.call(
             model.encode(prompt),
             role=ROLE,
@@ -105,11 +106,11 @@ class WholeReader:
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         if not observation.answer_due:
-            self._read.append(" ".join(observation.text.split()))
+            self._read.append(as_line(observation.text))
             return Action("")
         memory = " ".join(self._read) or NOTHING
         sample = await model.call(
-            model.encode(answering(" ".join(observation.question.split()), memory)),
+            model.encode(answering(as_line(observation.question), memory)),
             role=ROLE,
             prompt_id=f"{PROMPT_ID}/answer",
             max_tokens=self.answer_tokens,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recollect.episodes.model import Model
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.policy.slots import Presented
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ScoringAgent:
 
     def _asked(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         body = f"{memory}\n" if memory else ""
-        prompt = self.model.encode(HEAD + body + ASK.format(situation=situation))
-        branches = [self.model.encode(f" {action}") for action in actions]
+        prompt = self.model.encode(HEAD + body + ASK.format(situation=as_line(situation)))
+        branches = [self.model.encode(f" {as_line(action)}") for action in actions]
         (scored,) = self.model.score([prompt], [branches])
         return np.array([float(np.mean(each)) for each in scored])

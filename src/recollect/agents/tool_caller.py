@@ -12,6 +12,7 @@ import hashlib
 from recollect.agents.agent import Action, Caller, first_line
 from recollect.episodes.interaction import Observation, ToolDescription
 from recollect.episodes.model import FinishReason, Tokens
+from recollect.episodes.prompt_text import as_line
 
 TURN = ">"
 RESULT = "="
@@ -37,7 +38,7 @@ class ToolCaller:
     async def act(self, observation: Observation, model: Caller) -> Action:
         if self._ids:
             line_end = "" if self._ended else "\n"
-            self._ids += model.encode(f"{line_end}{RESULT} {observation.text}\n{TURN}")
+            self._ids += model.encode(f"{line_end}{RESULT} {as_line(observation.text)}\n{TURN}")
         else:
             self._ids = model.encode(self.head + opening(observation.question or observation.text, observation.tools))
         sample = await model.call(
@@ -57,4 +58,4 @@ class ToolCaller:
 def opening(question: str, tools: tuple[ToolDescription, ...] = ()) -> str:
     """How an episode begins: the tools, one a line, and the question. Ends where the first action begins."""
     lines = [f"{each.name}: {each.argument} - {each.does}" for each in tools]
-    return "\n".join((*lines, f"Question: {' '.join(question.split())}", TURN))
+    return "\n".join((*lines, f"Question: {as_line(question)}", TURN))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item
 from recollect.memory.policy.gates import admit_all
 from recollect.memory.policy.keyers import whole
@@ -67,7 +68,9 @@ class Guard:
         warned = [action for action in self.near(query) if action not in advised]
         if not warned:
             return shown
-        text = "\n".join([shown.text, "Warning, rejected before in similar situations:", *(f"- {a}" for a in warned)])
+        text = "\n".join(
+            [shown.text, "Warning, rejected before in similar situations:", *(f"- {as_line(a)}" for a in warned)]
+        )
         return Presented(text.strip(), shown.advice + tuple((action, -1.0, self.close) for action in warned))
 
     def near(self, query: Query) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item, ItemKind, Provenance, Status
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import word_set
@@ -328,4 +329,4 @@ class Pool:
 
 def numbered(items: Sequence[Item]) -> str:
     """Item texts as a numbered list, one per line."""
-    return "\n".join(f"{place}. {item.text}" for place, item in enumerate(items, start=1))
+    return "\n".join(f"{place}. {as_line(item.text)}" for place, item in enumerate(items, start=1))

@@ -1,15 +1,23 @@
-"""Presenters: how chosen items enter the context. Text for models, advice for policies that read no text."""
+"""Presenters: how chosen items enter the context. Text for models, advice for policies that read no text.
+
+Items hold text of people and models, so each is one line, and nothing in it can be taken for a line or a label of ours.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item
 from recollect.memory.policy.pool import advice
 from recollect.memory.policy.slots import Presented, Query
 
 Advice = tuple[tuple[str, float, float], ...]
+WORKED, FAILED = "worked", "failed"
+_LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
+_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED})\b)", re.IGNORECASE)
 
 
 def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advice:
@@ -18,6 +26,15 @@ def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) 
         for item, near in zip(items, likeness, strict=True)
         for action, weight in advice(item, query.text)
     )
+
+
+def case_line(text: str, label: str) -> str:
+    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
+    only where it agrees with the label."""
+    line = _LABEL.sub(r"[\1]", as_line(text))
+    ending = f": it {label}"
+    kept = ending if line.endswith(ending) else ""
+    return _ENDING.sub(",", line.removesuffix(kept)) + kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +49,8 @@ class Exemplars:
         good = [item for item in items if item.metadata["good"]]
         bad = [item for item in items if not item.metadata["good"]]
         lines = [self.heading]
-        lines += [f"- (worked) {item.text}" for item in good]
-        lines += [f"- (failed) {item.text}" for item in bad]
+        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
+        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
         return Presented("\n".join(lines), combined_advice(items, query, likeness))
 
 
@@ -49,7 +66,7 @@ class EncouragedDiscouraged:
         for item, near in zip(items, likeness, strict=True):
             if "q" not in item.metadata:
                 # An observation of this episode, or a record from outside: no values, so it says what it says.
-                blocks.append(f"- {item.text}")
+                blocks.append(f"- {as_line(item.text)}")
                 pairs += combined_advice([item], query, [near])
                 continue
             values: dict[str, float] = item.metadata["q"]
@@ -61,11 +78,11 @@ class EncouragedDiscouraged:
                 discouraged = [action for action in ranked if values[action] <= 0.0]
             data = item.metadata
             blocks.append(
-                f"Goal: {data['goal']}\nObservation: {data['observation']}\n"
+                f"Goal: {as_line(data['goal'])}\nObservation: {as_line(data['observation'])}\n"
                 + "Encouraged: "
-                + "; ".join(f"{action} -> {values[action]:.2f}" for action in encouraged)
+                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in encouraged)
                 + "\nDiscouraged: "
-                + "; ".join(f"{action} -> {values[action]:.2f}" for action in discouraged)
+                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in discouraged)
             )
             pairs += [(action, 1.0, near) for action in encouraged] + [(action, -1.0, near) for action in discouraged]
         return Presented("\n\n".join(blocks), tuple(pairs))
@@ -78,5 +95,5 @@ class Guidance:
     def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
         if not items:
             return Presented("")
-        lines = ["Guidance from experience:", *(f"- {item.text}" for item in items)]
+        lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
         return Presented("\n".join(lines), combined_advice(items, query, likeness))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item
 from recollect.memory.policy.pool import Draft, Pool, numbered
 from recollect.memory.policy.slots import Finished
@@ -41,7 +42,8 @@ def parsed(reply: str) -> Any:
 
 
 def _told(finished: Finished) -> str:
-    steps = "\n".join(f"{n}. saw: {use.query.text} | did: {use.taken}" for n, use in enumerate(finished.uses, start=1))
+    seen = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
+    steps = "\n".join(f"{n}. saw: {text} | did: {taken}" for n, (text, taken) in enumerate(seen, start=1))
     return f"{steps}\nThe episode {'succeeded' if finished.success else 'failed'}."
 
 
@@ -92,7 +94,7 @@ def compare_prompt(better: Finished, worse: Finished) -> str:
 def judge_prompt(advice: str) -> str:
     """ReMe's validation of a candidate."""
     return (
-        f"Advice from experience:\n{advice}\n\nIs it actionable, accurate and useful in later tasks? Answer with JSON: "
+        f"Advice from experience:\n{as_line(advice)}\n\nIs it actionable, accurate and useful in later tasks? Answer with JSON: "
         '{"accept": true or false}.'
     )
 
@@ -106,8 +108,8 @@ def parse_accept(reply: str) -> bool:
 def rewrite_prompt(items: Sequence[Item], task: str) -> str:
     """ReMe, step 2: several experiences made into one guidance text for this task."""
     return (
-        f"Experiences:\n{numbered(items)}\n\nTask: {task}\n\nWrite short guidance for this task from those experiences that "
-        "apply to it. If none applies, answer with the single word NONE."
+        f"Experiences:\n{numbered(items)}\n\nTask: {as_line(task)}\n\nWrite short guidance for this task from those "
+        "experiences that apply to it. If none applies, answer with the single word NONE."
     )
 
 
@@ -119,7 +121,7 @@ def parse_guidance(reply: str) -> str:
 def note_prompt(text: str) -> str:
     """A-MEM's note construction (arXiv 2502.12110)."""
     return (
-        f"Text:\n{text}\n\nDescribe it for later retrieval. Answer with JSON: "
+        f"Text:\n{as_line(text)}\n\nDescribe it for later retrieval. Answer with JSON: "
         '{"keywords": [at least three], "context": one sentence, "tags": [at least three]}.'
     )
 
@@ -141,11 +143,12 @@ def parse_note(reply: str) -> dict[str, Any]:
 def evolve_prompt(note: Item, neighbours: Sequence[Item]) -> str:
     """A-MEM's linking and evolution, as one call like the released code. Neighbours are named by id."""
     near = "\n".join(
-        f"{each.id}: {each.text} (tags: {', '.join(each.metadata.get('tags', ()))})" for each in neighbours
+        f"{each.id}: {as_line(each.text)} (tags: {as_line(', '.join(each.metadata.get('tags', ())))})"
+        for each in neighbours
     )
     return (
-        f"New note {note.id}: {note.text}\n\nNeighbours:\n{near}\n\nWhich neighbours should the new note link to, and which "
-        'neighbours\' tags should change? Answer with JSON: {"links": [ids], "tags": {id: [tags]}}.'
+        f"New note {note.id}: {as_line(note.text)}\n\nNeighbours:\n{near}\n\nWhich neighbours should the new note link "
+        'to, and which neighbours\' tags should change? Answer with JSON: {"links": [ids], "tags": {id: [tags]}}.'
     )
 
 
@@ -167,16 +170,16 @@ def parse_evolution(reply: str, known: Sequence[str]) -> tuple[tuple[str, ...], 
 def path_prompt(item: Item, task: str) -> str:
     """A-MemGuard's reasoning path that one record alone supports (arXiv 2510.02373)."""
     return (
-        f"Task: {task}\nThe only record you have: {item.text}\n\nWrite the chain of reasoning and the action that this record "
-        "alone supports, in one line: fact -> inference -> action."
+        f"Task: {as_line(task)}\nThe only record you have: {as_line(item.text)}\n\nWrite the chain of reasoning "
+        "and the action that this record alone supports, in one line: fact -> inference -> action."
     )
 
 
 def consensus_prompt(paths: Sequence[str], task: str) -> str:
-    listed = "\n".join(f"{place}. {path}" for place, path in enumerate(paths, start=1))
+    listed = "\n".join(f"{place}. {as_line(path)}" for place, path in enumerate(paths, start=1))
     return (
-        f"Task: {task}\nReasoning paths of single records:\n{listed}\n\nForm the consensus, then say of each path whether it "
-        'agrees with it. Answer with JSON: {"consistent": [true or false for each path]}.'
+        f"Task: {as_line(task)}\nReasoning paths of single records:\n{listed}\n\nForm the consensus, then say of each path "
+        'whether it agrees with it. Answer with JSON: {"consistent": [true or false for each path]}.'
     )
 
 
@@ -192,7 +195,7 @@ def parse_consensus(reply: str, count: int) -> list[bool]:
 def prune_prompt(items: Sequence[Item], task: str) -> str:
     """ReMem's Refine step (arXiv 2511.20857): which retrieved experiences to drop."""
     return (
-        f"Task: {task}\nRetrieved experiences:\n{numbered(items)}\n\nWhich of them do not help? Answer in one line: "
+        f"Task: {as_line(task)}\nRetrieved experiences:\n{numbered(items)}\n\nWhich of them do not help? Answer in one line: "
         "Think-Prune: numbers separated by commas, or Think-Prune: none."
     )
 
@@ -207,8 +210,9 @@ def parse_prune(reply: str, count: int) -> tuple[int, ...]:
 def hint_prompt(action: str, after: str) -> str:
     """Next-state judgement with a hint (OpenClaw-RL, arXiv 2603.10165)."""
     return (
-        f"An agent did: {action}\nThen this happened: {after}\n\nDoes what happened speak for the action (1), against it (-1), "
-        'or neither (0)? Answer with JSON: {"vote": -1, 0 or 1, "hint": what should have been done, in one sentence}.'
+        f"An agent did: {as_line(action)}\nThen this happened: {as_line(after)}\n\nDoes what happened speak for the "
+        'action (1), against it (-1), or neither (0)? Answer with JSON: {"vote": -1, 0 or 1, "hint": what '
+        "should have been done, in one sentence}."
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from recollect.agents.learning_memory import LearningMemory
 from recollect.memory.errors import InvalidText
-from recollect.memory.policy.errors import ClosedDecision, InvalidPolicy, InvalidReward, UnknownDecision
+from recollect.memory.policy.errors import ClosedDecision, InvalidDraft, InvalidPolicy, InvalidReward, UnknownDecision
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.slots import Finished, Method
@@ -102,16 +102,18 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
 def test_garbage_from_a_writer_admits_nothing(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for draft in (Draft("", "text", do=("a",)), Draft("key", "te\x00xt", do=("a",)), Draft("key", "text")):
-        assert memory.add(draft) is None
+        with pytest.raises(InvalidDraft, match="cannot be kept"):
+            memory.add(draft)
+        assert memory.experience.observe(draft) is None
     assert len(memory.experience.pool) == 0
 
 
 @pytest.mark.parametrize("trust", [math.nan, 2.0, "high"])
 def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, trust: object) -> None:
     memory = opened(tmp_path / "j.mem")
-    with pytest.raises(InvalidPolicy, match="trust"):
+    with pytest.raises(InvalidDraft, match="trust"):
         memory.add(Draft("key", "text", do=("a",), source="web", trust=trust))  # type: ignore[arg-type]
-    with pytest.raises(InvalidPolicy, match="no draft"):
+    with pytest.raises(InvalidDraft, match="no draft"):
         memory.add("text")  # type: ignore[arg-type]
     assert len(memory.experience.pool) == 0
 

@@ -53,7 +53,7 @@ class EpisodeOfMemory:
             )
         if record.outcome is not None:
             raise ClosedDecision(f"episode {self.id!r} has its reward.", "Open a new episode.")
-        use = memory.experience.recall(record.goal, seen, possible, step=len(record.uses))
+        use = memory.experience.recall(record.goal, seen, possible, step=len(record.uses), by=record.by)
         memory.journal.decide(self.id, use, memory.experience.pool, memory.policy)
         record.uses.append(use)
         return memory.experience.present(use)
@@ -92,14 +92,18 @@ class EpisodeOfMemory:
         self.step_reward(value)
         return value
 
-    def reward(self, reward: float) -> bool:
-        """The final reward: what was shown is credited, what is worth keeping is written."""
-        return self._memory.reward(self.id, reward)
+    def reward(self, reward: float, *, by: str | None = None) -> bool:
+        """The final reward: what was shown is credited, what is worth keeping is written. by: whose judgement it is, as for
+        `LearningMemory.reward`; it stands for the rewards of single steps too."""
+        return self._memory.reward(self.id, reward, by=by)
 
 
-def answered(memory: LearningMemory, task: str, agent: Callable[[str], str], grade: Callable[[str], float]) -> str:
-    """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one)."""
-    with memory.episode(task) as episode:
+def answered(
+    memory: LearningMemory, task: str, agent: Callable[[str], str], grade: Callable[[str], float], *, by: str = ""
+) -> str:
+    """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one). by: who asks and
+    grades."""
+    with memory.episode(task, by=by) as episode:
         shown = episode.recall()
         answer = agent(f"{shown.text}\n\n{as_text(task)}".strip())
         episode.act(answer)

@@ -10,8 +10,9 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,8 @@ import numpy as np
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import Item
 from recollect.memory.policy.hashed_words import word_set
-from recollect.memory.policy.pool import Draft, Pool
+from recollect.memory.policy.pool import Draft, Pool, on_word_of
+from recollect.memory.policy.records import draft_problem
 from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
 
 if TYPE_CHECKING:
@@ -32,14 +34,17 @@ WORDS = 512
 
 
 class Experience:
-    """cached: how many texts keep their vectors. seed: of the policy's own draws."""
+    """cached: how many texts keep their vectors. seed: of the policy's own draws. trusted: rewarders whose word is as good as the
+    program's own."""
 
-    def __init__(self, method: Method, encoder: Encoder, *, seed: int = 0, cached: int = 50_000) -> None:
+    def __init__(
+        self, method: Method, encoder: Encoder, *, seed: int = 0, cached: int = 50_000, trusted: Collection[str] = ()
+    ) -> None:
         self.method = method
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
         self._cached = cached
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS)
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
         self.generator = np.random.default_rng([31, seed])
         self.time = 0
         self.uses: list[tuple[Use, float]] = []
@@ -64,17 +69,31 @@ class Experience:
         return deepcopy(self, {**shared, **lists, id(self.uses): []})
 
     def query(
-        self, goal: str, observation: str, actions: Sequence[str] = (), step: int = 0, *, learning: bool = True
+        self,
+        goal: str,
+        observation: str,
+        actions: Sequence[str] = (),
+        step: int = 0,
+        *,
+        learning: bool = True,
+        by: str = "",
     ) -> Query:
         text = self.method.keyer(goal, observation)
         vector, words = self._embedded(text)
-        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step, learning)
+        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step, learning, by)
 
     def recall(
-        self, goal: str, observation: str = "", actions: Sequence[str] = (), *, step: int = 0, frozen: bool = False
+        self,
+        goal: str,
+        observation: str = "",
+        actions: Sequence[str] = (),
+        *,
+        step: int = 0,
+        frozen: bool = False,
+        by: str = "",
     ) -> Use:
-        """Choose what is shown. frozen: without exploration, as a memory that no longer learns would."""
-        query = self.query(goal, observation, actions, step, learning=not frozen)
+        """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom."""
+        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
         candidates = self.method.retriever(query, self.pool)
         values = self.method.valuer.estimate(query, candidates, self.pool)
         choice = self.method.selector(query, candidates, values, self.pool)
@@ -87,8 +106,10 @@ class Experience:
         likeness = use.candidates.similarities[list(use.slate)].tolist()
         return self.method.presenter([self.pool.items[row] for row in use.rows], use.query, likeness)
 
-    def observe(self, draft: Draft, *, trusted: bool = True) -> int | None:
-        """Offer one item from outside an episode: an observation, or somebody else's record. None where rejected."""
+    def observe(self, draft: Draft) -> int | None:
+        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected."""
+        if draft_problem(draft):
+            return None
         status = self.method.gate(draft, self.pool)
         if status is None:
             return None
@@ -102,28 +123,30 @@ class Experience:
         *,
         credited: float | None = None,
         per_step: Sequence[float] | None = None,
+        by: str = "",
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
         credited: what the valuer learns from instead of the outcome (the shuffled-rewards control).
-        per_step: rewards of the single choices, where they have their own.
+        per_step: rewards of the single choices, where they have their own. by: on whose word, "" for the program's own.
         """
-        _credit(taken, outcome, credited, per_step)
+        _credit(taken, outcome, credited, per_step, by)
         for use, _ in taken:
             self.learn(use)
         finished = Finished(tuple(use for use, _ in taken), outcome, self.time, self.time)
         for draft in self.method.writer(finished, self.pool):
-            self.observe(draft)
+            # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
+            self.observe(replace(draft, source=on_word_of(by)) if isinstance(draft, Draft) else draft)
         for maintain in self.method.maintainers:
             maintain(self.pool, self.method.valuer, None, self.time)
         self.time += 1
         return finished
 
     def remember(
-        self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None
+        self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
     ) -> None:
         """Learn again from an episode that is on file: what it wrote and retired is there already."""
-        _credit(taken, outcome, None, per_step)
+        _credit(taken, outcome, None, per_step, by)
         with self.pool.held():
             for use, _ in taken:
                 if self.method.rehearse is not None:
@@ -162,11 +185,11 @@ class Experience:
 
 
 def _credit(
-    taken: Sequence[tuple[Use, str]], outcome: float, credited: float | None, per_step: Sequence[float] | None
+    taken: Sequence[tuple[Use, str]], outcome: float, credited: float | None, per_step: Sequence[float] | None, by: str
 ) -> None:
     for place, (use, action) in enumerate(taken):
         use.following = taken[place + 1][0] if place + 1 < len(taken) else None
-        use.taken, use.outcome = action, outcome
+        use.taken, use.outcome, use.by = action, outcome, by
         use.told = per_step[place] if per_step is not None else outcome
         use.reward = use.told if credited is None else credited
 

@@ -11,6 +11,10 @@ the action before any reward; the reward, the credit of what was shown and the i
 that dies in between loses nothing: the episode is pending when the file is opened again, and `memory.reward(episode_id, r)`
 closes it. Rewards may come late, for one step or for the episode.
 
+Say for whom an episode is (`episode(goal, by="ana")`) and who rewarded it (`reward(1.0, by="ana")`, the same if not said): what
+stands on the word of one person is tried on others before it is believed, and `roll_back(rewarder="ana")` takes all of it back.
+Where nobody is named the program itself vouches for the reward, as a test or a verifier does.
+
 A reward that is not finite or out of range raises InvalidReward; one for an unknown episode UnknownDecision; the same final
 reward twice changes nothing and returns False; a different one raises ClosedDecision.
 """
@@ -19,7 +23,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
@@ -33,15 +38,16 @@ from recollect.episodes.errors import UnknownName
 from recollect.memory.memory import Memory
 from recollect.memory.policy.errors import (
     ClosedDecision,
-    DamagedJournal,
+    InvalidDraft,
     InvalidPolicy,
     InvalidReward,
+    SetAside,
     UnknownDecision,
-    need,
 )
 from recollect.memory.policy.journal import Journal, Note
 from recollect.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
-from recollect.memory.policy.pool import Draft
+from recollect.memory.policy.pool import Draft, learned, on_word_of
+from recollect.memory.policy.records import draft_problem, source_problem
 from recollect.memory.policy.slots import Candidates, Method, Use, Values
 from recollect.memory.policy.wording import worded
 
@@ -54,26 +60,49 @@ Policies = Mapping[str, Callable[[], Method]]
 
 @dataclass(slots=True)
 class OpenEpisode:
-    """uses, actions and step rewards so far; None among the uses stands for a choice that showed an item which was rolled
-    back since; outcome: None until its final reward came."""
+    """by: for whom. uses, actions and step rewards so far; None among the uses stands for a choice that showed an item which was
+    rolled back since; outcome: None until its final reward came, rewarder: whose it was."""
 
     id: str
     goal: str
+    by: str = ""
     uses: list[Use | None] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
     outcome: float | None = None
+    rewarder: str = ""
+
+
+def _identity(by: object, what: str) -> str:
+    """Raises InvalidPolicy where this is no name of a person."""
+    if source_problem(by):
+        raise InvalidPolicy(
+            f"{what} is {by!r:.60}, which is no name.", "Give text that can be printed, at most 1,000 characters."
+        )
+    assert isinstance(by, str)
+    return by
 
 
 class LearningMemory:
-    """Not thread-safe; one object at a time may learn within one scope of a file. `engine` is the memory it stands on."""
+    """Not thread-safe; one object at a time may learn within one scope of a file. `engine` is the memory it stands on.
+
+    set_aside: what the file holds and cannot be read, why by id; it takes no part, and opening says so with a `SetAside` warning.
+    """
 
     def __init__(
-        self, engine: Memory, policies: Policies, *, policy: str, reward_range: tuple[float, float], seed: int
+        self,
+        engine: Memory,
+        policies: Policies,
+        *,
+        policy: str,
+        reward_range: tuple[float, float],
+        seed: int,
+        trusted: Collection[str] = (),
     ) -> None:
         self.engine, self.policies = engine, policies
         self.low, self.high = reward_range
-        self.seed, self._first = seed, policy
+        self.seed, self._first, self.trusted = seed, policy, frozenset(trusted)
+        self.set_aside: dict[str, str] = {}
         self.journal = Journal(engine)
         self._load()
 
@@ -88,11 +117,13 @@ class LearningMemory:
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int = 0,
         sync: bool = False,
+        trusted: Collection[str] = (),
         **scope: str,
     ) -> LearningMemory:
         """The memory that the file describes, or a fresh one. policies: by name; `policy` the one that runs at first.
 
-        sync: also survive the loss of power, at the price of a disk flush per record. scope: `user_id`, `agent_id`, ... as
+        sync: also survive the loss of power, at the price of a disk flush per record. trusted: rewarders whose word is as good as
+        the program's own, such as the name of a test suite. scope: `user_id`, `agent_id`, ... as
         for the engine: items outside are neither seen nor written.
         """
         if not policies:
@@ -105,11 +136,15 @@ class LearningMemory:
         first = policy or next(iter(policies))
         if first not in policies:
             raise UnknownName("policy", first, policies)
+        if isinstance(trusted, str):
+            raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
+        for name in trusted:
+            _identity(name, "a trusted rewarder")
         policies[first]()  # A setting that cannot take effect is refused before there is a file.
         durability = "power" if sync else "process"
         engine = Memory(Path(path), encoder=encoder, durability=durability, log="off", **scope)  # type: ignore[arg-type]
         try:
-            return cls(engine, policies, policy=first, reward_range=reward_range, seed=seed)
+            return cls(engine, policies, policy=first, reward_range=reward_range, seed=seed, trusted=trusted)
         except BaseException:
             engine.close()
             raise
@@ -117,21 +152,26 @@ class LearningMemory:
     def close(self) -> None:
         self.engine.close()
 
-    def episode(self, goal: str) -> EpisodeOfMemory:
+    def episode(self, goal: str, *, by: str = "") -> EpisodeOfMemory:
         """A new episode. Leaving the `with` block without a reward leaves it open: reward it later by its id.
 
+        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself.
         Raises InvalidText."""
         from recollect.agents.episode_of_memory import EpisodeOfMemory
 
         task = worded(goal, "the goal")
-        id = self.journal.begin(task)
-        self.episodes[id] = OpenEpisode(id, task)
+        person = _identity(by, "by") if by != "" else ""
+        id = self.journal.begin(task, person)
+        self.episodes[id] = OpenEpisode(id, task, person)
         return EpisodeOfMemory(self, id)
 
-    def reward(self, episode: str, reward: float) -> bool:
-        """The final reward of an episode, whenever it comes. False where it had the same one already."""
+    def reward(self, episode: str, reward: float, *, by: str | None = None) -> bool:
+        """The final reward of an episode, whenever it comes. False where it had the same one already.
+
+        by: whose judgement it is; whom the episode is for if not given, "" for the program's own (a test, a verifier)."""
         found = self.opened(episode)
         value = self.checked(reward)
+        person = found.by if by is None else _identity(by, "by") if by != "" else ""
         if found.outcome is not None:
             if found.outcome == value:
                 return False
@@ -148,19 +188,26 @@ class LearningMemory:
         before = pool.version
 
         def learn() -> None:
-            self.experience.finish(pairs, self._scaled(value), per_step=steps)
-            self.journal.finish(episode, value, [use for use, _ in pairs], pool, before)
+            self.experience.finish(pairs, self._scaled(value), per_step=steps, by=person)
+            self.journal.finish(episode, value, [use for use, _ in pairs], pool, before, person)
 
         self._whole(learn)
-        found.outcome = value
+        found.outcome, found.rewarder = value, person
         return True
 
     def add(self, draft: Draft) -> str | None:
-        """An item from outside, through the gate; its id, or None where it was rejected. Raises InvalidPolicy where its trust
-        is not in [0, 1]."""
-        if not isinstance(draft, Draft):
-            raise InvalidPolicy(f"{draft!r:.60} is no draft.", "Give a Draft: key, text, and what to do or to avoid.")
-        need("the draft", rate={"trust": draft.trust})
+        """An item from outside, through the gate; its id, or None where the gate rejected it. `draft.source` says where it comes
+        from: never memory's own experience, whatever its trust. Raises InvalidDraft."""
+        problem = draft_problem(draft)
+        if problem:
+            raise InvalidDraft(
+                f"the draft cannot be kept: {problem}.", "Give a Draft(key, text, do=(action,), source=name)."
+            )
+        if learned(draft.source):
+            raise InvalidDraft(
+                f"the draft says that its source is {draft.source!r}, which is what memory learned itself.",
+                "Name where it comes from, such as source='import:wiki'.",
+            )
         pool = self.experience.pool
         before = pool.version
         row = self.experience.observe(draft)
@@ -217,13 +264,21 @@ class LearningMemory:
         """A name for the present state, for `roll_back(since=...)`."""
         return self.engine.snapshot()
 
-    def roll_back(self, source: str = "", *, episode: str = "", since: str = "") -> list[str]:
-        """Undo everything from a source, of an episode, or since a snapshot, with all that was learned from it; the ids of the
-        items that differ now. The engine's rollback: `engine.rollback` of its id undoes it."""
-        if source and source not in self.experience.pool.sources:
+    def roll_back(self, source: str = "", *, episode: str = "", since: str = "", rewarder: str = "") -> list[str]:
+        """Undo everything from a source, of an episode, since a snapshot, or that follows from the rewards of `rewarder`, with
+        all that was learned from it; the ids of the items that differ now. Episodes whose reward is undone are pending again.
+        The engine's rollback: `engine.rollback` of its id undoes it."""
+        if rewarder:
+            names = sorted({each.rewarder for each in self.episodes.values()} - {""})
+            if source or rewarder not in names:
+                raise InvalidPolicy(
+                    "give a source or a rewarder." if source else f"{rewarder!r} rewarded nothing in this memory.",
+                    f"Known: {', '.join(names) or 'nobody by name'}.",
+                )
+        elif source and source not in self.experience.pool.sources:
             known = ", ".join(self.experience.pool.sources)
             raise InvalidPolicy(f"nothing in this memory came from {source!r}.", f"Known: {known}.")
-        changed = self.journal.roll_back(source, episode, since).changed
+        changed = self.journal.roll_back(on_word_of(rewarder) if rewarder else source, episode, since).changed
         self._load()
         return list(changed)
 
@@ -256,8 +311,12 @@ class LearningMemory:
     def _load(self) -> None:
         """Everything from the file: items as they are, values learned again from the episodes that count."""
         self.policy, self._earlier = self._first, list[str]()
-        self.experience = Experience(self._method(self._first), self.engine.store.embedder.encoder, seed=self.seed)  # type: ignore[union-attr]
+        embedder = self.engine.store.embedder
+        assert embedder is not None
+        first = self._method(self._first)
+        self.experience = Experience(first, embedder.encoder, seed=self.seed, trusted=self.trusted)
         self.episodes: dict[str, OpenEpisode] = {}
+        aside = self.journal.unreadable()
         rows = {item.id: self.experience.restore(item, vector) for item, vector in self.journal.items()}
         pool = self.experience.pool
         for row, item in enumerate(pool.items):
@@ -267,19 +326,39 @@ class LearningMemory:
         for number, note in enumerate(self.journal.notes()):
             try:
                 self._again(note, rows)
-            except (KeyError, TypeError, IndexError) as error:
-                raise DamagedJournal(
-                    f"note {number + 1} of {self.engine.path} does not fit what came before it ({error!r}).",
-                    "Open it with the policies it was written with, or restore it from a copy.",
-                ) from error
+            except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+                if isinstance(error, UnknownName):
+                    raise
+                # An episode that cannot be read takes no part, with what comes after in it; the others do.
+                aside.setdefault(
+                    note.episode or f"note {number}", f"{note.what!r} does not fit what came before it: {error!r}"
+                )
+                self.episodes.pop(note.episode, None)
+        self._put_aside(aside)
         self.experience.settle()
         # Draws after a restart must not repeat those before it.
         self.experience.generator = np.random.default_rng([31, self.seed, len(self.experience.uses)])
 
+    def _put_aside(self, found: dict[str, str]) -> None:
+        fresh = {id: why for id, why in found.items() if id not in self.set_aside}
+        self.set_aside = found
+        if not fresh:
+            return
+        shown = {item.id for item in self.engine.store.items(self.engine.scope) if item.current}
+        if shown & set(fresh):
+            self.journal.set_aside(sorted(shown & set(fresh)))
+        some = "; ".join(f"{id}: {why}" for id, why in list(fresh.items())[:3])
+        warnings.warn(
+            f"{len(fresh)} records of {self.engine.path} cannot be read and were set aside ({some}). They are in "
+            "`memory.set_aside`; the rest of the memory is as it was.",
+            SetAside,
+            stacklevel=4,
+        )
+
     def _again(self, note: Note, rows: Mapping[str, int]) -> None:
         body = note.body
         if note.what == "episode":
-            self.episodes[note.episode] = OpenEpisode(note.episode, body["goal"])
+            self.episodes[note.episode] = OpenEpisode(note.episode, body["goal"], body.get("by", ""))
         elif note.what == "promote":
             self._promote(body["policy"])
         elif note.what == "demote":
@@ -295,7 +374,8 @@ class LearningMemory:
                 episode.steps[-1] = body["reward"]
             elif note.what == "reward":
                 pairs, steps = self._taken(episode, body["reward"])
-                self.experience.remember(pairs, self._scaled(body["reward"]), per_step=steps)
+                episode.rewarder = body.get("by", "")
+                self.experience.remember(pairs, self._scaled(body["reward"]), per_step=steps, by=episode.rewarder)
                 episode.outcome = body["reward"]
             else:
                 raise KeyError(f"what {note.what}")
@@ -308,7 +388,9 @@ class LearningMemory:
         if any(place not in moved for place in body["slate"]):
             return None
         time = body["time"]
-        query = self.experience.query(episode.goal, body["observation"], body["actions"], len(episode.uses))
+        query = self.experience.query(
+            episode.goal, body["observation"], body["actions"], len(episode.uses), by=episode.by
+        )
         query = replace(query, time=time, episode=time)
         candidates = Candidates(
             np.array([rows[ids[place]] for place in there], dtype=np.intp),

@@ -19,17 +19,18 @@ Choose = Callable[[str, Sequence[str], Presented], str]
 """(what is seen, the actions, what memory shows) -> one of the actions."""
 
 
-def played(memory: LearningMemory, world: World, choose: Choose, *, longest: int = 200) -> float:
+def played(memory: LearningMemory, world: World, choose: Choose, *, longest: int = 200, by: str = "") -> float:
     """The episode's reward, 0 to 1; memory is told it in its own range, and of single steps where the world says anything.
 
-    Where only one action is possible it is taken unasked. After `longest` actions the episode ends with what it has.
+    by: for whom it is played; the reward is the world's own, so the program vouches for it. Where only one action is possible
+    it is taken unasked. After `longest` actions the episode ends with what it has.
     """
     scene = world.reset()
 
     def told(reward: float) -> float:
         return memory.low + reward * (memory.high - memory.low)
 
-    with memory.episode(scene.goal) as episode:
+    with memory.episode(scene.goal, by=by) as episode:
         for _ in range(longest):
             if scene.done:
                 break
@@ -45,5 +46,5 @@ def played(memory: LearningMemory, world: World, choose: Choose, *, longest: int
             scene = world.act(action)
             if scene.signal is not None:
                 episode.step_reward(told(scene.signal))
-        episode.reward(told(scene.reward))
+        episode.reward(told(scene.reward), by="")
     return scene.reward

@@ -26,7 +26,7 @@ from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import ItemKind
 from recollect.memory.policy.masked import Masked
-from recollect.memory.policy.pool import ACTIVE, CANDIDATE, Draft, advice
+from recollect.memory.policy.pool import ACTIVE, CANDIDATE, OWN, Draft, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.retrievers import NOTHING
 from recollect.memory.policy.slots import Candidates, Method, Presented, Use, Values
@@ -167,7 +167,6 @@ class _Loop:
                     text,
                     do=(record.action,),
                     source=record.source,
-                    trust=0.3,
                     trigger=record.trigger,
                     payload=record.payload,
                 )
@@ -291,7 +290,9 @@ class _Loop:
 
     def _observe(self, scene: Scene) -> None:
         if scene.named:
-            self.experience.observe(Draft(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE))
+            self.experience.observe(
+                Draft(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE, source=OWN)
+            )
 
     def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
         experience = self.experience

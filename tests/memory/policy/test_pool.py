@@ -8,7 +8,7 @@ import pytest
 from recollect.agents.experience import Experience
 from recollect.memory.item import Status
 from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import ACTIVE, Draft, Pool
+from recollect.memory.policy.pool import ACTIVE, OWN, Draft, Pool
 from recollect.memory.policy.retrievers import top
 from recollect.recipes.ours import ours
 
@@ -27,14 +27,14 @@ def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:
 def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
     experience = Experience(ours(), ENCODER)
     for number in range(6):
-        experience.observe(Draft(f"alpha w{number}", "t", do=("left",)))
+        experience.observe(Draft(f"alpha w{number}", "t", do=("left",), source=OWN))
     pool = experience.pool
     vector = pool.encode("alpha w3")
     whole = pool.vectors[:6] @ vector
     assert np.allclose(pool.similarities(vector, pool.active()), whole)
     backwards = np.arange(6)[::-1].copy()
     assert np.allclose(pool.similarities(vector, backwards), whole[::-1])
-    experience.observe(Draft("alpha w3", "t", do=("left",)))
+    experience.observe(Draft("alpha w3", "t", do=("left",), source=OWN))
     assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
     assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}
 

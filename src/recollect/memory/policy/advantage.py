@@ -279,7 +279,7 @@ class Advantage:
         features[:, _SCALARS + 2 * width :] = (query.words - both) * scale
         features[:, 0] = 1.0
         features[:, 1] = candidates.similarities
-        features[:, 2] = pool.trust[rows] < 1.0
+        features[:, 2] = pool.outside(rows, query.by)
         features[:, 3] = pool.warns[rows]
         features[:, 4] = np.log1p(np.maximum(0, query.time - pool.born[rows])) / 6.0
         features[:, 5] = pool.episode[rows] == query.episode
@@ -312,10 +312,8 @@ class Advantage:
 def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
     """What each item advises in this situation, as a content number: conditions in its text are read as written."""
     contents: npt.NDArray[np.int64] = pool.content[rows].copy()
-    for place in np.flatnonzero(pool.trust[rows] < 1.0):
-        item = pool.items[rows[place]]
-        if item.metadata.get("trigger"):
-            contents[place] = pool.content_of(advice(item, query.text)[0][0])
+    for place in np.flatnonzero(pool.conditional[rows]):
+        contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
     return contents
 
 

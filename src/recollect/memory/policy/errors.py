@@ -43,8 +43,12 @@ def need(
             raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")
 
 
-class DamagedJournal(RecollectError, ValueError):
-    """A journal line that is not a record, other than a torn last line."""
+class InvalidDraft(RecollectError, ValueError):
+    """A record from outside that could not be read again, or that claims to be memory's own experience."""
+
+
+class SetAside(UserWarning):
+    """What a file holds and memory cannot read: it was set aside, and the rest is there."""
 
 
 class CannotEvaluate(RecollectError):

@@ -1,50 +1,38 @@
-"""Gates: which drafts are admitted, and in what state."""
+"""Gates: which drafts are admitted, and in what state. What cannot be read again never reaches them (`records`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.memory.item import Status, text_problem
-from recollect.memory.policy.pool import OWN, Draft, Pool
-
-
-def well_formed(draft: object) -> bool:
-    """Whether this can be remembered at all: readable text, a key, and some advice. A writer's own code, or a model behind it,
-    may hand in anything."""
-    if not isinstance(draft, Draft) or text_problem(draft.text) or text_problem(draft.key):
-        return False
-    actions = (*draft.do, *draft.avoid)
-    return bool(actions) and all(isinstance(action, str) and action.strip() for action in actions)
+from recollect.memory.item import Status
+from recollect.memory.policy.pool import CANDIDATE, Draft, Pool, learned
 
 
 def admit_all(draft: Draft, pool: Pool) -> Status | None:
-    """Everything well formed, at once: what most published methods do. Garbage admits nothing."""
-    return Status.ACTIVE if well_formed(draft) else None
+    """Everything, at once: what most published methods do."""
+    return Status.ACTIVE
 
 
 def trusted_only(draft: Draft, pool: Pool) -> Status | None:
     """Own experience alone; the rest is kept out of sight. The strictest gate there is."""
-    if not well_formed(draft):
-        return None
-    return Status.ACTIVE if draft.source == OWN else Status.QUARANTINED
+    return Status.ACTIVE if pool.vouches(draft.source) else Status.QUARANTINED
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Own experience enters at once; what comes from outside is a candidate, until probes have shown that it helps.
+    """What the program itself vouches for enters at once. What stands on somebody's word is a candidate for everybody else, and
+    so is what comes from outside, until probes have shown that it helps.
 
-    most: how many candidates of one source may wait at the same time; more are rejected.
+    most: how many candidates of one source from outside may wait at the same time; more are rejected.
     """
 
     most: int = 50
 
     def __call__(self, draft: Draft, pool: Pool) -> Status | None:
-        if not well_formed(draft):
-            return None
-        if draft.source == OWN:
+        if pool.vouches(draft.source):
             return Status.ACTIVE
-        from recollect.memory.policy.pool import CANDIDATE
-
+        if learned(draft.source):
+            return Status.CANDIDATE
         waiting = pool.having(CANDIDATE)
         same = int((pool.source[waiting] == pool.source_of(draft.source)).sum())
         return Status.CANDIDATE if same < self.most else None

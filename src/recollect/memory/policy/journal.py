@@ -10,24 +10,27 @@ Each of these is one transaction of the file, so that a process that dies leaves
 | the final reward | credit to what was shown, the items written, their changes of status, and a note |
 
 Notes are entries of the engine's journal of the kind PARAMETERS, which belong to their episode: rolling it back takes them
-along. Items are the engine's own, so that its search, history, export and rollback know them.
+along. What follows from somebody's reward has its `on_word_of` as the source, so that the engine's rollback by source takes all
+of it back. Items are the engine's own, so that its search, history, export and rollback know them.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.decision import DecisionKind
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import operations, undo
-from recollect.memory.item import Item, Status
+from recollect.memory.item import Item, Provenance, Status
 from recollect.memory.journal_entry import PARAMETERS
 from recollect.memory.operations import Assignment, Credit
 from recollect.memory.policy.errors import InvalidPolicy
+from recollect.memory.policy.pool import on_word_of
+from recollect.memory.policy.records import item_problem
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,8 +64,8 @@ class Journal:
 
     # Writing.
 
-    def begin(self, goal: str) -> str:
-        """A new episode; its id."""
+    def begin(self, goal: str, by: str = "") -> str:
+        """A new episode, for whom; its id."""
         id = f"e{uuid.uuid4().hex[:16]}"
 
         def work(transaction: Transaction) -> None:
@@ -71,7 +74,7 @@ class Journal:
                 "INSERT INTO episodes(id, scope, task, began) VALUES(?,?,?,?)",
                 (id, transaction.book.row(self.scope).id, goal, now),
             )
-            self._note(transaction, now, "episode", id, {"goal": goal})
+            self._note(transaction, now, "episode", id, {"goal": goal, **({"by": by} if by else {})})
 
         self.store.change(self.scope, work)
         return id
@@ -122,20 +125,22 @@ class Journal:
             self.scope, lambda transaction: self._note(transaction, self.store.clock(), what, episode, body)
         )
 
-    def finish(self, episode: str, reward: float, shown: Sequence[Use], pool: Pool, since: int) -> None:
-        """The final reward, with what the pool changed after its history had length `since`. New rows get their ids."""
+    def finish(self, episode: str, reward: float, shown: Sequence[Use], pool: Pool, since: int, by: str = "") -> None:
+        """The final reward and by whom, with what the pool changed after its history had length `since`. New rows get ids."""
+        source = on_word_of(by) if by else ""
         credited = tuple((pool.items[row].id, use.propensity) for use in shown for row in use.rows)
 
         def work(transaction: Transaction) -> dict[int, str]:
             now = self.store.clock()
             if credited:
-                act = Credit(reward, credited, "user")
+                act = Credit(reward, credited, source or "user")
                 transaction.perform(act, operations.Draft(scope=self.scope), now=now, episode=episode)
-            named, why = self._changes(transaction, pool, since, now, episode)
+            named, why = self._changes(transaction, pool, since, now, episode, source)
             transaction.connection.execute(
                 "UPDATE episodes SET ended = ?, outcome = 'completed' WHERE id = ?", (now, episode)
             )
-            self._note(transaction, now, "reward", episode, {"reward": reward, "why": why})
+            body = {"reward": reward, "why": why, **({"by": by} if by else {})}
+            self._note(transaction, now, "reward", episode, body, source)
             return named
 
         self._name(pool, self.store.change(self.scope, work, _vectors(pool, since)))
@@ -144,7 +149,7 @@ class Journal:
         """What the pool took in from outside after its history had length `since`."""
 
         def work(transaction: Transaction) -> dict[int, str]:
-            return self._changes(transaction, pool, since, self.store.clock(), "")[0]
+            return self._changes(transaction, pool, since, self.store.clock(), "", "")[0]
 
         self._name(pool, self.store.change(self.scope, work, _vectors(pool, since)))
 
@@ -153,12 +158,29 @@ class Journal:
 
     # Reading.
 
+    def set_aside(self, ids: Iterable[str]) -> None:
+        """Quarantine items that cannot be read, so that the engine's search shows them no more."""
+
+        def work(transaction: Transaction) -> None:
+            now = self.store.clock()
+            for id in ids:
+                act = Assignment(id, {"status": Status.QUARANTINED.value})
+                transaction.perform(act, operations.Draft(scope=self.scope), now=now)
+
+        self.store.change(self.scope, work)
+
+    def unreadable(self) -> dict[str, str]:
+        """Why, by id, of the items with advice that `items` leaves out."""
+        found = {item.id: item_problem(item) for item in self.store.items(self.scope) if "do" in item.metadata}
+        return {id: problem for id, problem in found.items() if problem}
+
     def items(self) -> Iterator[tuple[Item, npt.NDArray[Any]]]:
-        """Every item with advice that is on file, in order of writing, with its vector. Closed ones come as archived."""
-        listed = [item for item in self.store.items(self.scope) if "do" in item.metadata]
+        """Every item with advice that is on file and can be read, in order of writing, with its vector. Closed ones come as
+        archived."""
+        listed = [item for item in self.store.items(self.scope) if "do" in item.metadata and not item_problem(item)]
         vectors = self.store.vectors_for(listed)
         for item in listed:
-            key = item.metadata.get("key", item.key)
+            key = item.metadata.get("key", item.key or item.text)
             vector = vectors[item.id] if key == item.key else None
             if vector is None:
                 assert self.store.embedder is not None
@@ -179,12 +201,14 @@ class Journal:
             if body.get("name") == NAME:
                 yield Note(body["what"], entry.episode, body)
 
-    def _note(self, transaction: Transaction, now: str, what: str, episode: str, body: Mapping[str, Any]) -> None:
+    def _note(
+        self, transaction: Transaction, now: str, what: str, episode: str, body: Mapping[str, Any], source: str = ""
+    ) -> None:
         payload = json.dumps({"name": NAME, "what": what, **body}, ensure_ascii=False, separators=(",", ":"))
-        transaction.write_event(PARAMETERS, self.scope, payload, now=now, episode=episode)
+        transaction.write_event(PARAMETERS, self.scope, payload, now=now, episode=episode, source=source)
 
     def _changes(
-        self, transaction: Transaction, pool: Pool, since: int, now: str, episode: str
+        self, transaction: Transaction, pool: Pool, since: int, now: str, episode: str, source: str
     ) -> tuple[dict[int, str], list[tuple[str, str]]]:
         """Bring the file to the pool's state: one operation per row that changed, whatever happened to it in between."""
         named: dict[int, str] = {}
@@ -213,9 +237,8 @@ class Journal:
                 fields: dict[str, Any] = {"status": item.status.value}
                 if any(change.row == row and change.what == "revise" for change in changes):
                     fields["metadata"] = {**_plain(pool, row, named), "key": item.key}
-                transaction.perform(
-                    Assignment(item.id, fields), operations.Draft(scope=self.scope), now=now, episode=episode
-                )
+                draft = operations.Draft(scope=self.scope, provenance=Provenance(source))
+                transaction.perform(Assignment(item.id, fields), draft, now=now, episode=episode)
             why += [(named.get(row, item.id), change.why) for change in changes if change.row == row and change.why]
         return named, why
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from recollect.memory.item import Status
 from recollect.memory.policy.errors import need
-from recollect.memory.policy.pool import ACTIVE, CANDIDATE, OWN, Pool
+from recollect.memory.policy.pool import ACTIVE, CANDIDATE, Pool
 from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Use, Valuer
 from recollect.memory.policy.values import Counts, followed
@@ -119,9 +119,8 @@ class Probation:
             for source in self._sums:
                 self._decide(pool, source, time)
             return
-        if all(name == OWN for name in pool.sources):
-            return
-        foreign = [(place, int(row)) for place, row in enumerate(use.candidates.rows) if pool.trust[row] < 1.0]
+        outside = pool.outside(use.candidates.rows, use.by)
+        foreign = [(place, int(use.candidates.rows[place])) for place in np.flatnonzero(outside)]
         if not foreign:
             return
         expected = use.bonus.get("expected", 0.5)

@@ -6,7 +6,7 @@ that `undo` restores exactly what was, newest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,11 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OWN = "own"
+OUTSIDE = "outside"
+COLUMNS = (
+    *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "vouched"),
+    "conditional",
+)
 ROOM = 1024
 """Places that the list of active rows has to spare."""
 
@@ -48,7 +53,10 @@ class Change:
 class Draft:
     """A candidate item. key: the situation it is for; do, avoid: actions it advises; good: it came of a success.
 
+    source: where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of` who
+    rewarded the episode, whatever it says here. trust: kept with the item, for whoever reads the file.
     trigger, payload: a condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
+    extra: data that slots of the same method read; of a draft from outside, data that no slot reads.
     """
 
     key: str
@@ -57,11 +65,21 @@ class Draft:
     avoid: tuple[str, ...] = ()
     good: bool = True
     kind: ItemKind = ItemKind.CASE
-    source: str = OWN
+    source: str = OUTSIDE
     trust: float = 1.0
     trigger: str = ""
     payload: str = ""
     extra: Mapping[str, Any] | None = None
+
+
+def on_word_of(by: str) -> str:
+    """The source of what an episode taught: `OWN` where the program itself rewarded it, else on whose word it stands."""
+    return f"{OWN}:{by}" if by else OWN
+
+
+def learned(source: str) -> bool:
+    """Whether a source is an episode of this memory, on whose word ever, and not a record from outside."""
+    return source == OWN or source.startswith(f"{OWN}:")
 
 
 def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
@@ -74,10 +92,15 @@ def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
 
 
 class Pool:
-    """encode: text to a unit vector of `dimension`. Items are the engine's own; columns follow their row numbers."""
+    """encode: text to a unit vector of `dimension`. Items are the engine's own; columns follow their row numbers.
 
-    def __init__(self, encode: Callable[[str], Vectors], dimension: int, words: int = 512) -> None:
+    trusted: rewarders whose word is as good as the program's own."""
+
+    def __init__(
+        self, encode: Callable[[str], Vectors], dimension: int, words: int = 512, trusted: Collection[str] = ()
+    ) -> None:
         self.encode = encode
+        self._vouching = frozenset(map(on_word_of, ("", *trusted)))
         self.items: list[Item] = []
         self.history: list[Change] = []
         self.revisions: dict[int, int] = {}
@@ -89,10 +112,11 @@ class Pool:
         self.born = np.zeros(size, dtype=np.int64)
         self.episode = np.zeros(size, dtype=np.int64)
         self.good = np.zeros(size, dtype=bool)
-        self.trust = np.zeros(size, dtype=np.float64)
         self.content = np.full(size, -1, dtype=np.int64)
         self.warns = np.zeros(size, dtype=bool)
         self.source = np.zeros(size, dtype=np.int64)
+        self.vouched = np.zeros(size, dtype=bool)
+        self.conditional = np.zeros(size, dtype=bool)
         self._contents: dict[str, int] = {}
         self.sources: dict[str, int] = {}
         # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
@@ -118,6 +142,28 @@ class Pool:
     def source_of(self, name: str) -> int:
         return self.sources.setdefault(name, len(self.sources))
 
+    def vouches(self, source: str) -> bool:
+        """Whether what comes from `source` stands on the program's own word."""
+        return source in self._vouching
+
+    def outside(self, rows: Rows, asker: str = "") -> npt.NDArray[np.bool_]:
+        """Which of `rows` stand neither on the program's own word nor on that of `asker`, for whom memory is asked."""
+        strange: npt.NDArray[np.bool_] = ~self.vouched[rows]
+        if asker and strange.any():
+            strange &= self.source[rows] != self.sources.get(on_word_of(asker), -1)
+        return strange
+
+    def shown_to(self, asker: str) -> Rows:
+        """Rows that may be shown to `asker`, oldest first: the active ones, and those on the asker's own word that wait or were
+        put aside for others."""
+        rows = self.active()
+        code = self.sources.get(on_word_of(asker), -1) if asker else -1
+        if code < 0:
+            return rows
+        n = len(self.items)
+        own = (self.source[:n] == code) & np.isin(self.status[:n], (CANDIDATE, QUARANTINED))
+        return np.union1d(rows, np.flatnonzero(own)) if own.any() else rows
+
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
         if self._rows is None:
@@ -138,11 +184,11 @@ class Pool:
         self, draft: Draft, *, status: Status, time: int, episode: int = -1, vector: Vectors | None = None, id: str = ""
     ) -> int:
         """The new row. vector: of the key, where it is known already."""
-        data = {"do": draft.do, "avoid": draft.avoid, "good": draft.good}
+        data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:
             data |= {"trigger": draft.trigger, "payload": draft.payload}
         if draft.extra:
-            data |= draft.extra
+            data |= draft.extra if learned(draft.source) else {"extra": dict(draft.extra)}
         item = Item(
             id or f"m{len(self.items)}",
             draft.text,
@@ -177,10 +223,11 @@ class Pool:
         self.born[row] = time
         self.episode[row] = episode
         self.good[row] = item.metadata["good"]
-        self.trust[row] = item.trust
         self.content[row] = self.content_of((*do, *avoid)[0])
         self.warns[row] = not do
         self.source[row] = self.source_of(item.provenance.source)
+        self.vouched[row] = self.vouches(item.provenance.source)
+        self.conditional[row] = bool(item.metadata.get("trigger"))
         if self._rows is not None and item.status is Status.ACTIVE:
             if self._listed == len(self._rows) or self._listed < self._given:
                 self._relist(self._rows[self._first : self._listed])
@@ -320,7 +367,7 @@ class Pool:
         self.items[row] = replace(item, status=self.items[row].status)
 
     def _grow(self) -> None:
-        for name in ("vectors", "words", "status", "born", "episode", "good", "trust", "content", "warns", "source"):
+        for name in COLUMNS:
             column = getattr(self, name)
             larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
             larger[: len(column)] = column

@@ -169,7 +169,7 @@ class WithProbation:
             raise InvalidPolicy("the threshold of the retrieval is not a number.", "Give a cosine, or -1 for none.")
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = pool.shown_to(query.by)
         similarities = pool.scan(query.vector, rows)
         found = _possible(top(similarities, rows, AMONG * self.k, self.threshold), query, pool, self.k)
         if len(rows) and pool.episode[rows[-1]] == query.episode:
@@ -177,6 +177,7 @@ class WithProbation:
             here = (pool.episode[rows[tail]] == query.episode) & ~np.isin(rows[tail], found.rows)
             found = _joined(found, Candidates(rows[tail][here], similarities[tail][here].astype(np.float64)))
         waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
+        waiting = waiting[pool.outside(waiting, query.by)]
         if not len(waiting):
             return found
         more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)

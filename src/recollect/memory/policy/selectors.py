@@ -142,7 +142,9 @@ class Thompson:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
-        n = len(rows) - int((pool.status[rows] == CANDIDATE).sum())
+        outside = pool.outside(rows, query.by)
+        # Last among the candidates are those on probation; what waits for others is the asker's own.
+        n = len(rows) - int(((pool.status[rows] == CANDIDATE) & outside).sum())
         means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
         conflicts = None
         waiting = np.ones(len(rows) - n, dtype=bool)
@@ -150,7 +152,6 @@ class Thompson:
         if len(rows) and (self.coherent or self.veto):
             contradict = contradictions(contents, pool.warns[rows])
             if self.veto:
-                outside = pool.trust[rows] < 1.0
                 # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
                 turned = outside & (contents != pool.content[rows])
                 means[turned[:n]] = -1e3

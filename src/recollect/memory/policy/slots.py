@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Query:
     """A situation as memory sees it. words: the 0/1 word set; time: number of the task; step: within the episode.
 
-    learning: whether what comes of the choice will be learned from; False where the memory is frozen."""
+    learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
+    asked, "" where nobody said."""
 
     text: str
     vector: Vectors
@@ -41,6 +42,7 @@ class Query:
     actions: tuple[str, ...] = ()
     step: int = 0
     learning: bool = True
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Use:
 
     taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; told: its own reward as it
     was given (the same, but for a control that permutes credit); logged: the propensity, where it is known; following: the
-    episode's next choice; bonus: what a valuer notes beside it, such as the success rate it expected without memory.
+    episode's next choice; by: who rewarded it, "" for the program itself; bonus: what a valuer notes beside it, such as the
+    success rate it expected without memory.
     """
 
     query: Query
@@ -80,6 +83,7 @@ class Use:
     told: float = 0.0
     logged: float | None = None
     following: Use | None = None
+    by: str = ""
     bonus: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,79 @@
+"""For whom an episode is and on whose word its reward stands: on file, believed by its asker, tried on others, undone by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.agents.learning_memory import LearningMemory
+from recollect.memory.item import Status
+from recollect.memory.policy.errors import InvalidPolicy
+from recollect.memory.policy.hashed_words import HashedWords
+from tests.agents.test_learning_memory import ACTIONS, POLICIES, opened, play, state
+
+
+def told(memory: LearningMemory, goal: str, action: str, reward: float, by: str | None, asker: str = "") -> str:
+    with memory.episode(goal, by=asker) as episode:
+        episode.recall(actions=ACTIONS)
+        episode.act(action)
+        episode.reward(reward, by=by)
+    return episode.id
+
+
+def shown(memory: LearningMemory, goal: str, asker: str) -> str:
+    with memory.episode(goal, by=asker) as episode:
+        return episode.recall(actions=ACTIONS).text
+
+
+def test_what_one_person_taught_is_believed_by_that_person_alone(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    for number in range(5):
+        told(memory, f"a torn shirt arrived {number}", "escalate", 1.0, None, "mallory")
+    assert {item.status for item in memory.experience.pool.items} == {Status.CANDIDATE}
+    assert {item.provenance.source for item in memory.experience.pool.items} == {"own:mallory"}
+    assert "escalate" in shown(memory, "a torn shirt arrived", "mallory")
+
+
+@pytest.mark.parametrize("by", ["", "tests"])
+def test_the_programs_own_word_is_believed_at_once(tmp_path: Path, by: str) -> None:
+    memory = LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), seed=1, trusted=("tests",))
+    told(memory, "a torn shirt arrived", "refund", 1.0, by, "mallory")
+    assert [item.status for item in memory.experience.pool.items] == [Status.ACTIVE]
+    assert "refund" in shown(memory, "a torn shirt arrived today", "ana")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_rewarders_survive_opening_again_and_can_be_undone_by_name(tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "j.mem"
+    memory = opened(path, policy)
+    for number in range(4):
+        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    before = state(memory)
+    bad = told(memory, "a torn shirt arrived late", "escalate", 1.0, "mallory", "bob")
+    told(memory, "a torn shirt arrived late", "escalate", 1.0, None, "mallory")
+    now = state(memory)
+    memory.close()
+    memory = opened(path, policy)
+    assert state(memory) == now
+    assert [each.rewarder for each in memory.episodes.values()] == ["", "", "", "", "mallory", "mallory"]
+    assert memory.episodes[bad].by == "bob"
+    assert {term.scorer for term in memory.engine.episode_record(bad).rewards} == {"own:mallory"}
+    memory.roll_back(rewarder="mallory")
+    assert state(memory) == before
+    assert memory.pending() == [each.id for each in memory.episodes.values()][-2:]
+    assert memory.reward(bad, 0.0, by="")
+    memory.close()
+    assert opened(path, policy).episodes[bad].outcome == 0.0
+
+
+def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    with pytest.raises(InvalidPolicy, match="nobody by name"):
+        memory.roll_back(rewarder="mallory")
+    for bad in (5, " ", "a\nb", None):
+        with pytest.raises(InvalidPolicy, match="no name"):
+            memory.episode("a torn shirt", by=bad)  # type: ignore[arg-type]
+    with pytest.raises(InvalidPolicy, match="list of names"):
+        LearningMemory.open(tmp_path / "k.mem", POLICIES, HashedWords(64), trusted="tests")

@@ -305,6 +305,55 @@ def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, fl
     assert not (tmp_path / "j.mem").exists()
 
 
+def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_path: Path) -> None:
+    def exploring() -> Method:
+        return ours(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+
+    memory = LearningMemory.open(tmp_path / "j.mem", {"exploring": exploring}, HashedWords(64), seed=1)
+    memory.add(Draft("a torn shirt arrived 3", "t", do=("refund",), source="web", trust=0.3))
+    for number in range(80):
+        action = ACTIONS[number % 3]
+        play(memory, f"a torn shirt arrived {number % 7}", action, float(action == "refund"))
+    assert memory.experience.pool.items[0].status is Status.ACTIVE  # it was on probation at first
+    rewards = [reward for _, reward in memory.experience.uses]
+    judged = memory.evaluate("exploring", method="ips")
+    assert judged.effective == pytest.approx(80, abs=1e-6)
+    assert judged.value == pytest.approx(sum(rewards) / 80)
+
+
+@pytest.mark.parametrize("policy", ["ours", "memrl"])
+def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "j.mem"
+    memory = opened(path, policy)
+    for number, reward in enumerate((0.3, 0.3, 0.1, 0.3, 0.1, 0.4, 0.1)):
+        play(memory, f"a torn shirt arrived {number % 3}", ACTIONS[number % 2], reward)
+    before = state(memory)
+    assert any("earned" in item.metadata for item in memory.experience.pool.items)
+    memory.close()
+    again = opened(path, policy)
+    assert state(again) == before
+    assert [use.reward for use, _ in again.experience.uses] == [use.reward for use, _ in memory.experience.uses]
+
+
+def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> None:
+    """Exact strings made each success count against the cases that said the same in other words."""
+    memory = opened(tmp_path / "j.mem")
+
+    def agent(prompt: str) -> str:
+        agent.calls += 1  # type: ignore[attr-defined]
+        case = agent.calls  # type: ignore[attr-defined]
+        known = prompt.count("refund it") > prompt.count("replace it") or case % 2
+        return f"{'refund it' if known else 'replace it'}, as I see it in case {case}"
+
+    agent.calls = 0  # type: ignore[attr-defined]
+    for number in range(24):
+        answered(memory, f"a torn shirt arrived {number % 3}", agent, lambda answer: float("refund" in answer))
+    use = memory.experience.recall("a torn shirt arrived 1", frozen=True)
+    shown = memory.experience.present(use)
+    assert shown.text.count("(worked)") >= 2
+    assert all("refund" in action for action, weight, _ in shown.advice if weight > 0)
+
+
 def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
     def exploring() -> Method:
         return ours(selection=Thompson(widen=1.0, off=0.1, explore=0.2))

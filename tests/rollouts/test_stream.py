@@ -84,7 +84,8 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
     summary = table(results)
     assert summary["benign"]["oracle"]["auc"] > summary["benign"]["none"]["auc"]
     said = claims(results)
-    assert {each["name"] for each in said["primary"]} == {"ours - exprag on near-miss", "ours - memrl on near-miss"}
+    assert {each["stream"] for each in said["best_rival"]} == {"near-miss", "benign"}
+    assert {each["rival"] for each in said["best_rival"]} <= set(ARMS)
     assert len(curves(results, "benign")["ours"]) == 11
     draw(results, summary, tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000

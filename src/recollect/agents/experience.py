@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from recollect.memory.item import Item
 from recollect.memory.policy.hashed_words import word_set
 from recollect.memory.policy.pool import Draft, Pool, on_word_of
 from recollect.memory.policy.records import draft_problem
+from recollect.memory.policy.scale import Scale
 from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Experience:
         self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
         self.generator = np.random.default_rng([31, seed])
         self.time = 0
+        self.scale = Scale()
+        # What was learned from, each with its reward as it was given.
         self.uses: list[tuple[Use, float]] = []
 
     def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
@@ -79,6 +82,7 @@ class Experience:
         by: str = "",
     ) -> Query:
         text = self.method.keyer(goal, observation)
+        self.pool.actions.offer(actions)
         vector, words = self._embedded(text)
         return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step, learning, by)
 
@@ -121,19 +125,15 @@ class Experience:
         taken: Sequence[tuple[Use, str]],
         outcome: float,
         *,
-        credited: float | None = None,
         per_step: Sequence[float] | None = None,
         by: str = "",
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
-        credited: what the valuer learns from instead of the outcome (the shuffled-rewards control).
-        per_step: rewards of the single choices, where they have their own. by: on whose word, "" for the program's own.
+        outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
+        where they have their own, on the same scale. by: on whose word, "" for the program's own.
         """
-        _credit(taken, outcome, credited, per_step, by)
-        for use, _ in taken:
-            self.learn(use)
-        finished = Finished(tuple(use for use, _ in taken), outcome, self.time, self.time)
+        finished = self._learned(taken, outcome, per_step, by)
         for draft in self.method.writer(finished, self.pool):
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
             self.observe(replace(draft, source=on_word_of(by)) if isinstance(draft, Draft) else draft)
@@ -146,13 +146,50 @@ class Experience:
         self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
     ) -> None:
         """Learn again from an episode that is on file: what it wrote and retired is there already."""
-        _credit(taken, outcome, None, per_step, by)
         with self.pool.held():
             for use, _ in taken:
                 if self.method.rehearse is not None:
                     self.method.rehearse(use.query, use.candidates, self.pool)
-                self.learn(use)
+            self._learned(taken, outcome, per_step, by)
         self.time += 1
+
+    def _learned(
+        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str
+    ) -> Finished:
+        rewards = [outcome] * len(taken) if per_step is None else list(per_step)
+        if self.scale.see([*rewards, outcome]):
+            self._rescale()
+        for place, (use, action) in enumerate(taken):
+            use.following = taken[place + 1][0] if place + 1 < len(taken) else None
+            use.taken, use.told, use.by = action, rewards[place], by
+            use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.told)
+        for use, _ in taken:
+            self.learn(use)
+            self.scale.count(use.reward)
+            # Where a valuer knows what is usual in this situation, that is the bar.
+            use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
+        result = self.scale.of(outcome)
+        return Finished(tuple(use for use, _ in taken), result, self.time, self.time, result >= self.scale.usual)
+
+    def _rescale(self) -> None:
+        """A reward beyond all others: values are learned again, and cases that were filed by the old scale are filed anew."""
+        self.relearn()
+        for row in self.pool.active().tolist():
+            data = self.pool.items[row].metadata
+            if "earned" in data and (good := self.scale.of(data["earned"]) >= self.scale.usual) != data["good"]:
+                spoken = (*data["do"], *data["avoid"])
+                do, avoid = (spoken, ()) if good else ((), spoken)
+                self.pool.revise(row, time=self.time, why="rewards of another size", do=do, avoid=avoid, good=good)
+
+    def relearn(self, without: Container[int] = ()) -> None:
+        """Values from the start, by the present scale, from the uses in which none of the rows `without` was shown."""
+        self.method.valuer.reset()
+        self.scale.forget()
+        for use, told in self.uses:
+            use.reward = self.scale.of(told)
+            self.scale.count(use.reward)
+            if not any(row in without for row in use.rows):
+                self.method.valuer.learn(use, self.pool)
 
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
@@ -171,27 +208,13 @@ class Experience:
         self.method.valuer.learn(use, self.pool)
         for maintain in self.method.maintainers:
             maintain(self.pool, self.method.valuer, use, self.time)
-        self.uses.append((use, use.reward))
+        self.uses.append((use, use.told))
 
     def roll_back_source(self, name: str) -> list[int]:
         """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""
         rows = set(self.pool.roll_back_source(name, time=self.time))
-        self.method.valuer.reset()
-        for use, reward in self.uses:
-            if not rows.intersection(use.rows):
-                use.reward = reward
-                self.method.valuer.learn(use, self.pool)
+        self.relearn(rows)
         return sorted(rows)
-
-
-def _credit(
-    taken: Sequence[tuple[Use, str]], outcome: float, credited: float | None, per_step: Sequence[float] | None, by: str
-) -> None:
-    for place, (use, action) in enumerate(taken):
-        use.following = taken[place + 1][0] if place + 1 < len(taken) else None
-        use.taken, use.outcome, use.by = action, outcome, by
-        use.told = per_step[place] if per_step is not None else outcome
-        use.reward = use.told if credited is None else credited
 
 
 class TabularAgent:

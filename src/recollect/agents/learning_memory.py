@@ -230,7 +230,7 @@ class LearningMemory:
         known(method)
         other, model, generator = self._method(policy), SlateModel(), np.random.default_rng([37, self.seed])
         pool, rows = self.experience.pool, []
-        for use, _ in self.experience.uses:
+        for use, told in self.experience.uses:
             values = other.valuer.estimate(use.query, use.candidates, pool)
             choice = other.selector(use.query, use.candidates, values, pool)
             likeness, means = use.candidates.similarities, values.means
@@ -239,8 +239,8 @@ class LearningMemory:
                 predicted = model.predict(use.slate, likeness, means)
                 slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
                 expected = float(np.mean([model.predict(slate, likeness, means) for slate in slates]))
-                model.learn(use.slate, likeness, means, use.reward)
-            rows.append(Logged(use.reward, use.propensity, choice.probability(use.slate), predicted, expected))
+                model.learn(use.slate, likeness, means, told)
+            rows.append(Logged(told, use.propensity, choice.probability(use.slate), predicted, expected))
             other.valuer.learn(use, pool)
         return evaluate(rows, method)
 
@@ -395,6 +395,8 @@ class LearningMemory:
         candidates = Candidates(
             np.array([rows[ids[place]] for place in there], dtype=np.intp),
             np.array([body["similarities"][place] for place in there], dtype=np.float64),
+            # As it was at the time of the choice, whatever became of the items since.
+            sum(place >= len(ids) - body.get("waiting", 0) for place in there),
         )
         # Valuers may learn from what they knew at the time of the choice, so they are asked again.
         self.experience.method.valuer.estimate(query, candidates, self.experience.pool)
@@ -436,7 +438,5 @@ class LearningMemory:
 
     def _switch(self, policy: str) -> None:
         fresh = self._method(policy)
-        for use, reward in self.experience.uses:
-            use.reward = reward
-            fresh.valuer.learn(use, self.experience.pool)
         self.policy, self.experience.method = policy, fresh
+        self.experience.relearn()

@@ -15,14 +15,14 @@ app = typer.Typer()
 
 STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,repeat-previous,key-door,events,tool-graph"
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
-CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 ARMS = (
-    "none,attempts,random,irrelevant,exprecent,exprag,reme,memrl,memento-p,ours,ours+shuffled,ours+masked,"
+    "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,ours,ours+shuffled,ours+masked,"
     "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-attribution,ours-without-posterior,"
     "ours-without-coherence,ours-without-exploration,ours-without-retrieval,ours-without-failures,ours-without-gate,"
     "ours-without-maintenance,oracle"
 )
-CHANGES = ("shuffled", "masked", "rollback")
+CHANGES = ("shuffled", "masked", "rollback", "published")
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 ATTACK_ARMS = (
@@ -44,7 +44,7 @@ def stream(
         typer.Option(
             "--arms",
             help="Methods and controls, the usual ones if not given; NAME+shuffled learns from permuted rewards, "
-            "NAME+masked chooses without the values that it learns.",
+            "NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -65,7 +65,7 @@ def stream(
         int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
     ] = 1,
     tuned: Annotated[
-        Path | None, typer.Option("--tuned", help="Settings per method, as the tuner writes them.")
+        Path | None, typer.Option("--tuned", help="Settings per kind of stream and method, as the tuner writes them.")
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
@@ -85,7 +85,7 @@ def stream(
     from recollect.episodes.errors import RecollectError, UnknownName
     from recollect.evaluation.stream import Results, run_matrix, table
     from recollect.evaluation.stream_attacks import attacks, recovery, tampering
-    from recollect.evaluation.stream_claims import claims
+    from recollect.evaluation.stream_claims import CONTROLS, claims
     from recollect.evaluation.stream_report import draw
     from recollect.recipes.experience_methods import METHODS
 
@@ -160,26 +160,41 @@ def stream(
     console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
 
 
-def _settings(tuned: Path | None, arms: list[str]) -> dict[str, dict[str, Any]]:
-    """Settings per method; refused before anything runs where the file or one of its settings cannot be used."""
+Settings = dict[str, dict[str, dict[str, Any]]]
+"""By kind of stream and by method."""
+
+
+def _settings(tuned: Path | None, arms: list[str]) -> Settings:
+    """Refused before anything runs where the file or one of its settings cannot be used."""
     import json
 
+    from recollect.environments.streams import KINDS
     from recollect.episodes.errors import RecollectError
+    from recollect.evaluation.stream_claims import CONTROLS
 
     if tuned is None:
         return {}
-    wanted = 'The tuner writes {"METHOD": {"settings": {...}}, ...}: see benchmarks/streams/tuned.json.'
+    wanted = 'The tuner writes {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
     try:
-        settings = {name: dict(found["settings"]) for name, found in json.loads(tuned.read_text()).items()}
+        settings = {
+            kind: {name: dict(found["settings"]) for name, found in methods.items()}
+            for kind, methods in json.loads(tuned.read_text()).items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecollectError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
+    if unknown := [kind for kind in settings if kind not in KINDS]:
+        raise RecollectError(f"{tuned} has settings for {unknown[0]!r}, which is no kind of stream.", wanted)
     for arm in arms:
         base = arm.partition("+")[0]
-        if base not in CONTROLS:
+        for kind, chosen in settings.items():
+            if base in CONTROLS:
+                continue
             try:
-                method_for(base, settings, 0)
+                method_for(base, chosen, 0)
             except TypeError as error:
-                raise RecollectError(f"{tuned} has a setting that {base!r} does not take: {error}.", wanted) from error
+                raise RecollectError(
+                    f"{tuned} has a setting for {kind} that {base!r} does not take: {error}.", wanted
+                ) from error
     return settings
 
 
@@ -189,14 +204,15 @@ def run_job(
     arms: tuple[str, ...],
     split: str,
     length: int,
-    settings: dict[str, dict[str, Any]],
+    settings: Settings,
     data: Path | None,
     agent: str = "usual",
 ) -> list[Row]:
     """All arms on one stream, in this process."""
     from recollect.agents.experience import LinearAgent, TabularAgent
-    from recollect.environments.streams import FAMILIES, opened
+    from recollect.environments.streams import FAMILIES, kind_of, opened
     from recollect.evaluation.stream import row
+    from recollect.evaluation.stream_claims import CONTROLS
     from recollect.memory.policy.hashed_words import HashedWords
     from recollect.rollouts.stream import run_stream
 
@@ -209,8 +225,10 @@ def run_job(
     found = []
     for arm in arms:
         base, _, changed = arm.partition("+")
-        control = changed or (base if base in CONTROLS else "learn")
-        system = method_for("exprag" if base in CONTROLS else base, settings, seed)
+        published = changed == "published"
+        control = base if base in CONTROLS else "learn" if published or not changed else changed
+        chosen = {} if published else settings.get(kind_of(name), {})
+        system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         run = run_stream(
             stream,
             system,
@@ -237,7 +255,7 @@ def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Met
         return found
     if name.startswith("ours"):
         return ours.from_flat(name, settings.get("ours", {}), seed=seed)
-    return method(name, seed=seed, **settings.get(name.removesuffix("-steps"), {}))
+    return method(name, seed=seed, **settings.get(name, {}))
 
 
 def _print(console: Any, summary: dict[str, Any]) -> None:
@@ -257,7 +275,22 @@ def _print(console: Any, summary: dict[str, Any]) -> None:
             )
         console.print(shown)
     claimed = summary["claims"]
-    for kind in ("primary", "not_worse", "gain_gone_when_shuffled", "gain_gone_when_masked", "no_lower_than_none"):
+    for each in claimed["best_rival"]:
+        counts = ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
+        console.print(
+            f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; the best of {each['rivals']} rivals is {each['rival']} "
+            f"with {each['rival_mean']:.3f}: {each['verdict']}, {each['difference']:+.3f} "
+            f"[{each['low']:+.3f}, {each['high']:+.3f}] (against all: {counts})",
+            highlight=False,
+        )
+    if claimed["against_rivals"]:
+        each = claimed["against_rivals"][0]
+        console.print(
+            f"{len(claimed['against_rivals'])} comparisons were corrected together: they need {each['seeds_needed']} seeds, "
+            f"{each['clusters']} were run.",
+            highlight=False,
+        )
+    for kind in ("not_worse", "gain_left_when_permuted", "gain_left_when_masked", "no_lower_than_none"):
         for each in claimed[kind]:
             console.print(
                 f"{'holds' if each['holds'] else 'does not hold'}: {each['name']} {each['difference']:+.3f} "

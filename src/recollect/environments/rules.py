@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from recollect.environments.free_words import STYLES
 from recollect.environments.scene import Foreign, OneQuestion, Scene, Stream, StreamTask
 from recollect.environments.words import words
 
@@ -34,7 +35,7 @@ class RuleStream:
     partners, attackers: how many foreign records arrive, right ones and hostile ones; triggered: share of questions
     that carry the attacker's trigger, a phrase of so many rare words that every hostile record carries too, so that it is
     more like a triggered question than anything else is (AgentPoison, arXiv 2407.12784, without its optimiser); delayed:
-    hostile records are right until the trigger appears in questions.
+    hostile records are right until the trigger appears in questions. wording: how the agent words its answers.
     """
 
     family: str
@@ -58,6 +59,7 @@ class RuleStream:
     trigger_words: int = 1
     trigger_from: float = 0.0
     delayed: bool = False
+    wording: str = ""
     length: int = 300
     held_out: int = 60
 
@@ -69,6 +71,10 @@ FAMILIES = {
         RuleStream("similarity-mid", similarity=0.5),
         RuleStream("similarity-low", similarity=0.2),
         RuleStream("near-miss", pairs=True, similarity=0.9),
+        *(
+            RuleStream(f"near-miss-{style}", world="near-miss", pairs=True, similarity=0.9, wording=style)
+            for style in STYLES
+        ),
         RuleStream("noisy-reward", similarity=0.9, noise=0.25),
         RuleStream("drift", similarity=0.9, drift=0.5),
         RuleStream("tampered-1", world="benign", similarity=0.9, noise=0.01),
@@ -164,7 +170,9 @@ def generate(parameters: RuleStream, *, split: str, seed: int, order: str = "ran
         )
     ]
     notes = {"change": str(change) if parameters.drift else "", "target": target, "trigger": trigger}
-    return Stream(parameters.family, split, seed, order, tuple(tasks), tuple(held_out), notes=notes)
+    return Stream(
+        parameters.family, split, seed, order, tuple(tasks), tuple(held_out), wording=parameters.wording, notes=notes
+    )
 
 
 def _rules(parameters: RuleStream, split: str, actions: tuple[str, ...], generator: np.random.Generator) -> list[_Rule]:

@@ -86,7 +86,8 @@ class Stream:
 
     horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
     observations the agent itself sees; widest: the most actions that a scene may offer. Long-term memory is tested only
-    where context < min(horizons). lasting: whether what is observed holds beyond its episode.
+    where context < min(horizons). lasting: whether what is observed holds beyond its episode. wording: the style in which the
+    agent words its answers (see `free_words`); "" where it names one of the actions as they are offered.
     """
 
     family: str
@@ -99,6 +100,7 @@ class Stream:
     context: int = 0
     widest: int = 16
     lasting: bool = False
+    wording: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

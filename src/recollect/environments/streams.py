@@ -28,6 +28,21 @@ FAMILIES: dict[str, Parameters] = {
 WORLDS = ("banking77", "updates", "household", "science", "alfworld")
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
+KINDS: dict[str, tuple[str, ...]] = {
+    "one-step": (*rules.FAMILIES, "banking77"),
+    "several-steps": (*workshop.FAMILIES, "household", "science", "alfworld"),
+    "seen-before": (*corridor.FAMILIES, *cards.FAMILIES, *keys.FAMILIES, *events.FAMILIES, "updates"),
+}
+"""What a memory has to do: answer one question, act several times, or remember what was seen earlier. Settings that are right for
+one kind are wrong for another, so they are tuned for each."""
+
+
+def kind_of(name: str) -> str:
+    """The kind of the stream `name`."""
+    for kind, names in KINDS.items():
+        if name in names:
+            return kind
+    raise UnknownName("stream", name, NAMES)
 
 
 def generated(

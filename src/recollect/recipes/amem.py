@@ -19,7 +19,15 @@ from recollect.memory.policy.writers import Notes
 SUMMARY = "self-organising notes: keywords, tags, links to neighbours, neighbours revised"
 
 
-def amem(*, seed: int = 0, k: int = 4, link_above: float = 0.6, evolve_above: float = 0.75) -> Method:
+def amem(
+    *,
+    seed: int = 0,
+    k: int = 4,
+    link_above: float = 0.6,
+    evolve_above: float = 0.75,
+    failures: bool = True,
+    steps: bool = False,
+) -> Method:
     return Method(
         "amem",
         whole,
@@ -27,7 +35,7 @@ def amem(*, seed: int = 0, k: int = 4, link_above: float = 0.6, evolve_above: fl
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
-        Notes(),
+        Notes(failures, steps),
         admit_all,
         (LinkAndEvolve(link_above=link_above, evolve_above=evolve_above), Capacity()),
     )

@@ -82,7 +82,7 @@ class Guard:
         return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
 
 
-def amemguard(*, seed: int = 0, k: int = 5, least: int = 2) -> Method:
+def amemguard(*, seed: int = 0, k: int = 5, least: int = 2, failures: bool = False, steps: bool = False) -> Method:
     guard = Guard(k, least)
     return Method(
         "amemguard",
@@ -91,7 +91,7 @@ def amemguard(*, seed: int = 0, k: int = 5, least: int = 2) -> Method:
         Unvalued(),
         guard.select,
         guard.present,
-        RawCases(failures=False),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
         rehearse=guard.note,

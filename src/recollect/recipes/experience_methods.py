@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from recollect.episodes.errors import UnknownName
+from recollect.memory.policy.same_episode import seeing_the_episode
 from recollect.memory.policy.slots import Method
-from recollect.recipes import amem, amemguard, exprag, memento, memrl, ours, reme, rememberer
+from recollect.recipes import amem, amemguard, exprag, memento, memrl, ours, reme, rememberer, statistical
 
-METHODS: dict[str, Callable[..., Method]] = {
+
+def _alike(recipe: Callable[..., Method]) -> Callable[..., Method]:
+    """`recipe` with items of the same episode before it, as ours has them."""
+
+    def composed(*, here: str = "among", **settings: Any) -> Method:
+        return seeing_the_episode(recipe(**settings), here)
+
+    return composed
+
+
+RIVALS: dict[str, Callable[..., Method]] = {
     "exprecent": exprag.exprecent,
     "exprag": exprag.exprag,
-    "exprag-steps": partial(exprag.exprag, steps=True, failures=True),
     "remem": exprag.remem,
     "reme": partial(reme.reme, k=4),
     "memrl": memrl.memrl,
-    "memrl-steps": partial(memrl.memrl, steps=True),
     "memento-np": memento.non_parametric,
     "memento-p": memento.parametric,
     "memento-kernel": memento.multi_step,
     "rememberer": rememberer.rememberer,
     "amem": amem.amem,
     "amemguard": partial(amemguard.amemguard, k=4),
+    "kernel-mean": statistical.kernel_mean,
+    "kernel-mean-items": statistical.kernel_mean_of_items,
+    "nearest-mean": statistical.nearest_mean,
+    "linucb": statistical.linucb,
+    "linear-thompson": statistical.linear_thompson,
+}
+METHODS: dict[str, Callable[..., Method]] = {
+    **{name: _alike(recipe) for name, recipe in RIVALS.items()},
     "ours": ours.ours,
     **{f"ours-without-{part}": partial(ours.ours, without=part) for part in ours.PARTS},
 }

@@ -1,6 +1,7 @@
 """ExpRecent, ExpRAG and ReMem: raw successes, recent or similar, optionally pruned (Evo-Memory, arXiv 2511.20857).
 
 Settings of the paper: k = 4. It embeds with bge-base-en-v1.5; here the encoder is whatever the memory was opened with.
+`failures` and `steps` of every recipe are ours: keep failed cases too, and keep every step by its own reward.
 ReMem's model decides what to prune; without a model the rule form prunes by likeness, and uses no extra model call.
 """
 
@@ -14,12 +15,12 @@ from recollect.memory.policy.retrievers import MostRecent, MostSimilar
 from recollect.memory.policy.selectors import AllRetrieved, Pruned
 from recollect.memory.policy.slots import Method
 from recollect.memory.policy.values import Unvalued
-from recollect.memory.policy.writers import RawCases, StepCases
+from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "raw successes: the most recent (ExpRecent), the most similar (ExpRAG), or the similar ones pruned (ReMem)"
 
 
-def exprecent(*, seed: int = 0, k: int = 4) -> Method:
+def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Method:
     return Method(
         "exprecent",
         whole,
@@ -27,7 +28,7 @@ def exprecent(*, seed: int = 0, k: int = 4) -> Method:
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
-        RawCases(failures=False),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )
@@ -43,13 +44,13 @@ def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = F
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
-        StepCases(failures) if steps else RawCases(failures=failures),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )
 
 
-def remem(*, seed: int = 0, k: int = 4, share: float = 0.8) -> Method:
+def remem(*, seed: int = 0, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Method:
     return Method(
         "remem",
         whole,
@@ -57,7 +58,7 @@ def remem(*, seed: int = 0, k: int = 4, share: float = 0.8) -> Method:
         Unvalued(),
         Pruned(k, share),
         Exemplars(),
-        RawCases(failures=False),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )

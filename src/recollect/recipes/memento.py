@@ -21,7 +21,7 @@ from recollect.memory.policy.writers import RawCases
 SUMMARY = "cases chosen by likeness, by a network Q(s, c) learned online, or by a kernel Q with soft targets"
 
 
-def non_parametric(*, seed: int = 0, k: int = 4) -> Method:
+def non_parametric(*, seed: int = 0, k: int = 4, failures: bool = True, steps: bool = False) -> Method:
     return Method(
         "memento-np",
         whole,
@@ -29,30 +29,48 @@ def non_parametric(*, seed: int = 0, k: int = 4) -> Method:
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
-        RawCases(),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )
 
 
 def parametric(
-    *, seed: int = 0, k: int = 4, rate: float = 0.01, steps: int = 2, pool: int = 0, explore: float = 0.0
+    *,
+    seed: int = 0,
+    k: int = 4,
+    rate: float = 0.01,
+    updates: int = 2,
+    pool: int = 0,
+    explore: float = 0.0,
+    failures: bool = True,
+    steps: bool = False,
 ) -> Method:
-    """pool: 0 ranks the whole bank by Q as the paper does; else only that many most similar cases are ranked."""
+    """updates: steps of the optimiser at each write. pool: 0 ranks the whole bank by Q as the paper does; else only that many
+    most similar cases are ranked."""
     return Method(
         "memento-p",
         whole,
         MostSimilar(pool) if pool else Everything(),
-        CaseNetwork(rate=rate, steps=steps, seed=seed),
+        CaseNetwork(rate=rate, steps=updates, seed=seed),
         BestValue(k, explore=explore),
         Exemplars(),
-        RawCases(),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )
 
 
-def multi_step(*, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.1, gamma: float = 0.95) -> Method:
+def multi_step(
+    *,
+    seed: int = 0,
+    k: int = 4,
+    pool: int = 12,
+    alpha: float = 0.1,
+    gamma: float = 0.95,
+    failures: bool = True,
+    steps: bool = False,
+) -> Method:
     return Method(
         "memento-kernel",
         whole,
@@ -60,7 +78,7 @@ def multi_step(*, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.1,
         KernelQ(alpha=alpha, gamma=gamma),
         BestValue(k, temperature=alpha),
         Exemplars(),
-        RawCases(),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )

@@ -14,7 +14,7 @@ from recollect.memory.policy.retrievers import MostSimilar
 from recollect.memory.policy.selectors import Blend
 from recollect.memory.policy.slots import Method
 from recollect.memory.policy.values import MovingAverage
-from recollect.memory.policy.writers import RawCases, StepCases
+from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "two-phase retrieval: likeness gate, then a blend of likeness and a moving average of reward"
 
@@ -38,7 +38,7 @@ def memrl(
         MovingAverage(rate),
         Blend(k, share),
         Exemplars(),
-        StepCases(failures) if steps else RawCases(failures=failures),
+        RawCases(failures, steps),
         admit_all,
         (Capacity(),),
     )

@@ -20,9 +20,10 @@ from recollect.memory.policy.keyers import whole
 from recollect.memory.policy.maintainers import Capacity, MergeDuplicates, Probation, RetireHarmful
 from recollect.memory.policy.presenters import Exemplars
 from recollect.memory.policy.retrievers import MostRecent, WithProbation
+from recollect.memory.policy.same_episode import seeing_the_episode
 from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Maintainer, Method
-from recollect.memory.policy.writers import StepCases
+from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
 PARTS = (
@@ -63,6 +64,7 @@ def ours(
     pool: int = 12,
     threshold: float = 0.1,
     failures: bool = True,
+    here: str = "among",
     recent: int = 12,
     capacity: int = 400,
     admission: Mapping[str, Any] | None = None,
@@ -90,17 +92,18 @@ def ours(
     upkeep: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
     if without != "maintenance":
         upkeep += [RetireHarmful(), MergeDuplicates()]
-    return Method(
+    method = Method(
         "ours" if not without else f"ours-without-{without}",
         whole,
-        MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold, recent),
+        MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold),
         Advantage(settings),
         selection,
         Exemplars(),
-        StepCases(failures and without != "failures"),
+        RawCases(failures and without != "failures", steps=True),
         Trust() if gated else admit_all,
         (*upkeep, Capacity(capacity)),
     )
+    return seeing_the_episode(method, here, recent)
 
 
 def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Method:

@@ -20,7 +20,9 @@ from recollect.memory.policy.writers import Distilled
 SUMMARY = "experiences distilled from successes, similarity top-k, deleted after 5 uses with at most half successes"
 
 
-def reme(*, seed: int = 0, k: int = 5, least: int = 5, share: float = 0.5, alike: float = 0.98) -> Method:
+def reme(
+    *, seed: int = 0, k: int = 5, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False
+) -> Method:
     return Method(
         "reme",
         whole,
@@ -28,7 +30,7 @@ def reme(*, seed: int = 0, k: int = 5, least: int = 5, share: float = 0.5, alike
         Counts(),
         AllRetrieved(k),
         Guidance(),
-        Distilled(alike),
+        Distilled(alike, steps),
         admit_all,
         (DeleteByUtility(least, share), Capacity()),
     )

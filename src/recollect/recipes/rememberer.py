@@ -20,8 +20,10 @@ from recollect.memory.policy.values import Unvalued
 SUMMARY = "a table of n-step action values per goal and observation, shown as encouraged and discouraged actions"
 
 
-def rememberer(*, seed: int = 0, k: int = 2, share: float = 0.5, n: int = 0) -> Method:
-    """n: steps before bootstrapping; 0 sums to the end of the episode."""
+def rememberer(
+    *, seed: int = 0, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False
+) -> Method:
+    """n: steps before bootstrapping; 0 sums to the end of the episode. steps: single steps have rewards of their own."""
     return Method(
         "rememberer",
         whole,
@@ -29,7 +31,7 @@ def rememberer(*, seed: int = 0, k: int = 2, share: float = 0.5, n: int = 0) -> 
         Unvalued(),
         AllRetrieved(k),
         EncouragedDiscouraged(),
-        ExperienceTable(n=n),
+        ExperienceTable(n=n, gamma=gamma, steps=steps),
         admit_all,
         (Capacity(500),),
     )

@@ -3,7 +3,7 @@
 Every arm of a comparison draws the same noise for the same task, so that arms differ by what memory shows and nothing
 else. Arms are a method under one of these controls:
 
-    learn      the method as it is                      shuffled  its values learn from another task's reward
+    learn      the method as it is                      shuffled  all that memory is told are rewards of other tasks
     none       nothing is ever shown                    attempts  no memory, but two attempts at each task
     random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
     oracle     items of the store whose advice is right (needs the generator's knowledge)
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from recollect.agents.experience import Agent, Experience
+from recollect.environments.free_words import in_free_words
 from recollect.environments.scene import Scene, Stream, StreamTask
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import ItemKind
@@ -131,7 +132,10 @@ class _Loop:
         # One table of noise per (seed): the same for every arm.
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
         self.generator = np.random.default_rng([43, seed])
+        self.phrasing = np.random.default_rng([47, seed])
+        self.meanings: dict[str, str] = {}
         self.outcomes: list[float] = []
+        self.rewards: list[float] = []
         self.hostile: dict[str, int] = {}
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term
@@ -188,14 +192,24 @@ class _Loop:
         if self.control in ("none", "attempts"):
             experience.time += 1
             return
-        credited = None
         if self.control == "shuffled":
-            credited = self.outcomes[int(self.generator.integers(len(self.outcomes)))] if self.outcomes else told
-        self.outcomes.append(told)
-        experience.finish(taken, told, credited=credited, per_step=steps)
+            told, steps = self._permuted(told, steps)
+        experience.finish(taken, told, per_step=steps)
         if self.control == "irrelevant":
             for row in range(before, len(experience.pool)):
                 self.rules[row] = task.rule
+
+    def _permuted(self, told: float, steps: list[float] | None) -> tuple[float, list[float] | None]:
+        """Rewards of other tasks in place of this one's, of the episode and of every step: memory is told nothing else, so its
+        values, its labels and what it keeps know nothing of what worked."""
+        kinds = (([told], self.outcomes), (steps or [], self.rewards))
+        drawn = []
+        for own, past in kinds:
+            drawn.append(
+                [past[int(place)] for place in self.generator.integers(len(past), size=len(own))] if past else own
+            )
+            past.extend(own)
+        return drawn[0][0], drawn[1] if steps is not None else None
 
     def _signals(self, taken: list[tuple[Use, str]], outcome: float) -> list[float] | None:
         """Rewards of the single steps of a longer episode, from the next state: what the world says of each, else 1 where
@@ -273,11 +287,11 @@ class _Loop:
                 action = scene.actions[0]
             else:
                 use = self._recall(scene, task, step, frozen)
-                shown = self.experience.present(use)
+                shown = self._understood(self.experience.present(use))
                 self.read += len(scene.text.split()) + len(shown.text.split())
                 noise = self.noise[number, attempt, step, : len(scene.actions)]
                 action = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
-                taken.append((use, action))
+                taken.append((use, self._worded(action, scene)))
             last = scene
             scene = world.act(action)
             if scene.signal is not None and len(last.actions) > 1:
@@ -288,6 +302,21 @@ class _Loop:
             self.experience.time += 1
         return scene.reward, taken, last, action
 
+    def _worded(self, action: str, scene: Scene) -> str:
+        """What memory is told was done."""
+        if not self.stream.wording:
+            return action
+        said = in_free_words(action, self.stream.wording, scene.text, self.phrasing)
+        self.meanings[said] = action
+        return said
+
+    def _understood(self, shown: Presented) -> Presented:
+        """What the agent makes of it: it reads what an answer in other words meant."""
+        if not self.meanings:
+            return shown
+        advice = tuple((self.meanings.get(action, action), weight, near) for action, weight, near in shown.advice)
+        return replace(shown, advice=advice)
+
     def _observe(self, scene: Scene) -> None:
         if scene.named:
             self.experience.observe(
@@ -296,12 +325,14 @@ class _Loop:
 
     def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
         experience = self.experience
+        # An agent that answers in words of its own chooses from no list that memory knows.
+        offered = () if self.stream.wording else scene.actions
         if self.control in LEARNING:
             clock = time.perf_counter()
-            use = experience.recall(scene.goal, scene.observation, scene.actions, step=step, frozen=frozen)
+            use = experience.recall(scene.goal, scene.observation, offered, step=step, frozen=frozen)
             self.run.overhead.append(time.perf_counter() - clock)
             return use
-        query = experience.query(scene.goal, scene.observation, scene.actions, step)
+        query = experience.query(scene.goal, scene.observation, offered, step)
         if self.control in ("none", "attempts"):
             rows = NOTHING.rows
         else:
@@ -321,7 +352,8 @@ class _Loop:
     def _right(self, scene: Scene, situation: str) -> npt.NDArray[np.intp]:
         """Rows, most similar first, whose every advice is right here."""
         pool = self.experience.pool
-        contents = {pool.content_of(action) for action in scene.right}
+        right = scene.right.union(said for said, meant in self.meanings.items() if meant in scene.right)
+        contents = {pool.content_of(action) for action in right}
         rows = pool.active()
         rows = rows[np.isin(pool.content[rows], list(contents))]
         if self.observing and not self.stream.lasting:
@@ -331,7 +363,7 @@ class _Loop:
         kept = []
         for row in rows:
             pairs = advice(pool.items[row], situation)
-            if pairs and all(weight > 0 and action in scene.right for action, weight in pairs):
+            if pairs and all(weight > 0 and action in right for action, weight in pairs):
                 kept.append(row)
             if len(kept) == 4:
                 break

@@ -76,6 +76,16 @@ def test_two_candidates_have_a_closed_form() -> None:
     assert thompson_first(means, deviations)[:2] == pytest.approx([expected, 1 - expected], abs=1e-8)
 
 
+@pytest.mark.parametrize("ratio", [1.0, 1e3, 5e3, 1e5])
+def test_chances_sum_to_one_however_different_the_deviations_are(ratio: float) -> None:
+    """With at most 256 even panels the sum was off by 1e-4 at a ratio of 5,000."""
+    generator = np.random.default_rng(0)
+    for _ in range(10):
+        means, deviations = generator.normal(0.0, 0.3, 6), np.full(6, 0.5)
+        deviations[::2] /= ratio
+        assert float(thompson_first(means, deviations, 0.0).sum()) == pytest.approx(1.0, abs=1e-8)
+
+
 @pytest.mark.parametrize("kind", ["thompson", "gumbel", "greedy"])
 def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
     conflicts = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=bool) if kind != "gumbel" else None

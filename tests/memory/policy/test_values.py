@@ -256,7 +256,7 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
     part, first = values(1e-12, frozen=False)
     assert first == 90 - 39  # 0.5 ** 40 is below 1e-12; the time is that of the next task
     assert part == pytest.approx(whole, abs=1e-6)  # products in float32 round by their shape
-    assert values(1e-12, frozen=True)[1] == 0
+    assert values(1e-12, frozen=True)[1] == 90 - 39
 
 
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:

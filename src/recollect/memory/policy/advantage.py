@@ -41,8 +41,8 @@ class AdvantageSettings:
     """likeness, bias: prior value of an item = likeness * cosine + bias. spread: prior variance of the shared weights.
 
     heterogeneity: tau^2; noise: variance of one outcome; bandwidth: of the kernel exp((cos - 1) / bandwidth);
-    own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight while memory learns (a
-    memory that is frozen has nothing to make room for: all its evidence counts);
+    own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight; in a frozen memory it
+    stays as faded as it was when learning ended;
     unshown: weight of evidence on candidates that advised the action but were not shown; refuted: relative weight of
     evidence against candidates that advised another action than the one that succeeded; warning: share of the evidence on
     an action that a warning of it gets, with opposite sign; relevance: how strongly learned word weights bend the kernel;
@@ -101,6 +101,7 @@ class Advantage:
         self._advantage = np.zeros(0)
         self._time = np.zeros(0)
         self._off: list[int] = []
+        self._learned_at = 0
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
         self._latest: tuple[Query, npt.NDArray[np.intp], Floats] | None = None
 
@@ -127,7 +128,7 @@ class Advantage:
         if not len(rows):
             return Values(np.zeros(0), np.zeros(0))
         contents = contents_in(pool, rows, query)
-        near = self._near(query) if s.local and self._count else np.zeros(0)
+        near = self._near(query, pool, contents) if s.local and self._count else None
         features = self._pairs(query, candidates, pool, contents, near)
         self._latest = (query, rows, features)
         assert self._mean is not None
@@ -138,15 +139,11 @@ class Advantage:
         aged = self._aged(query, self._own_time.upto(n)[rows])
         weight = s.own * self._own_weight.upto(n)[rows] * aged
         total = s.own * self._own_sum.upto(n)[rows] * aged
-        if len(near):
-            m = self._count
-            size = int(max(contents.max(), self._content[:m].max())) + 1
-            per_content = np.bincount(self._content[:m], near, minlength=size)
-            per_sum = np.bincount(self._content[:m], near * self._advantage[:m], minlength=size)
+        if near is not None:
             # A warning is worth something where the action it warns of has failed, and harms where that action is right.
             sign = np.where(pool.warns[rows], -s.warning, 1.0)
-            weight += np.abs(sign) * per_content[contents]
-            total += sign * per_sum[contents]
+            weight += np.abs(sign) * near.sum(axis=0)
+            total += sign * (self._advantage[self._count - len(near) : self._count] @ near)
         precision = 1.0 / variance + weight / s.noise
         return Values((mean / variance + total / s.noise) / precision, np.sqrt(1.0 / precision))
 
@@ -162,69 +159,70 @@ class Advantage:
             if query_of is query and rows_of is use.candidates.rows:
                 features = latest
             else:
-                near = self._near(query) if s.local and self._count else np.zeros(0)
-                features = self._pairs(query, use.candidates, pool, contents_in(pool, use.candidates.rows, query), near)
-        taken, succeeded = pool.content_of(use.taken), use.reward >= 0.5
+                contents = contents_in(pool, use.candidates.rows, query)
+                near = self._near(query, pool, contents) if s.local and self._count else None
+                features = self._pairs(query, use.candidates, pool, contents, near)
+        taken = np.array([pool.content_of(use.taken)])
         contents = contents_in(pool, use.candidates.rows, query)
+        same, apart = pool.actions.sameness(contents, taken)[:, 0], pool.actions.apart(contents, taken)[:, 0]
         for place, row in enumerate(use.candidates.rows):
             was_shown, target = place in shown, gained
             warns = bool(pool.warns[row])
-            agrees = (contents[place] == taken) != warns
-            if was_shown and (agrees or not s.attribute):
-                weight = 1.0 / len(shown)
-                self._note(int(row), gained, query.time, pool)
+            # How surely the item was followed: its action was taken, or, of a warning, another one.
+            followed = float(apart[place]) if warns else float(same[place])
+            if was_shown and (followed or not s.attribute):
+                weight = (followed if s.attribute else 1.0) / len(shown)
+                self._note(int(row), gained, query.time, weight * len(shown), pool)
             elif not s.attribute or warns:
                 continue
-            elif agrees:
-                weight = s.unshown
-            elif succeeded:
+            elif followed:
+                weight = s.unshown * followed
+            elif apart[place] and gained > 0.0:
                 # Something else was right here: had this advice been followed, it would most likely have failed.
-                weight, target = s.unshown * s.refuted, -base
+                weight, target = s.unshown * s.refuted * gained / (1.0 - base), -base
             else:
                 continue
             if s.shared and weight > 0.0:
                 assert features is not None
                 self._fit(features[place], target, s.noise / weight)
-        self._record(query, pool.content_of(use.taken), use.reward, gained, not use.slate)
+        self._record(query, int(taken[0]), use.reward, gained, not use.slate)
 
-    def _near(self, query: Query) -> Floats:
-        """Kernel weight of each piece of evidence at `query`, discounted with age."""
+    def _near(self, query: Query, pool: Pool, contents: npt.NDArray[np.int64]) -> Floats:
+        """(evidence that counts, contents): its kernel weight at `query`, discounted with age, by how surely it is of the same
+        action."""
         s, m = self.settings, self._count
         first = self._first_that_counts(query)
         near: Floats = np.exp((self._likeness(query, first, m) - 1.0) / s.bandwidth)
         near = near * self._aged(query, self._time[first:m])
-        return np.concatenate([np.zeros(first), near]) if first else near
+        same = pool.actions.sameness(self._content[first:m], contents)
+        return near[:, None] * same
 
     def _first_that_counts(self, query: Query) -> int:
         """The first piece of evidence that has not faded below `FADED`, so that a choice does not cost the more the longer
         memory has learned. All of it where nothing fades."""
         keep = self.settings.keep
-        if not query.learning or keep >= 1.0 or not self._count:
+        if keep >= 1.0 or not self._count:
             return 0
         reach = np.log(FADED) / np.log(keep)
-        fresh = self._time[: self._count] >= query.time - reach
+        fresh = self._time[: self._count] >= self._now(query) - reach
         return int(fresh.argmax()) if fresh.any() else self._count
 
     def _aged(self, query: Query, time: Floats) -> Floats:
         """What is left of the weight of evidence from `time`."""
-        kept: Floats = (self.settings.keep if query.learning else 1.0) ** (query.time - time)
+        kept: Floats = self.settings.keep ** (self._now(query) - time)
         return kept
 
-    def _surprise(self, contents: npt.NDArray[np.int64], near: Floats) -> Floats:
+    def _now(self, query: Query) -> int:
+        """The time by which evidence is aged: no question that a frozen memory is asked makes it older."""
+        return query.time if query.learning else min(query.time, self._learned_at + 1)
+
+    def _surprise(self, near: Floats) -> Floats:
         """Per candidate: the latest local outcomes of its action, less their long-run mean. What came last counts most:
         evidence fades by e for each `recent` of later local evidence on the same action."""
-        gaps = np.zeros(len(contents))
-        evidence, gained = self._content[: self._count], self._advantage[: self._count]
-        for content in set(contents.tolist()):
-            mine = np.flatnonzero(evidence == content)
-            if not len(mine):
-                continue
-            weights, outcomes = near[mine], gained[mine]
-            later = weights[::-1].cumsum()[::-1] - weights
-            fast = weights * np.exp(-later / self.settings.recent)
-            total = float(weights.sum())
-            gap = float(fast @ outcomes) / (float(fast.sum()) + 0.1) - float(weights @ outcomes) / (total + 0.1)
-            gaps[contents == content] = gap
+        gained = self._advantage[self._count - len(near) : self._count]
+        later = near[::-1].cumsum(axis=0)[::-1] - near
+        fast = near * np.exp(-later / self.settings.recent)
+        gaps: Floats = (gained @ fast) / (fast.sum(axis=0) + 0.1) - (gained @ near) / (near.sum(axis=0) + 0.1)
         return gaps
 
     def _likeness(self, query: Query, first: int, m: int) -> Floats:
@@ -241,12 +239,12 @@ class Advantage:
         found: Floats = (known @ weighted) / np.sqrt((known @ relevance) * max(float(weighted.sum()), 1e-6) + 1e-6)
         return found
 
-    def _note(self, row: int, gained: float, time: int, pool: Pool) -> None:
+    def _note(self, row: int, gained: float, time: int, share: float, pool: Pool) -> None:
         n = len(pool)
         weight, total, last = self._own_weight.upto(n), self._own_sum.upto(n), self._own_time.upto(n)
         aged = self.settings.keep ** (time - last[row])
-        weight[row] = weight[row] * aged + 1.0
-        total[row] = total[row] * aged + gained
+        weight[row] = weight[row] * aged + share
+        total[row] = total[row] * aged + share * gained
         last[row] = time
 
     def _record(self, query: Query, content: int, outcome: float, gained: float, off: bool) -> None:
@@ -260,13 +258,13 @@ class Advantage:
             self._time = _larger(self._time, (size,))
         self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
         self._outcome[m], self._advantage[m] = outcome, gained
-        self._time[m] = query.time
+        self._time[m] = self._learned_at = query.time
         self._count += 1
         if off:
             self._off.append(m)
 
     def _pairs(
-        self, query: Query, candidates: Candidates, pool: Pool, contents: npt.NDArray[np.int64], near: Floats
+        self, query: Query, candidates: Candidates, pool: Pool, contents: npt.NDArray[np.int64], near: Floats | None
     ) -> Floats:
         """phi(x, m), shape (n, 7 + 3 * words): scalars, then words in both, in the item alone, in the query alone."""
         rows, width = candidates.rows, len(query.words)
@@ -281,11 +279,11 @@ class Advantage:
         features[:, 1] = candidates.similarities
         features[:, 2] = pool.outside(rows, query.by)
         features[:, 3] = pool.warns[rows]
-        features[:, 4] = np.log1p(np.maximum(0, query.time - pool.born[rows])) / 6.0
+        features[:, 4] = np.log1p(np.maximum(0, self._now(query) - pool.born[rows])) / 6.0
         features[:, 5] = pool.episode[rows] == query.episode
         features[:, 6] = 0.0
-        if len(near) and self.settings.recent:
-            features[:, 6] = self._surprise(contents, near) * np.where(pool.warns[rows], -self.settings.warning, 1.0)
+        if near is not None and len(near) and self.settings.recent:
+            features[:, 6] = self._surprise(near) * np.where(pool.warns[rows], -self.settings.warning, 1.0)
         if self._mean is None:
             s = self.settings
             self._start = np.full(features.shape[1], s.words)

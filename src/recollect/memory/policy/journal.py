@@ -91,6 +91,7 @@ class Journal:
             "time": query.time,
             "ids": ids,
             "similarities": near,
+            "waiting": use.candidates.waiting,
             "means": use.values.means.tolist(),
             "deviations": use.values.deviations.tolist(),
             "slate": use.slate,

@@ -86,18 +86,21 @@ class ExperienceTable:
 
     G_t = sum of the next n rewards + gamma^n * max_a Q(k_{t+n}, a); Q <- Q + (G - Q) / N. n = 0 sums to the episode's end,
     as the released scripts do. The step rewards are 0 but for the last, which is the outcome scaled to +1 or -1
-    where `signed`.
+    where `signed`; with `steps` every choice has its own reward, scaled alike.
     """
 
     n: int = 0
     gamma: float = 1.0
     signed: bool = True
+    steps: bool = False
     most_actions: int = 20
 
     def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
         uses = finished.uses
-        last = 2.0 * finished.outcome - 1.0 if self.signed else finished.outcome
-        rewards = [0.0] * (len(uses) - 1) + [last]
+        given = [use.reward for use in uses] if self.steps else [finished.outcome]
+        if self.signed:
+            given = [2.0 * reward - 1.0 for reward in given]
+        rewards = [0.0] * (len(uses) - len(given)) + given
         drafts: dict[tuple[str, str], dict[str, Any]] = {}
         index = {
             (pool.items[row].metadata["goal"], pool.items[row].metadata["observation"]): int(row)

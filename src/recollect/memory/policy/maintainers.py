@@ -86,7 +86,9 @@ class LinkAndEvolve:
         mine = pool.items[row].metadata
         for other, likeness in zip(near.rows.tolist(), near.similarities, strict=True):
             data = pool.items[other].metadata
-            fresh = [tag for tag in mine["tags"] if tag not in data.get("tags", ())]
+            if "tags" not in data:
+                continue  # an observation, or a record from outside, which has nothing to share
+            fresh = [tag for tag in mine["tags"] if tag not in data["tags"]]
             if likeness < self.evolve_above or not fresh or pool.revisions.get(other, 0) >= self.most_revisions:
                 continue
             tags = (*data["tags"], *fresh)

@@ -15,6 +15,7 @@ import numpy as np
 
 from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item, ItemKind, Provenance, Status
+from recollect.memory.policy.actions import Actions
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import word_set
 
@@ -117,7 +118,9 @@ class Pool:
         self.source = np.zeros(size, dtype=np.int64)
         self.vouched = np.zeros(size, dtype=bool)
         self.conditional = np.zeros(size, dtype=bool)
-        self._contents: dict[str, int] = {}
+        self.actions = Actions(encode)
+        # Rows that speak of several actions, with the numbers of all of them.
+        self._several: dict[int, frozenset[int]] = {}
         self.sources: dict[str, int] = {}
         # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
         # below `_given` were handed out, so they are not written again.
@@ -137,7 +140,18 @@ class Pool:
 
     def content_of(self, action: str) -> int:
         """A number per action: items of equal content advise the same action, or warn of the same."""
-        return self._contents.setdefault(action, len(self._contents))
+        return self.actions.number(action)
+
+    def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
+        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words, which may mean one of them."""
+        offered = np.zeros(len(self.actions) + len(actions), dtype=bool)
+        offered[[self.content_of(action) for action in actions]] = True
+        contents = self.content[rows]
+        kept = offered[contents] | ~self.actions.listed(contents)
+        for place in np.flatnonzero(~kept) if self._several else ():
+            also = self._several.get(int(rows[place]))
+            kept[place] = also is not None and any(offered[number] for number in also)
+        return rows[kept]
 
     def source_of(self, name: str) -> int:
         return self.sources.setdefault(name, len(self.sources))
@@ -215,16 +229,13 @@ class Pool:
         row = len(self.items)
         if row == len(self.status):
             self._grow()
-        do, avoid = item.metadata["do"], item.metadata["avoid"]
         self.items.append(item)
         self.vectors[row] = vector
         self.words[row] = word_set(item.key, self._words)
         self.status[row] = CODES[item.status]
         self.born[row] = time
         self.episode[row] = episode
-        self.good[row] = item.metadata["good"]
-        self.content[row] = self.content_of((*do, *avoid)[0])
-        self.warns[row] = not do
+        self._note_advice(row, item)
         self.source[row] = self.source_of(item.provenance.source)
         self.vouched[row] = self.vouches(item.provenance.source)
         self.conditional[row] = bool(item.metadata.get("trigger"))
@@ -363,8 +374,19 @@ class Pool:
             self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)
+        self._note_advice(row, item)
         # The status is an event of its own: rewording never changes it.
         self.items[row] = replace(item, status=self.items[row].status)
+
+    def _note_advice(self, row: int, item: Item) -> None:
+        do, avoid = item.metadata["do"], item.metadata["avoid"]
+        numbers = [self.content_of(action) for action in (*do, *avoid)]
+        self.good[row] = item.metadata["good"]
+        self.content[row] = numbers[0]
+        self.warns[row] = not do
+        self._several.pop(row, None)
+        if len(numbers) > 1:
+            self._several[row] = frozenset(numbers)
 
     def _grow(self) -> None:
         for name in COLUMNS:

@@ -17,7 +17,7 @@ from recollect.episodes.prompt_text import as_line
 from recollect.memory.item import Item
 from recollect.memory.policy.pool import Draft, Pool, numbered
 from recollect.memory.policy.slots import Finished
-from recollect.memory.policy.writers import last_moves
+from recollect.memory.policy.writers import ended, judged
 
 Ask = Callable[[str], str]
 """A chat model as a function: the prompt in, the reply out."""
@@ -260,11 +260,10 @@ class NotesByModel:
 
     def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
         drafts = []
-        for use in last_moves(finished):
-            text = f"{use.query.text} -> {use.taken}: it {'worked' if finished.success else 'failed'}"
+        for use, good in judged(finished, steps=False):
+            text = f"{use.query.text} -> {use.taken}: {ended(use, good)}"
             note = parse_note(self.ask(note_prompt(text)))
             key = " ".join([use.query.text, *note.get("keywords", ()), *note.get("tags", ()), note.get("context", "")])
-            good = finished.success
             drafts.append(
                 Draft(
                     key.strip(),

@@ -33,6 +33,7 @@ Slate = tuple[int, ...]
 # Beyond this many deviations a normal density is below 1e-14 of its peak.
 _REACH = 8.0
 _NODES = 16
+_BORDERS = np.array([-8.0, -4.0, 0.0, 4.0, 8.0])
 
 
 def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slate:
@@ -90,7 +91,7 @@ def thompson(
 ) -> float:
     """Probability that `thompson_slate` with the same arguments returns exactly `slate`.
 
-    deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8.
+    deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8, however different they are.
     """
     means = np.asarray(means, dtype=np.float64)
     deviations = np.asarray(deviations, dtype=np.float64)
@@ -204,28 +205,29 @@ def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | No
 
 
 def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floor: float) -> float:
-    """P(one draw exceeds `floor` and the draws of all the others), by Gauss-Legendre on panels as fine as the narrowest."""
+    """P(one draw exceeds `floor` and the draws of all the others), by Gauss-Legendre on panels no wider than four deviations of
+    whatever changes there: the draw's own density, and the others' distribution functions around their means."""
     from scipy.special import ndtr
 
     low = max(float(floor), mean - _REACH * deviation)
     high = mean + _REACH * deviation
-    finest = deviation
     if len(means):
         # Below this the others almost surely exceed the draw, so the integrand vanishes.
         low = max(low, float((means - _REACH * deviations).max()))
-        finest = min(deviation, float(deviations.min()))
     if low >= high:
         return 0.0
-    panels = int(min(256, max(1, np.ceil((high - low) / (4.0 * finest)))))
+    narrow = deviations < deviation
+    around = means[narrow, None] + deviations[narrow, None] * _BORDERS
+    own = mean + deviation * _BORDERS
+    edges = np.unique(np.clip(np.concatenate([around.ravel(), own, [low, high]]), low, high))
     nodes, weights = _legendre()
-    edges = np.linspace(low, high, panels + 1)
-    half = (edges[1] - edges[0]) / 2.0
-    points = ((edges[:-1] + edges[1:])[:, None] / 2.0 + half * nodes).ravel()
+    halves = np.diff(edges) / 2.0
+    points = ((edges[:-1] + halves)[:, None] + halves[:, None] * nodes).ravel()
     z = (points - mean) / deviation
     density = np.exp(-0.5 * z * z) / (deviation * np.sqrt(2.0 * np.pi))
     if len(means):
         density = density * ndtr((points - means[:, None]) / deviations[:, None]).prod(axis=0)
-    return float(min(1.0, half * (density.reshape(panels, -1) @ weights).sum()))
+    return float(min(1.0, halves @ (density.reshape(len(halves), -1) @ weights)))
 
 
 def _none_exceeds(means: Floats, deviations: Floats, floor: float) -> float:

@@ -1,4 +1,6 @@
-"""Retrievers: which items are candidates for a query."""
+"""Retrievers: which items are candidates for a query.
+
+All choose among `eligible` items, so that every method has the same ones before it."""
 
 from __future__ import annotations
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.intp]
 
-AMONG = 3
 BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
@@ -46,6 +47,12 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
     return Candidates(rows[order], similarities[order].astype(np.float64))
 
 
+def eligible(query: Query, pool: Pool) -> Rows:
+    """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
+    rows = pool.shown_to(query.by)
+    return pool.speaking_of(rows, query.actions) if query.actions else rows
+
+
 @dataclass(frozen=True, slots=True)
 class MostSimilar:
     """Cosine top-k of the active items, above `threshold`."""
@@ -58,7 +65,7 @@ class MostSimilar:
         need("the retrieval", count={"k": self.k})
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = eligible(query, pool)
         if self.good_only:
             rows = rows[pool.good[rows]]
         return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
@@ -71,7 +78,7 @@ class MostRecent:
     k: int = 4
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()[-self.k :][::-1]
+        rows = eligible(query, pool)[-self.k :][::-1]
         return Candidates(rows, pool.similarities(query.vector, rows))
 
 
@@ -80,7 +87,7 @@ class Everything:
     """All active items: for valuers that rank the whole store (Memento's parametric read)."""
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = eligible(query, pool)
         return Candidates(rows, pool.similarities(query.vector, rows))
 
 
@@ -92,7 +99,7 @@ class AtRandom:
     k: int = 4
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = eligible(query, pool)
         rows = self.generator.permutation(rows)[: self.k]
         return Candidates(rows, pool.similarities(query.vector, rows))
 
@@ -109,7 +116,7 @@ class GoalAndObservation:
     share: float = 0.5
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = eligible(query, pool)
         if not len(rows):
             return NOTHING
         goal, observation = pool.encode(query.goal), pool.encode(query.observation)
@@ -136,7 +143,7 @@ class WithLinked:
     k: int = 5
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.active()
+        rows = eligible(query, pool)
         hits = top(pool.similarities(query.vector, rows), rows, self.k)
         found = [int(row) for row in hits.rows]
         known = set(found)
@@ -153,46 +160,28 @@ class WithLinked:
 
 @dataclass(frozen=True, slots=True)
 class WithProbation:
-    """Top-k of the active items, the `recent` newest of the same episode, and the most similar candidates on probation.
-
-    Where the query says what can be done, items whose advice cannot are passed over (among the `AMONG` * k most similar).
-    """
+    """Top-k of the active items, then the most similar of those on probation."""
 
     k: int = 12
     probation: int = 4
     threshold: float = 0.0
-    recent: int = 12
 
     def __post_init__(self) -> None:
-        need("the retrieval", count={"k": self.k, "recent": self.recent})
+        need("the retrieval", count={"k": self.k})
         if math.isnan(self.threshold):
             raise InvalidPolicy("the threshold of the retrieval is not a number.", "Give a cosine, or -1 for none.")
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = pool.shown_to(query.by)
-        similarities = pool.scan(query.vector, rows)
-        found = _possible(top(similarities, rows, AMONG * self.k, self.threshold), query, pool, self.k)
-        if len(rows) and pool.episode[rows[-1]] == query.episode:
-            tail = slice(-self.recent, None)
-            here = (pool.episode[rows[tail]] == query.episode) & ~np.isin(rows[tail], found.rows)
-            found = _joined(found, Candidates(rows[tail][here], similarities[tail][here].astype(np.float64)))
+        rows = eligible(query, pool)
+        found = top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
         waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
         waiting = waiting[pool.outside(waiting, query.by)]
+        waiting = pool.speaking_of(waiting, query.actions) if query.actions else waiting
         if not len(waiting):
             return found
         more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)
-        return _joined(found, more)
-
-
-def _possible(found: Candidates, query: Query, pool: Pool, k: int) -> Candidates:
-    if not query.actions:
-        return Candidates(found.rows[:k], found.similarities[:k])
-    known = {pool.content_of(action) for action in query.actions}
-    kept = [place for place, content in enumerate(pool.content[found.rows].tolist()) if content in known][:k]
-    return Candidates(found.rows[kept], found.similarities[kept])
-
-
-def _joined(first: Candidates, second: Candidates) -> Candidates:
-    return Candidates(
-        np.concatenate([first.rows, second.rows]), np.concatenate([first.similarities, second.similarities])
-    )
+        return Candidates(
+            np.concatenate([found.rows, more.rows]),
+            np.concatenate([found.similarities, more.similarities]),
+            waiting=len(more.rows),
+        )

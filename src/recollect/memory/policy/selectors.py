@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recollect.memory.policy.actions import SURE, Actions
 from recollect.memory.policy.advantage import contents_in
 from recollect.memory.policy.errors import need
-from recollect.memory.policy.pool import CANDIDATE, Pool, advice
+from recollect.memory.policy.pool import Pool, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.slots import Candidates, Query, Values
 
@@ -143,14 +144,13 @@ class Thompson:
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
         outside = pool.outside(rows, query.by)
-        # Last among the candidates are those on probation; what waits for others is the asker's own.
-        n = len(rows) - int(((pool.status[rows] == CANDIDATE) & outside).sum())
+        n = len(rows) - candidates.waiting
         means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
         conflicts = None
         waiting = np.ones(len(rows) - n, dtype=bool)
         contents = contents_in(pool, rows, query)
         if len(rows) and (self.coherent or self.veto):
-            contradict = contradictions(contents, pool.warns[rows])
+            contradict = contradictions(contents, pool.warns[rows], pool.actions)
             if self.veto:
                 # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
                 turned = outside & (contents != pool.content[rows])
@@ -188,11 +188,11 @@ class Thompson:
         )
 
 
-def contradictions(contents: npt.NDArray[np.int64], warns: Bools) -> Bools:
-    """(n, n): two items that advise different actions, or one that warns of what the other advises."""
-    same = contents[:, None] == contents[None, :]
+def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:
+    """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
+    same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]
-    found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), ~same)
+    found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
     return found
 
 

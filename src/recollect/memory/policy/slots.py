@@ -47,10 +47,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """rows of the pool with their cosines, best first."""
+    """rows of the pool with their cosines, best first. waiting: how many of the last ones were on probation."""
 
     rows: Rows
     similarities: Floats
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class Values:
 class Use:
     """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
 
-    taken: the action; outcome: 0 to 1, the episode's; reward: what this choice is credited with; told: its own reward as it
-    was given (the same, but for a control that permutes credit); logged: the propensity, where it is known; following: the
-    episode's next choice; by: who rewarded it, "" for the program itself; bonus: what a valuer notes beside it, such as the
-    success rate it expected without memory.
+    taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
+    to 1 (see `Scale`); told: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
+    where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself; bonus: what a
+    valuer notes beside it, such as the success rate it expected without memory.
     """
 
     query: Query
@@ -81,6 +82,7 @@ class Use:
     outcome: float = 0.0
     reward: float = 0.0
     told: float = 0.0
+    good: bool = False
     logged: float | None = None
     following: Use | None = None
     by: str = ""
@@ -100,16 +102,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An episode that has its outcome: the choices in order, and the success memory was told of."""
+    """An episode that has its outcome, on the memory's own scale: the choices in order, and whether it was a success."""
 
     uses: tuple[Use, ...]
     outcome: float
     time: int
     episode: int
-
-    @property
-    def success(self) -> bool:
-        return self.outcome >= 0.5
+    success: bool
 
 
 class Keyer(Protocol):

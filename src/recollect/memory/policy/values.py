@@ -50,7 +50,8 @@ class Unvalued:
 
 
 class Counts:
-    """f: times shown; u: times shown in a task that succeeded ("Remember Me, Refine Me", arXiv 2512.10696, section 3.3)."""
+    """f: times shown; u: successes of tasks in which it was shown, parts of one where rewards are graded ("Remember Me,
+    Refine Me", arXiv 2512.10696, section 3.3)."""
 
     def __init__(self) -> None:
         self.shown, self.won = Column(), Column()
@@ -63,7 +64,7 @@ class Counts:
         f, u = self.shown.upto(len(pool)), self.won.upto(len(pool))
         for row in use.rows:
             f[row] += 1.0
-            u[row] += float(use.reward >= 0.5)
+            u[row] += use.reward
 
     def reset(self) -> None:
         self.shown, self.won = Column(), Column()

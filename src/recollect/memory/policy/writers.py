@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.memory.item import ItemKind
 from recollect.memory.policy.hashed_words import _WORD
@@ -11,13 +11,30 @@ from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.slots import Finished, Use
 
 
-def last_moves(finished: Finished) -> list[Use]:
-    """The last choice made in each situation, in order: where a step was tried again, what ended up being done."""
-    last: dict[str, Use] = {}
+def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
+    """What there is to keep of an episode, in order, each with whether it was good.
+
+    steps: every step by its own reward. Else, as papers do it, the last choice made in each situation (where a step was tried
+    again, what ended up being done) by how the episode ended.
+    """
+    last: dict[tuple[str, ...], tuple[Use, bool]] = {}
     for use in finished.uses:
-        last.pop(use.query.text, None)
-        last[use.query.text] = use
+        key = (use.query.text, use.taken) if steps else (use.query.text,)
+        last.pop(key, None)
+        last[key] = (use, use.good if steps else finished.success)
     return list(last.values())
+
+
+def ended(use: Use, good: bool) -> str:
+    """How it ended, in words; the number where the reward was neither the best nor the worst."""
+    if 0.0 < use.told < 1.0:
+        return f"it earned {use.told:.2g} of 1"
+    return "it worked" if good else "it failed"
+
+
+def earned(use: Use) -> dict[str, Any]:
+    """What an item keeps of a reward whose meaning may change with later ones."""
+    return {"earned": use.told} if 0.0 < use.told < 1.0 else {}
 
 
 def no_writing(finished: Finished, pool: Pool) -> list[Draft]:
@@ -26,54 +43,25 @@ def no_writing(finished: Finished, pool: Pool) -> list[Draft]:
 
 @dataclass(frozen=True, slots=True)
 class RawCases:
-    """The situation, the action and how it ended. failures: kept too, as warnings; else successes alone are kept.
-
-    what_to_keep: `last_moves`, or another way to pick the steps worth a case.
-    """
+    """The situation, the action and how it ended. failures: kept too, as warnings; else successes alone are kept. steps: of
+    every step by its own reward (see `judged`)."""
 
     failures: bool = True
-    what_to_keep: Callable[[Finished], list[Use]] = last_moves
+    steps: bool = False
 
     def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
-        if not finished.success and not self.failures:
-            return []
-        good = finished.success
-        drafts = []
-        for use in self.what_to_keep(finished):
-            ended = "it worked" if good else "it failed"
-            drafts.append(
-                Draft(
-                    use.query.text,
-                    f"{use.query.text} -> {use.taken}: {ended}",
-                    do=(use.taken,) if good else (),
-                    avoid=() if good else (use.taken,),
-                    good=good,
-                )
-            )
-        return drafts
-
-
-@dataclass(frozen=True, slots=True)
-class StepCases:
-    """Ours: every step of every episode by its own reward: what worked as advice, what did not as a warning."""
-
-    failures: bool = True
-
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
-        drafts: dict[tuple[str, str], Draft] = {}
-        for use in finished.uses:
-            good = use.told >= 0.5
-            if not good and not self.failures:
-                continue
-            ended = "it worked" if good else "it failed"
-            drafts[use.query.text, use.taken] = Draft(
+        return [
+            Draft(
                 use.query.text,
-                f"{use.query.text} -> {use.taken}: {ended}",
+                f"{use.query.text} -> {use.taken}: {ended(use, good)}",
                 do=(use.taken,) if good else (),
                 avoid=() if good else (use.taken,),
                 good=good,
+                extra=earned(use),
             )
-        return list(drafts.values())
+            for use, good in judged(finished, self.steps)
+            if good or self.failures
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +73,12 @@ class Distilled:
     """
 
     alike: float = 0.98
+    steps: bool = False
 
     def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
-        if not finished.success:
-            return []
         drafts = []
-        for use in last_moves(finished):
-            if self._known(use, pool):
+        for use, good in judged(finished, self.steps):
+            if not good or self._known(use, pool):
                 continue
             scenario = use.query.text
             drafts.append(
@@ -114,19 +101,23 @@ class Distilled:
 class Notes:
     """A-MEM's notes, rule form: content, keywords, tags and a context sentence, all of them embedded (2502.12110)."""
 
+    failures: bool = True
+    steps: bool = False
+
     def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
         drafts = []
-        for use in last_moves(finished):
+        for use, good in judged(finished, self.steps):
+            if not good and not self.failures:
+                continue
             words = keywords(use.query.text)
-            ended = "worked" if finished.success else "failed"
-            context = f"{use.taken} {ended}"
+            context = f"{use.taken} {'worked' if good else 'failed'}"
             drafts.append(
                 Draft(
                     note_key(use.query.text, tuple(words), (use.taken,), context),
-                    f"{use.query.text} -> {use.taken}: it {ended}",
-                    do=(use.taken,) if finished.success else (),
-                    avoid=() if finished.success else (use.taken,),
-                    good=finished.success,
+                    f"{use.query.text} -> {use.taken}: {ended(use, good)}",
+                    do=(use.taken,) if good else (),
+                    avoid=() if good else (use.taken,),
+                    good=good,
                     kind=ItemKind.EPISODE,
                     extra={
                         "content": use.query.text,
@@ -134,6 +125,7 @@ class Notes:
                         "tags": (use.taken,),
                         "context": context,
                         "links": (),
+                        **earned(use),
                     },
                 )
             )

@@ -1,0 +1,110 @@
+"""Actions by meaning: which strings stand for the same action, for different ones, or for nobody knows which.
+
+An action that was offered in a list is itself: two strings of such lists are two actions, however alike they read ("refund 50",
+"refund 60"). Answers in free words are compared by the memory's encoder. How alike two answers are says something only against
+how alike any two of them are, since all share words that carry no meaning here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+    Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
+    Vectors = npt.NDArray[np.float32]
+
+APART = 0.5
+"""Answers less alike than this share of what is usual among answers have different meanings."""
+
+
+SURE = 0.5
+"""Two answers of at least this sameness are taken for the same."""
+
+
+class Actions:
+    """Numbers actions by their text, and compares them. encode: text to a unit vector."""
+
+    def __init__(self, encode: Callable[[str], Vectors]) -> None:
+        self._encode = encode
+        self._numbers: dict[str, int] = {}
+        self._texts: list[str] = []
+        self._listed = np.zeros(64, dtype=bool)
+        self._vectors: Vectors | None = None
+        self._total: Floats = np.zeros(0)
+        self._encoded = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def number(self, action: str) -> int:
+        known = self._numbers.get(action)
+        if known is not None:
+            return known
+        number = self._numbers[action] = len(self._texts)
+        self._texts.append(action)
+        if number == len(self._listed):
+            self._listed = np.concatenate([self._listed, np.zeros(number, dtype=bool)])
+        return number
+
+    def offer(self, actions: Sequence[str]) -> None:
+        """These can be done, and each is another: from now on their strings are taken as they are."""
+        for action in actions:
+            number = self.number(action)
+            self._listed[number] = True
+
+    def listed(self, numbers: Numbers) -> Bools:
+        found: Bools = self._listed[numbers]
+        return found
+
+    def sameness(self, numbers: Numbers, others: Numbers) -> Floats:
+        """(n, m): how surely each of `numbers` means the same as each of `others`, from 0 to 1; 1 for equal strings, and for two
+        that were offered 1 or 0."""
+        same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
+        open_rows, open_columns = ~self._listed[numbers], ~self._listed[others]
+        if not len(numbers) or not len(others) or not (open_rows.any() or open_columns.any()):
+            return same
+        near, usual = self._likeness(numbers, others)
+        free = open_rows[:, None] | open_columns[None, :]
+        graded = np.clip((near - usual) / max(1.0 - usual, 1e-6), 0.0, 1.0)
+        found: Floats = np.where(free, np.maximum(same, graded), same)
+        return found
+
+    def apart(self, numbers: Numbers, others: Numbers) -> Bools:
+        """(n, m): pairs that are known to mean different actions."""
+        differ: Bools = numbers[:, None] != others[None, :]
+        free = ~(self._listed[numbers][:, None] & self._listed[others][None, :])
+        if not free.any():
+            return differ
+        near, usual = self._likeness(numbers, others)
+        known: Bools = differ & (~free | (near < APART * usual))
+        return known
+
+    def _likeness(self, numbers: Numbers, others: Numbers) -> tuple[Floats, float]:
+        """Cosines (n, m), and the mean cosine of two different actions."""
+        self._encode_all()
+        assert self._vectors is not None
+        n = len(self._texts)
+        usual = float((self._total @ self._total - n) / (n * (n - 1))) if n > 1 else 1.0
+        near: Floats = (self._vectors[numbers] @ self._vectors[others].T).astype(np.float64)
+        return near, min(max(usual, 0.0), 1.0)
+
+    def _encode_all(self) -> None:
+        fresh = [self._encode(text) for text in self._texts[self._encoded :]]
+        if not fresh:
+            return
+        if self._vectors is None:
+            self._vectors = np.zeros((0, len(fresh[0])), dtype=np.float32)
+            self._total = np.zeros(len(fresh[0]))
+        if len(self._texts) > len(self._vectors):
+            room = np.zeros((max(64, 2 * len(self._texts)) - len(self._vectors), len(fresh[0])), dtype=np.float32)
+            self._vectors = np.concatenate([self._vectors, room])
+        self._vectors[self._encoded : len(self._texts)] = fresh
+        self._total = self._total + np.sum(fresh, axis=0, dtype=np.float64)
+        self._encoded = len(self._texts)

@@ -1,0 +1,76 @@
+"""Which strings are one action, which are two, and where nobody knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recollect.agents.experience import Experience, LinearAgent
+from recollect.environments.streams import generated
+from recollect.memory.policy.actions import SURE, Actions
+from recollect.memory.policy.hashed_words import HashedWords
+from recollect.recipes.experience_methods import method
+from recollect.rollouts.stream import run_stream
+
+ENCODER = HashedWords()
+
+
+def actions(*texts: str) -> tuple[Actions, np.ndarray]:
+    known = Actions(lambda text: ENCODER.encode([text])[0])
+    return known, np.array([known.number(text) for text in texts])
+
+
+def test_two_strings_of_one_list_are_two_actions_however_alike() -> None:
+    known, (fifty, sixty) = actions("refund 50", "refund 60")
+    both = np.array([fifty, sixty])
+    assert not known.apart(both, both).any()
+    known.offer(("refund 50", "refund 60"))
+    assert known.apart(both, both)[0, 1]
+    assert known.sameness(both, both)[0, 1] == 0.0
+
+
+def test_answers_are_alike_by_what_they_share_beyond_the_usual() -> None:
+    said = ["refund it, ref 11", "refund it, ref 22", "replace it, ref 33", "replace it, ref 44", "call them, ref 55"]
+    known, numbers = actions(*said)
+    same = known.sameness(numbers, numbers)
+    assert same[0, 1] > 3 * same[0, 2]
+    assert same[0, 1] > 3 * same[0, 4]
+    assert (np.diag(same) == 1.0).all()
+    assert SURE < 1.0
+
+
+def after(later: str) -> Experience:
+    """One success with "refund it", then six with `later` in the same situation."""
+    experience = Experience(method("ours"), ENCODER)
+    for action in ("refund it", "replace them", *(later.format(number) for number in range(6))):
+        use = experience.recall("torn shirt", "")
+        experience.finish([(use, action)], float(action != "replace them"))
+    return experience
+
+
+def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
+    values = {}
+    for later in ("I would refund it, as in case {}", "send somebody round to them, case {}"):
+        use = after(later).recall("torn shirt", "", frozen=True)
+        values[later] = float(use.values.means[use.candidates.rows.tolist().index(0)])
+    same, other = values.values()
+    assert same > 0.3
+    assert same > other
+
+
+def test_answers_that_are_not_known_to_contradict_are_shown_together() -> None:
+    assert len(after("I would refund it, as in case {}").recall("torn shirt", "", frozen=True).slate) == 4
+
+
+@pytest.mark.parametrize("style", ["numbered", "framed", "explained"])
+def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str) -> None:
+    """Fails where an action is its exact string: 0.50 against ExpRAG's 0.69."""
+    gained = []
+    for seed in range(3):
+        stream = generated(f"near-miss-{style}", seed=seed, length=200)
+        ours, rival = (
+            run_stream(stream, method(name, seed=seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
+            for name, settings in (("ours", {}), ("exprag", {"failures": True}))
+        )
+        gained.append(ours - rival)
+    assert np.mean(gained) > -0.03

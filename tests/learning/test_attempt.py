@@ -10,9 +10,21 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from recollect.episodes import Episode, FinishReason, Sample, SamplingParams, Segment, StopReason, Task, VersionSpan
+from recollect.episodes import (
+    Episode,
+    FinishReason,
+    RewardTerm,
+    Sample,
+    SamplingParams,
+    Segment,
+    StopReason,
+    Task,
+    VersionSpan,
+)
 from recollect.learning.attempt import (
     Attempt,
     CallFailed,
@@ -160,6 +172,29 @@ def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str
     episode = asyncio.run(run_attempt(odd, TASK, attempt(Tape()), 5))
     assert has_failed(episode)
     assert says in episode.errors[0]
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), torch.tensor(0.5)])
+def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
+    async def own(task: Task, given: Attempt) -> Episode:
+        return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
+
+    episode = asyncio.run(run_attempt(own, TASK, attempt(Tape()), 5))
+    assert not has_failed(episode)
+    assert (episode.reward, type(episode.rewards[0].value)) == (
+        0.5,
+        float,
+    )  # what is no float cannot be written to disk
+
+
+def test_a_reward_too_large_for_a_number_is_an_episode_s_failure() -> None:
+    async def huge(task: Task, given: Attempt) -> Episode:
+        episode = await two_calls(task, given)
+        return replace(episode, rewards=(await given.reward("huge", lambda: 10**400),))
+
+    episode = asyncio.run(run_attempt(huge, TASK, attempt(Tape()), 5))
+    assert has_failed(episode)
+    assert "Reward huge of episode 3/1 is a number too large" in episode.errors[0]
 
 
 def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:

@@ -6,7 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from recollect.agents.completer import Completer
 from recollect.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
@@ -125,14 +127,48 @@ class Dies:
         type(self).closed += 1
 
 
+class Gives:
+    """Ends with one reward, or with whatever `steps` says instead of a step."""
+
+    def __init__(self, value: Any, step: Any = None) -> None:
+        self.value, self.answer = value, step
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Any:
+        return self.answer or Step(rewards=(RewardTerm("r", self.value),), stop=StopReason.COMPLETED)
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), torch.tensor(0.5), np.bool_(True)])
+def test_a_reward_may_be_a_scalar_of_numpy_or_torch(value: Any) -> None:
+    how = Play(lambda task: Gives(value), lambda task, memory: completer())
+    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, n=2)
+    assert [(each.stop, each.errors) for each in group.episodes] == [(StopReason.COMPLETED, ())] * 2
+    assert [(each.reward, type(each.rewards[0].value)) for each in group.episodes] == [(float(value), float)] * 2
+
+
+@pytest.mark.parametrize(("value", "step", "said"), [
+    (10**400, None, "Gives.step gave the reward 'r', which is a number too large for a float"),
+    (0.0, "done", "Gives.step returned str, not a Step"),
+])  # fmt: skip
+def test_a_reward_or_a_step_that_is_none_ends_its_episode_and_not_the_run(value: Any, step: Any, said: str) -> None:
+    how = Play(lambda task: Gives(value, step), lambda task, memory: completer())
+    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, n=2)
+    assert [each.stop for each in group.episodes] == [StopReason.ENVIRONMENT_ERROR] * 2
+    assert group.episodes[0].errors == (said,)
+
+
 @pytest.mark.parametrize(
     ("how", "stop", "said"),
     [
         ("raise", StopReason.ENVIRONMENT_ERROR, "Dies.step failed: ConnectionError: the world went away"),
         ("hang", StopReason.TIMEOUT, "Dies.step took more than 0.05 s"),
-        ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r' = nan, which is not a finite number"),
-        ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r' = 'good', which is not a finite number"),
-        ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward '' = 1.0, which is not a finite number"),
+        ("nan", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is nan, not a finite number"),
+        ("text", StopReason.ENVIRONMENT_ERROR, "Dies.step gave the reward 'r', which is 'good', not a number"),
+        ("bare", StopReason.ENVIRONMENT_ERROR, "Dies.step gave a reward that is a float, not a RewardTerm"),
     ],
 )
 def test_an_environment_that_fails_ends_its_own_episode_only(how: str, stop: StopReason, said: str) -> None:

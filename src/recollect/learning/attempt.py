@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -21,7 +20,7 @@ from recollect.environments.blocking import in_thread
 from recollect.episodes.episode import Episode, StopReason
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from recollect.episodes.reward import RewardTerm
+from recollect.episodes.reward import RewardTerm, checked_terms, finite_number
 from recollect.episodes.task import Task
 from recollect.learning.stages import Stage
 from recollect.models.continuous import Draft
@@ -162,7 +161,9 @@ class Attempt:
         """What the function returns, as a term. Where it raises, hangs or returns no finite number, the episode fails, or
         gets the reward that was set for failures, and its `errors` say why."""
         try:
-            return RewardTerm(name, _number(await self.call(function, *arguments, seconds=seconds, name=name)), weight)
+            return RewardTerm(
+                name, finite_number(await self.call(function, *arguments, seconds=seconds, name=name)), weight
+            )
         except CallFailed as error:
             problem = error
         except ValueError as error:
@@ -194,7 +195,7 @@ async def run_attempt(rollout: Rollout, task: Task, attempt: Attempt, seconds: f
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
         episode = await within(rollout(task, attempt), seconds)
-        _check(episode, task, attempt)
+        episode = _checked(episode, task, attempt)
     except OutOfTime:
         return _failed(task, attempt, StopReason.TIMEOUT, f"episode {attempt.id} took longer than {seconds:g} s")
     except ContextOverflow as error:
@@ -218,7 +219,8 @@ def has_failed(episode: Episode) -> bool:
     return not episode.segments or episode.stop in UNSOUND
 
 
-def _check(episode: object, task: Task, attempt: Attempt) -> None:
+def _checked(episode: object, task: Task, attempt: Attempt) -> Episode:
+    """The episode with its rewards as plain floats. Raises CallFailed where it is not what a rollout has to return."""
     if not isinstance(episode, Episode):
         raise CallFailed(f"The rollout of episode {attempt.id} returned {type(episode).__name__}, not an Episode.")
     if (episode.id, episode.task) != (attempt.id, task.key):
@@ -229,9 +231,9 @@ def _check(episode: object, task: Task, attempt: Attempt) -> None:
     if not episode.segments:
         raise CallFailed(f"The rollout of episode {attempt.id} returned an episode without a model call.")
     try:
-        _number(episode.reward)
+        return replace(episode, rewards=checked_terms(episode.rewards))
     except ValueError as error:
-        raise BadReward(f"The reward of episode {attempt.id} is {error}.") from None
+        raise BadReward(f"The rollout of episode {attempt.id} gave {error}.") from None
 
 
 def _failed(task: Task, attempt: Attempt, stop: StopReason, why: str) -> Episode:
@@ -249,19 +251,6 @@ def _failed(task: Task, attempt: Attempt, stop: StopReason, why: str) -> Episode
         policy_version=0,
         errors=(*attempt.errors, why),
     )
-
-
-def _number(value: object) -> float:
-    """Raises ValueError, saying what it is, for anything but a finite number."""
-    if isinstance(value, str | bytes) or value is None:
-        raise ValueError(f"{value!r}, not a number")
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(f"a {type(value).__name__}, not a number") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{number}, not a finite number")
-    return number
 
 
 # -- tapes on disk --------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ What may go wrong, and what becomes of it:
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from recollect.episodes.episode import Episode, Group, MemoryEvent, Shown, StopR
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.interaction import Observation
 from recollect.episodes.model import FinishReason, Model, Sample, Tokens
-from recollect.episodes.reward import RewardTerm
+from recollect.episodes.reward import RewardTerm, checked_terms
 from recollect.episodes.segment import Segment
 from recollect.episodes.task import Task
 from recollect.memory.bank import Bank
@@ -310,7 +309,14 @@ async def _turns(
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
             step: Step = await guard.run("step", environment.step(action.text))
-            record.rewards += [_checked(term, guard.name) for term in step.rewards]
+            if not isinstance(step, Step):
+                said = f"{guard.name}.step returned {type(step).__name__}, not a Step"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, said)
+            try:
+                record.rewards[:] = checked_terms((*record.rewards, *step.rewards))
+            except ValueError as error:
+                said = f"{guard.name}.step gave {error}"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from None
             record.errors += step.errors
             record.answer = step.answer or record.answer
             if action.cut:
@@ -355,15 +361,6 @@ class _Guard:
             raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from error
         finally:
             self.record.environment_seconds += time.perf_counter() - begun
-
-
-def _checked(term: RewardTerm, name: str) -> RewardTerm:
-    """Whatever people's code returns as a reward: a finite number, or the end of the episode."""
-    value = getattr(term, "value", term)
-    if not isinstance(term, RewardTerm) or not isinstance(value, int | float) or not math.isfinite(value):
-        said = f"{name}.step gave the reward {getattr(term, 'name', '')!r} = {value!r}, which is not a finite number"
-        raise _Failed(StopReason.ENVIRONMENT_ERROR, said)
-    return term
 
 
 class _all_or_none:

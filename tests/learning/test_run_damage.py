@@ -9,19 +9,26 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.episodes.errors import RecollectError
 from recollect.learning.disk import check_writable
+from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.run_folder import (
     CheckpointCorrupt,
     DiskTrouble,
+    NotOurs,
     RunFolder,
     disk,
     list_runs,
 )
+from recollect.learning.trainer import restore
+from recollect.models.adapter import unfreeze
+from recollect.recipes.settings import GROUP_RELATIVE
 from tests.learning.run_folders import CONFIG, episode, full, half_saved, save
+from tests.models.tiny import tiny_model
 
 
 @pytest.mark.parametrize("damage", ["changed", "longer", "gone", "manifest"])
@@ -84,8 +91,6 @@ def test_a_full_disk_is_recognised_where_the_library_does_not_say_so(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_what_torch_says_when_it_cannot_write_is_understood(tmp_path: Path) -> None:
-    import torch
-
     with (
         RunFolder.create(tmp_path / "r", CONFIG) as run,
         pytest.raises(DiskTrouble, match="cannot be written"),
@@ -197,3 +202,74 @@ def test_weights_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError), run.writing_weights("manager") as folder:
             half_saved(folder, ZeroDivisionError())
         assert list((run.path / "weights").iterdir()) == []
+
+
+class Evil:
+    """Would run code where a checkpoint was unpickled without care."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (exec, ("raise SystemExit('code ran')",))
+
+
+@pytest.mark.parametrize(("damage", "says"), [
+    ("code", "something else than tensors and plain values"),
+    ("another version", "it has no 'first'"),
+    ("no learner", "it holds no learner"),
+    ("not finite", "holds numbers that are not finite"),
+    ("another shape", r"is \[1\] there and"),
+    ("another model", "trains other weights than this run"),
+    ("no controls", "it has no 'controls'"),
+    ("random state", "must be a torch.ByteTensor|ByteTensor"),
+])  # fmt: skip
+def test_a_checkpoint_that_was_signed_anew_is_refused_in_the_words_of_inspect(
+    tmp_path: Path, damage: str, says: str
+) -> None:
+    """Its sums are right, as those of a checkpoint of another version are, or of whoever wrote file and manifest."""
+    model = tiny_model()
+    learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(), "speaker")
+    saved = {"first": 0, "step": 1, "role": "speaker", "torch_rng": torch.get_rng_state(), "learner": learner.state()}
+    masters = saved["learner"]["masters"]
+    name = next(iter(masters))
+    changes: dict[str, object] = {
+        "code": {**saved, "first": Evil()},
+        "another version": {key: value for key, value in saved.items() if key != "first"},
+        "no learner": {**saved, "learner": 3},
+        "not finite": _with_masters(saved, {**masters, name: masters[name] * float("nan")}),
+        "another shape": _with_masters(saved, {**masters, name: torch.zeros(1)}),
+        "another model": _with_masters(saved, {name: masters[name]}),
+        "no controls": {**saved, "learner": {k: v for k, v in saved["learner"].items() if k != "controls"}},
+        "random state": {**saved, "torch_rng": torch.zeros(3)},
+    }
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        with run.checkpoint(1) as folder:
+            torch.save(changes[damage], folder / "learner.pt")
+        with pytest.raises(CheckpointCorrupt, match=says) as caught:
+            restore(run, learner, 0)
+    assert "learner.pt has the sum that was saved, but cannot be read" in str(caught.value)
+    assert "weights_only" not in str(caught.value)
+    assert "start again" in caught.value.mend
+
+
+def _with_masters(saved: dict[str, object], masters: dict[str, torch.Tensor]) -> dict[str, object]:
+    return {**saved, "learner": {**saved["learner"], "masters": masters}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("linked", ["episodes", "checkpoints", "weights/policy"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_nothing_behind_a_link_is_deleted(tmp_path: Path, linked: str, resume: bool) -> None:
+    """Continuing a run drops what is later than its last checkpoint: of its own files, not of what a link leads to."""
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        save(run, 1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    later = elsewhere / "step-000009.train.jsonl.gz"
+    later.write_bytes(gzip.compress(b""))
+    place = run.path / linked
+    place.parent.mkdir(exist_ok=True)
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.symlink_to(elsewhere, target_is_directory=True)
+    with pytest.raises(NotOurs, match="is a link to") as caught:
+        RunFolder.create(run.path, CONFIG, resume=resume)
+    assert str(place) in str(caught.value)
+    assert later.exists()

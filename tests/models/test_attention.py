@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, fused
+from recollect.episodes import SamplingParams
+from recollect.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, float32_products, fused
 from recollect.models.tree import branch_mask
+from tests.models.tiny import tiny_model
 
 SCALE = 0.3
 LAYOUTS = {  # prompt columns, branch columns, how many of the last columns are queries (None: all)
@@ -100,3 +102,29 @@ def test_the_precision_of_products_is_restored_when_the_last_thread_is_out() -> 
     assert settings.fp32_precision == "bf16"
     second.__exit__(None, None, None)
     assert settings.fp32_precision == before
+
+
+def test_a_float32_model_is_exact_while_another_thread_is_in_bfloat16_attention() -> None:
+    """As a float32 teacher beside a bfloat16 sampler: on a processor with bfloat16 instructions its products lost digits."""
+    model = tiny_model()
+    prompts, branches = [tuple(b"say a vowel:")], [[tuple(b"aei"), tuple(b"ou")]]
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    alone = model.score(prompts, branches), model.sample(prompts, SamplingParams(4, seed=1))
+    with _bf16_products(torch.bfloat16):
+        assert (model.score(prompts, branches), model.sample(prompts, SamplingParams(4, seed=1))) == alone
+        assert settings is None or settings.fp32_precision == "bf16"  # given back to the other
+
+
+@pytest.mark.parametrize("own", ["none", "ieee", "bf16"])
+def test_a_setting_of_the_user_s_own_stays(own: str) -> None:
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    if settings is None:
+        pytest.skip("this PyTorch has no such setting")
+    before = settings.fp32_precision
+    try:
+        settings.fp32_precision = own
+        with float32_products(torch.float32), _bf16_products(torch.bfloat16):
+            assert settings.fp32_precision == own
+        assert settings.fp32_precision == own
+    finally:
+        settings.fp32_precision = before

@@ -19,12 +19,13 @@ from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import Receipt
 from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.attempt import Attempt, Rollout, Tape, has_failed, run_attempt
-from recollect.learning.checkpoint import Checkpoint
+from recollect.learning.checkpoint import Checkpoint, reading
 from recollect.learning.collector import Collected, Collector
 from recollect.learning.event_loop import EventLoop
 from recollect.learning.expected_lengths import ExpectedLengths
 from recollect.learning.open_group import OpenGroup, open_from_json, open_to_json, said
 from recollect.learning.pipeline_store import (
+    STATE,
     Finished,
     Journal,
     Waiting,
@@ -122,14 +123,17 @@ class Pipeline(Collector):
         self._journal = Journal(self._run.path, self._learner.role, step)
         self._waiting.journal = None if self._repeats else self._journal
         state = read_state(checkpoint.path) if checkpoint else None
-        if state is not None:
-            self._load(state)
+        if checkpoint is not None and state is not None:
+            with reading(checkpoint.path / STATE, checkpoint):
+                self._load(state)
         self._steering.restore(self._first)
         if not self._repeats:
             for each in self._journal.since(step):
                 self._waiting.found(each, self._version)
-        for record in state["open"] if state else ():
-            self._continue(record)
+        if checkpoint is not None and state is not None:
+            with reading(checkpoint.path / STATE, checkpoint):
+                for record in state["open"]:
+                    self._continue(record)
         for each in self._waiting.take_awaited():
             self._branch_again(each)
         self._start_groups()

@@ -129,7 +129,7 @@ class Attempt:
         limit = self._seconds if seconds is None else seconds
         called = name or getattr(function, "__name__", type(function).__name__)
         try:
-            return await within(_called(function, *arguments), limit)
+            return await within(_called(function, *arguments), limit, f"{called} of episode {self.id}")
         except OutOfTime as error:
             raise CallTimedOut(f"{called} of episode {self.id} did not answer in {limit:g} s.") from error
         except (CallFailed, ContextOverflow):
@@ -194,7 +194,7 @@ Rollout = Callable[[Task, Attempt], Awaitable[Episode]]
 async def run_attempt(rollout: Rollout, task: Task, attempt: Attempt, seconds: float) -> Episode:
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
-        episode = await within(rollout(task, attempt), seconds)
+        episode = await within(rollout(task, attempt), seconds, f"The rollout of episode {attempt.id}")
         episode = _checked(episode, task, attempt)
     except OutOfTime:
         return _failed(task, attempt, StopReason.TIMEOUT, f"episode {attempt.id} took longer than {seconds:g} s")

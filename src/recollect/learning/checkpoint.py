@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from recollect.episodes.errors import RecollectError
 from recollect.learning.disk import replacing_folder, sha256_of
 from recollect.learning.json_rows import write_json
 
+LEARNER = "learner.pt"
 _NAME = re.compile(r"step-(\d{6,})")
 _SUM = ("bytes", "sha256")
 
@@ -54,6 +57,60 @@ def _sums(manifest: Path, mend: str) -> Mapping[str, Mapping[str, Any]]:
     ):
         raise CheckpointCorrupt(f"{manifest} is not a list of files with their sizes and sums.", mend)
     return files
+
+
+def read_learner(checkpoint: Checkpoint, *, mapped: bool = False) -> dict[str, Any]:
+    """The state that a learner left in the checkpoint: tensors and plain values, never code.
+
+    mapped: tensors stay on disk until they are read. Raises CheckpointCorrupt where there is none, it holds something
+    else, or it was written by a version that saved other things."""
+    import torch
+
+    path = checkpoint.path / LEARNER
+    with reading(path, checkpoint):
+        state = torch.load(path, weights_only=True, mmap=mapped)
+        if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
+            raise ValueError("it holds no learner")
+    return state
+
+
+@contextmanager
+def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
+    """Turns whatever a file of the checkpoint makes its reader raise into CheckpointCorrupt, with the way out.
+
+    It has the sum that was saved: another version wrote it, or somebody who wrote the sums as well."""
+    try:
+        yield
+    except RecollectError:
+        raise
+    except pickle.UnpicklingError as error:
+        # torch's own words here tell the reader to switch the protection off.
+        raise _unreadable(path, "it holds something else than tensors and plain values", checkpoint) from error
+    except KeyError as error:
+        raise _unreadable(path, f"it has no {error}: another version wrote it", checkpoint) from error
+    except RuntimeError as error:
+        if "memory" in str(error):  # want of memory, not a fault of the file
+            raise
+        raise _unreadable(path, error, checkpoint) from error
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        EOFError,
+        OverflowError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise _unreadable(path, error, checkpoint) from error
+
+
+def _unreadable(path: Path, why: object, checkpoint: Checkpoint) -> CheckpointCorrupt:
+    reason = str(why).splitlines()[0] if str(why) else repr(why)
+    return CheckpointCorrupt(
+        f"{path} has the sum that was saved, but cannot be read ({reason}).",
+        f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
+    )
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.errors import RecollectError
-from recollect.learning.checkpoint import Checkpoint, CheckpointCorrupt, checkpoints_in
+from recollect.learning.checkpoint import LEARNER, Checkpoint, checkpoints_in, read_learner, reading
 from recollect.learning.json_rows import read_json
 from recollect.learning.run_folder import RunFolder, find_run
 from recollect.learning.run_record import RECORD
@@ -20,7 +18,6 @@ from recollect.learning.run_record import RECORD
 if TYPE_CHECKING:
     import torch
 
-LEARNER = "learner.pt"
 _DTYPE_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -74,7 +71,8 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
     }
     sections: dict[str, Mapping[str, Any]] = {}
     if LEARNER in files:
-        sections |= _learner(checkpoint)
+        with reading(checkpoint.path / LEARNER, checkpoint):
+            sections |= _learner(checkpoint)
     for name in files:
         if name.endswith(".safetensors"):
             role = name.split("/", 1)[0] if "/" in name else name
@@ -91,14 +89,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
 def _learner(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
     import torch
 
-    path = checkpoint.path / LEARNER
-    try:
-        # Mapped: a gigabyte of moments is described without being read.
-        state = torch.load(path, weights_only=True, mmap=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, error, checkpoint) from error
-    if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
-        raise _unreadable(path, "it holds no learner", checkpoint)
+    state = read_learner(checkpoint, mapped=True)  # a gigabyte of moments is described without being read
     learner = state["learner"]
     known = {"learner", "torch_rng"}
     training = {_words(key): value for key, value in state.items() if key not in known}
@@ -144,14 +135,15 @@ def _tensors(tensors: list[torch.Tensor]) -> dict[str, Any]:
 
 def _weights(path: Path, checkpoint: Checkpoint) -> dict[str, Any]:
     """From the header alone: its length in eight bytes, then JSON (the safetensors format)."""
-    try:
+    with reading(path, checkpoint):
         with open(path, "rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("its header would be longer than the file")
+            header = json.loads(file.read(length))
         tensors = {name: each for name, each in header.items() if name != "__metadata__"}
         counted = sum(_product(each["shape"]) for each in tensors.values())
         types = sorted({_DTYPE_NAMES.get(each["dtype"], each["dtype"]) for each in tensors.values()})
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise _unreadable(path, error, checkpoint) from error
     said = {"tensors": len(tensors), "parameters": counted, "type": ", ".join(types)}
     adapter = path.parent / "adapter_config.json"
     if adapter.is_file():
@@ -164,7 +156,7 @@ def _weights(path: Path, checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _pipeline(path: Path, checkpoint: Checkpoint) -> dict[str, Any]:
     state = read_json(path, f"Delete {checkpoint.path}: the run continues from the checkpoint before it.")
-    try:
+    with reading(path, checkpoint):
         opened = state["open"]
         drawn = sum(len(each["episodes"]) for each in opened)
         return {
@@ -175,8 +167,6 @@ def _pipeline(path: Path, checkpoint: Checkpoint) -> dict[str, Any]:
             "episodes of theirs that are done": drawn,
             **{_words(name): count for name, count in state["counts"].items()},
         }
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(path, error, checkpoint) from error
 
 
 def _leaves(value: object) -> Iterator[torch.Tensor]:
@@ -190,13 +180,6 @@ def _leaves(value: object) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _leaves(each)
-
-
-def _unreadable(path: Path, error: object, checkpoint: Checkpoint) -> CheckpointCorrupt:
-    return CheckpointCorrupt(
-        f"{path} has the sum that was saved, but cannot be read ({str(error).splitlines()[0] if str(error) else error!r}).",
-        f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
-    )
 
 
 def _brief(value: object) -> str:

@@ -100,10 +100,15 @@ class Masters:
         return {"masters": self._masters, "optimiser": self.optimiser.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Raises ValueError where the checkpoint holds other weights than those being trained."""
+        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
         if set(state["masters"]) != set(self._masters):
             other = sorted(set(state["masters"]) ^ set(self._masters))[:3]
             raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
+        for name, value in state["masters"].items():
+            if value.shape != self._masters[name].shape:
+                raise ValueError(f"{name} is {list(value.shape)} there and {list(self._masters[name].shape)} here")
+            if not bool(torch.isfinite(value).all()):
+                raise ValueError(f"{name} holds numbers that are not finite")
         with torch.no_grad():
             for name, value in state["masters"].items():
                 self._masters[name].copy_(value)

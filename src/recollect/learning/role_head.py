@@ -65,8 +65,9 @@ class RoleHead:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [N, H] -> [N], on the CPU."""
-        found: torch.Tensor = self.head(hidden.to(self.head.weight.dtype)).squeeze(1).cpu()
-        return found
+        # Written as a sum: a float32 matrix product may lose precision while another thread is in bfloat16 attention.
+        found = (hidden.to(self.head.weight.dtype) * self.head.weight[0]).sum(1) + self.head.bias
+        return found.cpu()
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:

@@ -50,6 +50,7 @@ from recollect.learning.run_record import (
     is_run,
     read_record,
     refuse_foreign,
+    refuse_links,
     refuse_other,
     versions,
 )
@@ -101,11 +102,12 @@ class RunFolder:
         config: the resolved configuration, of values that JSON can hold. environment: added to the recorded versions.
         resume: where the folder holds a run, True continues it if it was configured alike or has not begun, and False
         starts over, deleting its files. Raises RunConflict naming the keys that differ, NotOurs where files of a run's
-        names were put there by something else, RunLocked, or DiskTrouble.
+        names were put there by something else or a folder is a link, RunLocked, or DiskTrouble.
         """
         run = cls(Path(path), clock=clock)
         with disk(run.path):
             refuse_foreign(run.path)  # first of all: not even a lock is left in a folder that is not ours
+            refuse_links(run.path)
             run.path.mkdir(parents=True, exist_ok=True)
             run._lock = take_lock(run.path)
             try:

@@ -61,6 +61,21 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
+def refuse_links(path: Path) -> None:
+    """Raises NotOurs where a folder of the run is a link: continuing a run deletes files, and those behind a link may be
+    another's."""
+    for name in FOLDERS:
+        folder = path / name
+        inside = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
+        for each in (folder, *inside):
+            if each.is_symlink() and (each is folder or each.is_dir()):
+                raise NotOurs(
+                    f"{each} is a link to {each.readlink()}: a run deletes files of its own folders alone, "
+                    "never what is behind a link.",
+                    "Remove the link, or move what it points to here. A whole run has another place with --runs.",
+                )
+
+
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address may change: where
     something is reached says nothing about the run, and whether there is one does."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from recollect.episodes.episode import Group
+from recollect.learning.checkpoint import LEARNER, read_learner, reading
 from recollect.learning.collector import Collected, Collector, Curriculum
 from recollect.learning.episode_metrics import episode_metrics
 from recollect.learning.masters import Masters
@@ -120,7 +121,7 @@ def save(run: RunFolder, learner: Learns, first: int, step: int, collector: Coll
     with run.checkpoint(first + step) as folder:
         save_trained(learner.model, learner.masters.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
-        torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
+        torch.save({**state, "learner": learner.state()}, folder / LEARNER)
         collector.save(folder, first + step)
 
 
@@ -128,13 +129,14 @@ def restore(run: RunFolder, learner: Learns, first: int) -> int | None:
     """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done.
 
     None where there is none, which is not 0: a training whose first step diverged left a checkpoint of 0 steps, and
-    what comes before the first step is behind it."""
+    what comes before the first step is behind it. Raises CheckpointCorrupt for one that cannot be continued from."""
     last = run.latest_checkpoint()
     if last is None:
         return None
-    state = torch.load(last.path / "learner.pt", weights_only=True)
-    if state["first"] != first or state["role"] != learner.role:
-        return None
-    learner.load(state["learner"])
-    torch.set_rng_state(state["torch_rng"])
-    return int(state["step"])
+    state = read_learner(last)
+    with reading(last.path / LEARNER, last):
+        if state["first"] != first or state["role"] != learner.role:
+            return None
+        learner.load(state["learner"])
+        torch.set_rng_state(state["torch_rng"])
+        return int(state["step"])

@@ -246,22 +246,50 @@ def _bf16_products(dtype: torch.dtype) -> Iterator[None]:
         return
     # The setting is the process's, and a sampler and a learner may be in here at once: the last one out restores it.
     with _SETTING:
-        if _inside.count == 0:
-            _inside.before = settings.fp32_precision
-            settings.fp32_precision = "bf16"
-        _inside.count += 1
+        _inside.bf16 += 1
+        _inside.set(settings)
     try:
         yield
     finally:
         with _SETTING:
-            _inside.count -= 1
-            if _inside.count == 0:
-                settings.fp32_precision = _inside.before
+            _inside.bf16 -= 1
+            _inside.set(settings)
+
+
+@contextlib.contextmanager
+def float32_products(dtype: torch.dtype) -> Iterator[None]:
+    """Inside, float32 products are float32 whatever another thread's attention does: `_bf16_products` changes a setting of
+    the whole process. Attention that runs meanwhile gets the same numbers more slowly. Nothing to do unless dtype is float32.
+    """
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    if dtype is not torch.float32 or settings is None:
+        yield
+        return
+    with _SETTING:
+        _inside.float32 += 1
+        _inside.set(settings)
+    try:
+        yield
+    finally:
+        with _SETTING:
+            _inside.float32 -= 1
+            _inside.set(settings)
 
 
 class _Inside:
-    count = 0
-    before = "none"
+    """How many threads are in which of the two, and what the setting was before we lowered it; None while we have not."""
+
+    bf16 = 0
+    float32 = 0
+    before: str | None = None
+
+    def set(self, settings: Any) -> None:
+        if self.bf16 and not self.float32:
+            if self.before is None:
+                self.before = settings.fp32_precision
+                settings.fp32_precision = "bf16"
+        elif self.before is not None:
+            settings.fp32_precision, self.before = self.before, None
 
 
 _SETTING = threading.Lock()

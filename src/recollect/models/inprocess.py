@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models.attention import float32_products
 from recollect.models.cache import buffer_cache
 from recollect.models.checkpoint import load_checkpoint
 from recollect.models.errors import ContextOverflow
@@ -159,7 +160,9 @@ class InProcessModel:
         results: list[list[Sample]] = [[] for _ in prompts]
         for rows in groups:
             draws = None if params.temperature == 0 else uniforms(params, rows)
-            for index, samples in zip(rows, self._sample_rows([prompts[i] for i in rows], params, draws), strict=True):
+            with float32_products(self.dtype):
+                drawn = self._sample_rows([prompts[i] for i in rows], params, draws)
+            for index, samples in zip(rows, drawn, strict=True):
                 results[index] = samples
         return results
 
@@ -304,7 +307,8 @@ class InProcessModel:
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         for rows in micro_batches(prompts, branches, self.token_budget):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
-            logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
+            with float32_products(self.dtype):
+                logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
             folded = per_branch(logprobs.tolist(), some_prompts, some_branches)
             for index, own in zip(rows, folded, strict=True):
                 results[index] = own

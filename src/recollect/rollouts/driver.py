@@ -352,7 +352,7 @@ class _Guard:
     async def run(self, what: str, work: Awaitable[T]) -> T:
         begun = time.perf_counter()
         try:
-            return await within(work, self.seconds)
+            return await within(work, self.seconds, f"{self.name}.{what}")
         except OutOfTime as error:
             said = f"{self.name}.{what} took more than {self.seconds:g} s"
             raise _Failed(StopReason.TIMEOUT, said) from error

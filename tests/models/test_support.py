@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
+from recollect.agents.completer import Completer
+from recollect.environments.question import Question
+from recollect.episodes import SamplingParams, StopReason, Task
+from recollect.models.attention import tree_attention
+from recollect.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from recollect.models.inprocess import InProcessModel
 from recollect.models.support import require_agreement
+from recollect.models.tree import tree
+from recollect.rollouts.driver import Play, play
 from tests.models.tiny import tiny_model
 
 PROMPT, BRANCHES = tuple(b"where does ana live?"), [tuple(b"in oslo"), tuple(b"in bergen, i think")]
@@ -42,7 +48,7 @@ FAMILIES: list[tuple[str, dict[str, Any], str]] = [  # the config's class, its s
     ("Cohere", {}, "logit_scale = 0.0625"),
     ("Cohere", {"logit_scale": 1.0}, ""),
     ("Mistral", {"sliding_window": 64}, ""),
-    ("Mistral", {"sliding_window": 16}, "window of 16"),
+    ("Mistral", {"sliding_window": 4}, "texts of at most 4 tokens"),
     ("Phi3", {}, ""),
     ("GPT2", {"n_head": 4, "n_embd": 32, "n_layer": 2, "n_positions": 256}, ""),
     ("GPTNeoX", {}, ""),
@@ -85,23 +91,83 @@ def test_a_family_is_computed_rightly_or_refused(tmp_path, family, settings, ref
             InProcessModel.load(folder, precision="fp32")
         assert refused.value.mend
         return
+    model = InProcessModel.load(folder, precision="fp32")
+    for branch, ours in zip(BRANCHES, model.score([PROMPT], [BRANCHES])[0], strict=True):
+        assert (torch.tensor(ours) - plain_scores(folder, PROMPT, branch)).abs().max() <= 1e-4
+
+
+LONGROPE = {
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 60,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+    },
+}
+DYNAMIC = {
+    "max_position_embeddings": 60,
+    "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+}
+BOUNDED: list[tuple[str, dict[str, Any], int]] = [  # the config's class, its settings, tokens that are computed rightly
+    ("Phi3", LONGROPE, 60),
+    ("Llama", DYNAMIC, 60),
+    ("Mistral", {"sliding_window": 40}, 40),
+    ("Qwen2", {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}, 40),
+    ("Qwen2", {"use_sliding_window": False, "sliding_window": 40, "max_window_layers": 1}, 256),
+    ("Gemma3Text", {"sliding_window": 40}, 40),
+]
+
+
+def plain_scores(folder: Path, prompt: tuple[int, ...], branch: tuple[int, ...]) -> torch.Tensor:
     from transformers import AutoModelForCausalLM
 
-    model = InProcessModel.load(folder, precision="fp32")
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    for branch, ours in zip(BRANCHES, model.score([PROMPT], [BRANCHES])[0], strict=True):
-        with torch.inference_mode():
-            logits = plain(input_ids=torch.tensor([PROMPT + branch])).logits[0, len(PROMPT) - 1 : -1]
-        theirs = torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
-        assert (torch.tensor(ours) - theirs).abs().max() <= 1e-4
+    with torch.inference_mode():
+        logits = plain(input_ids=torch.tensor([prompt + branch])).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
 
 
-def test_a_text_longer_than_the_window_is_refused_and_branches_count_alone(tmp_path) -> None:
-    model = InProcessModel.load(saved(tmp_path / "model", "Mistral", sliding_window=40), precision="fp32")
-    (scores,) = model.score([PROMPT], [[(7,) * 18] * 3])  # more columns than the window, no branch deeper than it
-    assert scores[0] == pytest.approx(scores[2], abs=1e-5)
-    with pytest.raises(UnsupportedModel, match=r"window of 40 tokens and was given 50.*[Ss]horter memories"):
-        model.score([PROMPT], [[(7,) * 30]])
+@pytest.mark.parametrize(("family", "settings", "limit"), BOUNDED)
+def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_path, family, settings, limit) -> None:
+    """A window that slides, and rope whose frequencies follow the longest text of the batch: numbers must not depend on who
+    shares the batch, and a context that is too long is that episode's end, not the run's."""
+    folder = saved(tmp_path / "model", family, **settings)
+    model = InProcessModel.load(folder, precision="fp32")
+    assert model.context_limit == limit
+    long, short = tuple(range(3, 3 + limit - 12)), (9, 8, 7)
+    branches = [[(5,) * 12, (6, 7)], [(4,) * 9]]
+    scores = model.score([long, short], branches)
+    for prompt, own, ours in zip((long, short), branches, scores, strict=True):
+        for branch, values in zip(own, ours, strict=True):
+            assert (torch.tensor(values) - plain_scores(folder, prompt, branch)).abs().max() <= 1e-4
+    # Members that end early leave columns behind that are nobody's: they are no part of any text.
+    stops = frozenset(range(128))
+    for prompt, samples in zip(
+        (long, short), model.sample([long, short], SamplingParams(12, n=8, seed=1, stop_ids=stops)), strict=True
+    ):
+        for each in (samples[0], max(samples, key=lambda s: len(s.ids))):
+            assert (torch.tensor(each.logprobs) - plain_scores(folder, prompt, each.ids)).abs().max() <= 1e-4
+    with pytest.raises(ContextOverflow, match=rf"past the {limit} that"):
+        model.score([long, short], [[(5,) * 13], [()]])
+    with pytest.raises(ContextOverflow):
+        model.tree_scores(tree([long], [[(5,) * 13]]))
+    with pytest.raises(ContextOverflow):
+        model.sample([long], SamplingParams(13))
+    how = Play(lambda task: Question(), lambda task, memory: Completer("", after="", max_tokens=limit))
+    (group,) = play(model, [Task("t/1", "t", "Where does Ana live?", ("Oslo",), "exact_match")], how, n=2)
+    assert {episode.stop for episode in group.episodes} == {StopReason.CONTEXT_OVERFLOW}
+
+
+def test_a_window_that_the_configuration_does_not_speak_of_is_refused() -> None:
+    qkv = (torch.zeros(1, 2, 3, 4),) * 3
+    module = torch.nn.Module()
+    module.config = tiny_model().network.config  # reads 512 tokens
+    for window in (None, 512):
+        tree_attention(module, *qkv, attention_mask=None, sliding_window=window)
+    with pytest.raises(UnsupportedModel, match="window of 511 tokens that its configuration"):
+        tree_attention(module, *qkv, attention_mask=None, sliding_window=511)
 
 
 def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_drawn_or_left_changed(llama) -> None:

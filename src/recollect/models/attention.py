@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from recollect.models.errors import UnsupportedModel
+from recollect.models.support import context_limit
 
 NAME = "recollect_tree"
 _CHANGES_SCORES = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "alibi")
@@ -48,7 +49,7 @@ def tree_attention(
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
-    _require_plain(features, query, key, attention_mask)
+    _require_plain(features, module)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attend = blockwise if query.device.type == "cpu" else fused
     if len(row_widths) < 2 or attention_mask is None:
@@ -66,26 +67,19 @@ def tree_attention(
     return torch.cat(parts), None
 
 
-def _require_plain(features: dict[str, Any], query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> None:
+def _require_plain(features: dict[str, Any], module: torch.nn.Module) -> None:
     family = "Take a model of the Llama, Qwen, Mistral or SmolLM kind, or an engine of its own over HTTP."
     for name in _CHANGES_SCORES:
         if features.get(name) is not None:
             raise UnsupportedModel(f"The network's attention asks for {name}, which is not computed here.", family)
     if features.get("is_causal") is False:
         raise UnsupportedModel("The network's attention looks ahead (is_causal=False): it is an encoder.", family)
-    window = features.get("sliding_window")
-    if window is None or key.shape[2] <= window:
-        return
-    # Columns are not depth: of a tree, no query sees more than its prompt and its own branch.
-    causal = query.shape[2] - (0 if mask is None else mask.shape[2])
-    longest = key.shape[2] if mask is None else int(mask.sum(-1).max())
-    if causal:
-        longest = max(longest, key.shape[2] - query.shape[2] + causal)
-    if longest > window:
+    # The engine computes no text longer than `context_limit`, so that no window within it ever hides anything.
+    window, config = features.get("sliding_window"), getattr(module, "config", None)
+    if window is not None and (config is None or window < context_limit(config)):
         raise UnsupportedModel(
-            f"The network's attention slides a window of {window} tokens and was given {longest}; only texts that fit "
-            "the window are computed here.",
-            f"Show fewer or shorter memories, to stay within {window} tokens. {family}",
+            f"The network's attention slides a window of {window} tokens that its configuration does not speak of.",
+            family,
         )
 
 

@@ -15,7 +15,7 @@ from recollect.models.attention import float32_products
 from recollect.models.cache import buffer_cache
 from recollect.models.checkpoint import load_checkpoint
 from recollect.models.errors import ContextOverflow
-from recollect.models.support import require_agreement
+from recollect.models.support import context_limit, require_agreement
 from recollect.models.token_scores import token_scores
 from recollect.models.tree import Tree, apart, branch_mask, micro_batches, per_branch, round_up, tree
 
@@ -36,6 +36,7 @@ class InProcessModel:
         self._name = name
         self._version = 0
         self._stops: dict[str, frozenset[int]] = {}
+        self._limit = 0
 
     @classmethod
     def load(
@@ -69,7 +70,10 @@ class InProcessModel:
 
     @property
     def context_limit(self) -> int:
-        return int(self.network.config.max_position_embeddings)
+        """Tokens of the longest text that is computed: see `recollect.models.support.context_limit`."""
+        if not self._limit:
+            self._limit = context_limit(self.network.config)
+        return self._limit
 
     @property
     def dtype(self) -> torch.dtype:
@@ -120,7 +124,13 @@ class InProcessModel:
     ) -> Any:
         """Last hidden states [B, L, H] of token ids [B, L] (no logits: those are taken only where they are needed).
 
-        attention: for `recollect.models.attention`, such as `row_widths`."""
+        positions: depth of each token in its own text, whatever stands beside it in the row. attention: for
+        `recollect.models.attention`, such as `row_widths`. Raises ContextOverflow for a text past `context_limit`."""
+        if (longest := int(positions.max()) + 1) > self.context_limit:
+            raise ContextOverflow(
+                f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
+                "Show fewer or shorter memories.",
+            )
         device = self.device
         return self._body()(
             input_ids=ids.to(device),
@@ -286,7 +296,7 @@ class InProcessModel:
         ids = torch.zeros(len(prompts), width - shared, dtype=torch.long)
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt) - shared] = torch.tensor(prompt[shared:])
-        positions = torch.arange(shared, width).expand(len(prompts), -1)
+        positions = torch.arange(shared, width).clamp(max=self.context_limit - 1).expand(len(prompts), -1)  # of padding
         hidden: torch.Tensor = self.hidden_states(ids, positions, None, cache)
         return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
 

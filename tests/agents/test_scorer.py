@@ -15,6 +15,8 @@ class CountingModel:
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(hash(word) % 100_003 for word in text.split())
 
+    encode_continuation = encode
+
     def score(
         self,
         prompts: Sequence[tuple[int, ...]],

@@ -20,6 +20,8 @@ class ScriptedModel:
     def encode(self, text: str) -> Tokens:
         return tuple(map(ord, text))
 
+    encode_continuation = encode
+
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 

@@ -139,6 +139,8 @@ class Copying:
     def encode(self, text: str) -> tuple[str, ...]:
         return tuple(text.replace(":", "").split())
 
+    encode_continuation = encode
+
     def score(self, prompts: list, branches: list) -> list:
         return [
             [tuple(float(prompt.count(word)) for word in branch) for branch in each]

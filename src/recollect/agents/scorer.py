@@ -64,6 +64,6 @@ class ScoringAgent:
     def _asked(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         body = f"{memory}\n" if memory else ""
         prompt = self.model.encode(HEAD + body + ASK.format(situation=as_line(situation)))
-        branches = [self.model.encode(f" {as_line(action)}") for action in actions]
+        branches = [self.model.encode_continuation(f" {as_line(action)}") for action in actions]
         (scored,) = self.model.score([prompt], [branches])
         return np.array([float(np.mean(each)) for each in scored])

@@ -38,7 +38,7 @@ class ToolCaller:
     async def act(self, observation: Observation, model: Caller) -> Action:
         if self._ids:
             line_end = "" if self._ended else "\n"
-            self._ids += model.encode(f"{line_end}{RESULT} {as_line(observation.text)}\n{TURN}")
+            self._ids += model.encode_continuation(f"{line_end}{RESULT} {as_line(observation.text)}\n{TURN}")
         else:
             self._ids = model.encode(self.head + opening(observation.question or observation.text, observation.tools))
         sample = await model.call(

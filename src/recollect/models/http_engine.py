@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from recollect.episodes.errors import UnknownName
 from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
+from recollect.models.beginning import beginning, begun
 from recollect.models.errors import ContextOverflow
 from recollect.models.http_answers import Drawn, as_sample, checked_sample
 from recollect.models.http_capabilities import MENDS, Card, capabilities_of, card_of, need, wire_for
@@ -43,6 +44,7 @@ class HttpModel:
         self._wire = wire
         self._found = found
         self._tokenizer = tokenizer
+        self._beginning = beginning(tokenizer)
         self._publisher = publisher
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
         self._stops: dict[str, frozenset[int]] = {}
@@ -145,6 +147,9 @@ class HttpModel:
     # -- text -------------------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> Tokens:
+        return begun(self.encode_continuation(text), self._beginning)
+
+    def encode_continuation(self, text: str) -> Tokens:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -361,7 +366,7 @@ class HttpModel:
         text = "Ana's café: 12 naïve questions?\n\tyes"
         body = {"model": self.name, "prompt": text, "add_special_tokens": False}
         theirs = (self._client.post("/tokenize", body, idempotent=True) or {}).get("tokens")
-        if theirs is None or tuple(theirs) != self.encode(text):
+        if theirs is None or tuple(theirs) != self.encode_continuation(text):
             raise EngineError(
                 f"The tokenizer handed over and that of {self.name} at {self.url} make different ids of one text.",
                 "Hand over the tokenizer of the model that is served.",

@@ -12,6 +12,7 @@ import torch
 
 from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from recollect.models.attention import float32_products
+from recollect.models.beginning import beginning, begun
 from recollect.models.cache import buffer_cache
 from recollect.models.checkpoint import load_checkpoint
 from recollect.models.errors import ContextOverflow
@@ -37,6 +38,7 @@ class InProcessModel:
         self._version = 0
         self._stops: dict[str, frozenset[int]] = {}
         self._limit = 0
+        self._beginning: Tokens | None = None
 
     @classmethod
     def load(
@@ -91,6 +93,11 @@ class InProcessModel:
         return device
 
     def encode(self, text: str) -> Tokens:
+        if self._beginning is None:
+            self._beginning = beginning(self.tokenizer)
+        return begun(self.encode_continuation(text), self._beginning)
+
+    def encode_continuation(self, text: str) -> Tokens:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -169,7 +169,8 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
         return
     model = learner.model
     pairs = [
-        (model.encode(p), model.encode(c)) for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
+        (model.encode(p), model.encode_continuation(c))
+        for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
     ]
     steps = -(-len(pairs) * config.warm_start_passes // config.warm_start_batch)
     batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(steps)]

@@ -138,9 +138,9 @@ def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> li
     for task in batch(tasks, texts, 0, config.seed):
         memory = NOTHING
         for section, kept in zip(text_of(task), memories_of(task, NOTHING), strict=True):
-            pairs.append((model.encode(reading(task.input, memory, section)), model.encode(f" {kept}\n")))
+            pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {kept}\n")))
             memory = kept
-        pairs.append((model.encode(answering(task.input, memory)), model.encode(f" {task.answers[0]}\n")))
+        pairs.append((model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")))
     size = config.warm_start_batch
     return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
 

@@ -81,7 +81,7 @@ def system(config: Config) -> System:
             shown += string_tasks("train", 200, config.seed, depth=depth, length=config.length, only=config.worked)
         return [
             [
-                (model.encode(agent().render(task.input)), model.encode(f" {worked_out(task)}\n"))
+                (model.encode(agent().render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))
                 for task in batch(shown, config.warm_start_batch, step, config.seed)
             ]
             for step in range(config.warm_start)

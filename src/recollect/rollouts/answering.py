@@ -89,7 +89,7 @@ def demonstrations(
     for task in tasks:
         memory = recall(task)
         prompt, shown = fit(model, memory.shown, task.input, max_tokens, style)
-        ids = model.encode(f" {task.answers[0]}\n")
+        ids = model.encode_continuation(f" {task.answers[0]}\n")
         sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
         episode = _episode(
             model, task, memory, prompt, shown, sample, params, "token_f1", style, {}, f"{label}{task.key}"

@@ -198,6 +198,7 @@ class _Call:
         self.version = model.version
         self.context_limit = model.context_limit
         self.encode = model.encode
+        self.encode_continuation = model.encode_continuation
         self.decode = model.decode
         self.stop_ids_for = model.stop_ids_for
 

@@ -95,7 +95,7 @@ def chat(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
     if "max_completion_tokens" in settings:
         settings["max_tokens"] = settings.pop("max_completion_tokens")
     messages = settings.pop("messages", None)
-    prompt = model.encode(_rendered(model, messages))
+    prompt = model.encode_continuation(_rendered(model, messages))  # a template writes its BOS itself
     room = model.context_limit - len(prompt)
     if settings.get("max_tokens") is None:
         settings["max_tokens"] = max(1, min(_MAX_CHAT_TOKENS, room))
@@ -134,9 +134,8 @@ def _rendered(model: ServedModel, messages: Any) -> str:
 
 def tokenize(model: ServedModel, body: Body, query: Mapping[str, str]) -> Any:
     only(body, {"model", "prompt", "add_special_tokens", "request_id"})
-    if body.get("add_special_tokens", False):
-        raise NotServed("add_special_tokens must be false: the in-process model adds none.")
-    tokens = list(model.encode(str(body.get("prompt", ""))))
+    encode = model.encode if body.get("add_special_tokens", True) else model.encode_continuation
+    tokens = list(encode(str(body.get("prompt", ""))))
     return {"count": len(tokens), "max_model_len": model.context_limit, "tokens": tokens}
 
 

@@ -46,14 +46,16 @@ def test_everything_is_counted(run: RunFolder) -> None:
     found = inspect(find_checkpoint(str(run.path), run.path.parent))
     masters = torch.load(found.path / "learner.pt", weights_only=True)["learner"]["masters"]
     parameters = sum(each.numel() for each in masters.values())
-    assert set(found.files) == {"learner.pt", "speaker/weights.safetensors", "pipeline.json"}
+    whole = {"model.safetensors", "config.json", "generation_config.json", "base.json"}
+    assert set(found.files) == {"learner.pt", "pipeline.json", *(f"speaker/{name}" for name in whole)}
     said = found.sections
     assert said["training"]["steps done"] == 2
     assert said["training"]["role"] == "speaker"
     assert said["training"]["policy version"] == 2
     assert said["training"]["random state"].startswith("5056 bytes")
     assert said["masters"] == {"tensors": len(masters), "parameters": parameters, "type": "float32"}
-    assert said["weights of speaker"]["parameters"] == parameters
+    embeddings = 257 * 64  # saved with the rest, but not trained
+    assert said["weights of speaker"]["parameters"] == parameters + embeddings
     assert said["optimiser"]["updates"] == 2
     assert said["optimiser"]["second moments"] == parameters
     assert said["optimiser"]["learning rate"] == 0.25
@@ -77,7 +79,7 @@ def test_a_checkpoint_is_found_by_run_step_and_path(run: RunFolder) -> None:
         find_checkpoint("empty", runs)
 
 
-@pytest.mark.parametrize("file", ["learner.pt", "speaker/weights.safetensors", "pipeline.json"])
+@pytest.mark.parametrize("file", ["learner.pt", "speaker/model.safetensors", "pipeline.json"])
 def test_a_changed_file_is_named(run: RunFolder, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = run.checkpoints()[-1].path / file
     content = bytearray(path.read_bytes())
@@ -89,7 +91,7 @@ def test_a_changed_file_is_named(run: RunFolder, file: str, capsys: pytest.Captu
     assert "the run continues from the checkpoint before it" in said
 
 
-@pytest.mark.parametrize("file", ["learner.pt", "speaker/weights.safetensors", "pipeline.json"])
+@pytest.mark.parametrize("file", ["learner.pt", "speaker/model.safetensors", "pipeline.json"])
 def test_a_file_that_was_saved_damaged_is_named_too(run: RunFolder, file: str) -> None:
     """Its sum is right, so that only reading it can tell."""
     with run.checkpoint(3) as folder:

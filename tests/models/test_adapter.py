@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from recollect.episodes import SamplingParams
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from recollect.models.errors import UnsupportedModel
+from recollect.models.inprocess import InProcessModel
+from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
@@ -59,8 +67,84 @@ def test_full_training_leaves_the_embeddings_alone() -> None:
 
 def test_a_folder_without_weights_and_a_second_adapter_are_refused(tmp_path) -> None:
     model = tiny_model()
-    with pytest.raises(FileNotFoundError, match=r"neither adapter_config.json nor weights.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"neither adapter_config.json nor safetensors"):
         load_trained(model, tmp_path)
     attach_lora(model)
     with pytest.raises(ValueError, match="already has an adapter"):
         attach_lora(model)
+
+
+def model_on_disk(folder: Path, **settings: Any) -> InProcessModel:
+    return InProcessModel.load(saved(folder, "Llama", **settings), precision="fp32")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_full_training_leaves_a_folder_that_transformers_and_we_load(tmp_path: Path, tied: bool) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = model_on_disk(tmp_path / "base", tie_word_embeddings=tied)
+    named = unfreeze(model)
+    moved(named)
+    save_trained(model, named, tmp_path / "trained")
+    (expected,) = model.score(PROMPTS, BRANCHES)
+
+    ours = InProcessModel.load(tmp_path / "trained", precision="fp32")
+    assert ours.score(PROMPTS, BRANCHES) == [expected]
+    assert ours.encode("who is it?") == model.encode("who is it?")
+    onto_the_base = InProcessModel.load(tmp_path / "base", precision="fp32")
+    load_trained(onto_the_base, tmp_path / "trained")
+    assert onto_the_base.score(PROMPTS, BRANCHES) == [expected]
+
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "trained", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "trained")
+    assert tokenizer("who is it?")["input_ids"] == list(model.encode("who is it?"))
+    for branch, values in zip(BRANCHES[0], expected, strict=True):
+        with torch.inference_mode():
+            logits = theirs(input_ids=torch.tensor([PROMPTS[0] + branch])).logits[0, len(PROMPTS[0]) - 1 : -1]
+        plain = torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
+        assert (plain - torch.tensor(values)).abs().max() <= 1e-4
+    record = json.loads((tmp_path / "trained" / "base.json").read_text())
+    assert set(record["files"]) == {"model.safetensors"}
+
+
+def test_weights_of_another_network_are_named(tmp_path: Path) -> None:
+    model = model_on_disk(tmp_path / "base")
+    save_trained(model, unfreeze(model), tmp_path / "trained")
+    with pytest.raises(UnsupportedModel, match=r"model.safetensors holds .* which tiny has not"):
+        load_trained(tiny_model(), tmp_path / "trained")
+
+
+@pytest.mark.parametrize(("name", "base"), [
+    ("smollm2-135m-instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+    ("someone/a-model", "someone/a-model"),
+])  # fmt: skip
+def test_an_adapter_names_a_base_that_others_have(tmp_path: Path, name: str, base: str, monkeypatch: Any) -> None:
+    def no_network(*_: Any, **__: Any) -> None:
+        raise AssertionError("saving an adapter asked the Hub")
+
+    monkeypatch.setattr("huggingface_hub.file_exists", no_network)
+    folder = saved(tmp_path / "cache" / "models" / "base", "Llama")
+    model = InProcessModel.load(folder, name=name, precision="fp32")
+    named = attach_lora(model, rank=2)
+    moved(named)
+    save_trained(model, named, tmp_path / "adapter")
+    settings = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == base
+    for path in (tmp_path / "adapter").iterdir():  # README.md, which PEFT writes, as well
+        assert str(tmp_path).encode() not in path.read_bytes(), path.name
+    record = json.loads((tmp_path / "adapter" / "base.json").read_text())
+    assert record["repository"] == base
+    assert (
+        record["files"]["model.safetensors"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    )
+    assert ("de-quantised" in record.get("note", "")) == (name == "smollm2-135m-instruct")
+
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    network = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter")
+    ids = torch.tensor([PROMPTS[0] + BRANCHES[0][0]])
+    with torch.inference_mode():
+        logits = network(input_ids=ids).logits[0, len(PROMPTS[0]) - 1 : -1]
+    plain = torch.log_softmax(logits, -1).gather(1, torch.tensor(BRANCHES[0][0])[:, None]).squeeze(1)
+    assert (plain - torch.tensor(model.score(PROMPTS, BRANCHES)[0][0])).abs().max() <= 1e-4

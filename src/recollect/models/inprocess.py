@@ -37,6 +37,10 @@ class InProcessModel:
         self._name = name
         self._version = 0
         self._stops: dict[str, frozenset[int]] = {}
+        self.folder: Path | None = None
+        """Where it was loaded from."""
+        self.base: dict[str, Any] | None = None
+        """What `recollect.models.base` says of the weights in `folder`, once it was asked."""
         self._limit = 0
         self._beginning: Tokens | None = None
 
@@ -54,6 +58,7 @@ class InProcessModel:
         network.eval()
         network.requires_grad_(False)
         model = cls(network, tokenizer, name or folder.name)
+        model.folder = folder
         require_agreement(model, folder)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model

@@ -69,7 +69,9 @@ def answering(model: InProcessModel) -> list[Tokens]:
     for task in longmemeval("train"):
         evidence = "\n".join(f"{turn.speaker}: {turn.text}" for session in task.sessions[:1] for turn in session.turns)
         head = model.encode(f"{evidence}\n")[: PROMPT_TOKENS - 40]
-        found.append((*head, *model.encode_continuation(f"\nQuestion: {task.input}\nAnswer, in the words above:")[-40:]))
+        found.append(
+            (*head, *model.encode_continuation(f"\nQuestion: {task.input}\nAnswer, in the words above:")[-40:])
+        )
         if len(found) == PROMPTS:
             break
     return found

@@ -49,16 +49,15 @@ def test_an_add_that_fails_leaves_no_file(arguments: tuple[str, ...], tmp_path: 
     assert names_in(tmp_path) == []
 
 
-def test_an_empty_file_is_no_memory_until_something_is_added(tmp_path: Path):
+@pytest.mark.parametrize("command", [("search", "cat"), ("add", "a cat")], ids=lambda command: command[0])
+def test_an_empty_file_is_no_memory_and_no_new_one(command: tuple[str, str], tmp_path: Path):
     path = tmp_path / "a.mem"
     path.touch()
-    into = ("--file", str(path), "--encoder", "none")
-    problem = problem_of("search", "cat", *into)
+    problem = problem_of(*command, "--file", str(path), "--encoder", "none")
     assert isinstance(problem, errors.NotAMemoryFile)
-    assert "in the empty file" in str(problem)
+    assert "empty (0 bytes)" in str(problem)
+    assert "restore a backup over it, or delete it to begin anew" in str(problem)
     assert path.read_bytes() == b""
-    assert problem_of("add", "a cat", *into) is None
-    assert problem_of("search", "cat", *into) is None
 
 
 def test_an_add_for_which_there_is_no_room_leaves_no_file(tmp_path: Path):

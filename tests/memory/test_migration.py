@@ -90,10 +90,19 @@ def test_an_older_file_opened_read_only_is_refused_and_untouched(old: Path, monk
     assert old.read_bytes() == content
 
 
-def as_in_format_2(path: Path) -> None:
-    """Each item that an event created named beside it, each number that was asked for in the index, and all words too."""
+def as_in_format_3(path: Path) -> None:
+    """A journal without a chain."""
     with Memory(path, encoder=None) as m:
         compact(m.store)
+    connection = apsw.Connection(str(path))
+    connection.execute("ALTER TABLE events DROP COLUMN chain; ALTER TABLE vector_sets DROP COLUMN made;")
+    connection.pragma("user_version", 3)
+    connection.close()
+
+
+def as_in_format_2(path: Path) -> None:
+    """Each item that an event created named beside it, each number that was asked for in the index, and all words too."""
+    as_in_format_3(path)
     connection = apsw.Connection(str(path))
     connection.execute(
         "INSERT INTO touches SELECT * FROM changes EXCEPT SELECT * FROM touches;"

@@ -302,11 +302,9 @@ def _open(file: Path, encoder: str, *, make: bool = False) -> Iterator[Memory]:
     from recollect.memory.errors import MemoryProblem, NotAMemoryFile
 
     existed = file.exists()
-    empty = file.is_file() and not file.stat().st_size
-    if not make and (empty or not existed):
+    if not make and not existed:
         raise NotAMemoryFile(
-            f"There is no memory {'in the empty file' if empty else 'at'} {file}.",
-            "`recollect memory add` makes one; --file names another.",
+            f"There is no memory at {file}.", "`recollect memory add` makes one; --file names another."
         )
     memory = recollect.Memory(file, encoder=None if encoder == "none" else encoder)
     try:

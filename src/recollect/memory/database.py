@@ -7,6 +7,7 @@ are carried out in one transaction, each under its own savepoint, so that one sy
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import threading
@@ -22,6 +23,7 @@ from urllib.parse import quote
 import apsw
 
 from recollect.memory import schema
+from recollect.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from recollect.memory.errors import (
     Busy,
     EncoderMismatch,
@@ -88,6 +90,8 @@ class Database:
             raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
         self.path = os.fspath(path)
         self.in_memory = self.path == ":memory:"
+        self.place = Path(self.path)
+        """Where the file itself lies, whatever links lead to it: files beside it are looked for there."""
         self.read_only = read_only
         self._timeout = timeout
         self._durability = DURABILITIES[durability]
@@ -99,36 +103,28 @@ class Database:
         self._identity: tuple[int, int] | None = None
         self._mover: threading.Thread | None = None
         self._log_tried = 0
-        there = self.in_memory or os.path.lexists(self.path)
         try:
             self._writer = self._open_first()
+            self.place = Path(os.path.realpath(self.path))
         except BaseException:
-            self._leave(there)
+            for reference in self._opened:
+                connection = reference()
+                if connection is not None:
+                    connection.close(True)
             raise
-
-    def _leave(self, there: bool) -> None:
-        """Let go of a file that could not be opened; one that was not there and into which nothing came is taken away again."""
-        for reference in self._opened:
-            connection = reference()
-            if connection is not None:
-                connection.close(True)
-        with contextlib.suppress(OSError):
-            if not there and not os.path.getsize(self.path):
-                os.unlink(self.path)
 
     def _open_first(self) -> apsw.Connection:
         if not self.in_memory:
-            existed = Path(self.path).exists()
-            if existed and not writable(self.path):
+            if not os.path.exists(self.path):
+                if self.read_only:
+                    raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
+                self._make()
+            if not writable(self.path):
                 self.read_only = True
-            if existed:
-                if identity(self.path) not in _OPEN:
-                    refuse_strangers(self.path)
-            elif self.read_only:
-                raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
+            if identity(self.path) not in _OPEN:
+                refuse_strangers(self.path)
         with self.translated():
-            # The write-ahead log is switched on once the tables are there, so that the main file says whose it is.
-            connection = self._connect(self.read_only, log=False)
+            connection = self._connect(self.read_only)
             if self.read_only:
                 found = check_version(self.path, connection)
                 if found < schema.VERSION:
@@ -137,13 +133,9 @@ class Database:
                         "brought up to date: open it once with write access"
                     )
                 return connection
-            connection.pragma("page_size", schema.PAGE)  # of a new file; one that is there keeps its own
             connection.execute("BEGIN IMMEDIATE")
             try:
-                if (
-                    not connection.pragma("application_id")
-                    and not connection.execute("SELECT count(*) FROM sqlite_schema").get
-                ):
+                if self.in_memory:
                     schema.create(connection, uuid.uuid4().hex)
                 else:
                     schema.migrate(connection, check_version(self.path, connection), self.path)
@@ -152,13 +144,41 @@ class Database:
                 raise
             connection.execute("COMMIT")
             if not self.in_memory:
-                connection.pragma("journal_mode", "wal")
                 connection.set_wal_hook(self._log_grew)
                 self._identity = identity(self.path)
                 _OPEN[self._identity] += 1
         return connection
 
-    def _connect(self, read_only: bool, *, log: bool = True) -> apsw.Connection:
+    def _make(self) -> None:
+        """A new, empty memory, which appears at its path whole or not at all; or somebody else's, made at the same moment."""
+        target = Path(os.path.realpath(self.path))
+        part = part_of(target)
+        try:
+            with self.translated():
+                os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+                connection = apsw.Connection(str(part))
+                try:
+                    connection.pragma("page_size", schema.PAGE)
+                    with connection:
+                        schema.create(connection, uuid.uuid4().hex)
+                    connection.pragma("journal_mode", "wal")
+                finally:
+                    connection.close()
+                publish(part, target)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
+            raise NotAMemoryFile(
+                f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
+            ) from error
+        finally:
+            for suffix in SUFFIXES:
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{part}{suffix}")
+
+    def _connect(self, read_only: bool) -> apsw.Connection:
         if read_only:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
@@ -172,7 +192,7 @@ class Database:
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
             connection.set_busy_handler(_Patience(self._timeout))
-            if log and not self.in_memory:
+            if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", self._durability)
             connection.pragma("secure_delete", 1)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from recollect.memory.quantised import Proposer
+    from recollect.memory.sidecar import Seal
 
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.intp]
@@ -31,9 +32,11 @@ GROWN = 1.25
 
 
 class Block:
-    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors."""
+    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors.
 
-    __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
+    seal: of a mapped matrix, its checksums; rows are shown to it before they are used."""
+
+    __slots__ = ("alive", "matrix", "numbers", "scopes", "seal", "size")
 
     def __init__(
         self,
@@ -42,7 +45,9 @@ class Block:
         alive: npt.NDArray[np.bool_],
         matrix: Vectors,
         size: int,
+        seal: Seal | None = None,
     ) -> None:
+        self.seal = seal
         self.numbers = numbers
         self.scopes = scopes
         self.alive = alive
@@ -82,7 +87,9 @@ class Block:
 
 
 class DenseIndex:
-    """Thread-safe. Rows are items with a vector; `alive` ones are current. An item whose vector changes gets a new row."""
+    """Thread-safe. Rows are items with a vector; `alive` ones are current. An item whose vector changes gets a new row.
+
+    Where it starts from a mapped block, whatever uses its vectors raises `stamp.Unfit` if they are damaged."""
 
     def __init__(self, dimension: int, base: Block | None = None) -> None:
         self.dimension = dimension
@@ -135,6 +142,7 @@ class DenseIndex:
         with self._lock:
             self._locate()
             places = {number: self._at[number] for number in numbers if number in self._at}
+            self._require_sound()
             return {number: self._blocks[block].matrix[row].copy() for number, (block, row) in places.items()}
 
     def search(
@@ -146,6 +154,10 @@ class DenseIndex:
         """
         with self._lock:
             selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
+            for position, block in enumerate(self._blocks):
+                if block.seal is not None:
+                    # What an index proposes may lie anywhere.
+                    block.seal.require(None if selected is None or self._proposer else selected[position])
             views = [
                 (
                     block.matrix[: block.size],
@@ -171,6 +183,7 @@ class DenseIndex:
             rows = self.rows
             if len(self) < SMALLEST or rows <= GROWN * self._refused:
                 return False
+            self._require_sound()
             parts = [block.matrix[: block.size] for block in self._blocks if block.size]
             proposer = self._proposer
         if proposer is not None and sum(self._dead) <= rows * (GROWN - 1.0):
@@ -226,6 +239,7 @@ class DenseIndex:
         import numpy as np
 
         with self._lock:
+            self._require_sound()
             kept = [block for block in self._blocks if block.size]
             if not kept:
                 return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros((0, self.dimension), np.float32)
@@ -244,6 +258,12 @@ class DenseIndex:
         with self._lock:
             self.pack()
             return (*self.arrays(), self._proposer)
+
+    def _require_sound(self) -> None:
+        """Raise Unfit where a mapped vector is not what was written."""
+        for block in self._blocks:
+            if block.seal is not None:
+                block.seal.require()
 
     def _locate(self) -> None:
         """Where each item's row is. For a mapped base this is built when first needed: a search alone does not."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.memory import journal_entry, rows
+from recollect.memory.chain import FORGOTTEN
 from recollect.memory.database import select
 from recollect.memory.errors import UnknownItem
 from recollect.memory.ground import image
@@ -67,7 +67,7 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
     journal_entry.drop_memos()
     store.reset_caches()
     if not store.database.in_memory:
-        remove_sidecar(Path(store.database.path))
+        remove_sidecar(store.database.place)
     return Erased(tuple(ids), store.database.truncate_log())
 
 
@@ -100,7 +100,7 @@ def _erase(transaction: Transaction, id: str) -> list[str]:
         else:
             continue
         connection.execute(
-            "UPDATE events SET payload = ?, content = NULL WHERE seq = ?",
+            f"UPDATE events SET payload = ?, content = NULL, chain = {FORGOTTEN} WHERE seq = ?",
             (json.dumps(body, ensure_ascii=False, separators=(",", ":")), seq),
         )
     transaction.remove(id)

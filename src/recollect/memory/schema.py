@@ -2,13 +2,14 @@
 
 | table | holds | changed how |
 | --- | --- | --- |
-| events | the journal: every operation, reward, rollback, parameter set, in order | appended; a purge erases payloads |
+| events | the journal, in order: operations, rewards, rollbacks, parameters; and its chain | appended; a purge erases payloads |
 | touches | the items an event touched, as they were before, but for one it created | appended; a purge erases images |
 | changes | a view: the touches, and what was created (an item has the number of its event) | |
 | former_contents | duplicates' numbers that an item no longer has, so that undo finds who asked | appended; purged |
 | items | the view: the latest state of each item | rewritten by events |
 | words, past_words | full-text index of current items, and of closed or held back ones | with the item's row, up to the newest |
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
+| vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from recollect.memory.chain import DIGEST
 from recollect.memory.errors import OlderFile
 from recollect.memory.migration import number_by_scope
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 3
+VERSION = 4
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -51,6 +53,9 @@ CREATE TABLE former_contents(content INTEGER NOT NULL, n INTEGER NOT NULL, PRIMA
 CREATE TABLE indexed(through INTEGER NOT NULL);
 INSERT INTO indexed SELECT coalesce(max(seq), 0) FROM events;"""
 
+FULL_TEXT = (
+    """scope, text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2 separators '_'\""""
+)
 # The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -71,7 +76,7 @@ CREATE INDEX items_by_scope ON items(scope);
 CREATE INDEX items_closed ON items(n) WHERE {CLOSED};
 CREATE TABLE events(seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope INTEGER NOT NULL,
   episode TEXT NOT NULL, source TEXT NOT NULL, payload TEXT, applied INTEGER NOT NULL, reason TEXT NOT NULL,
-  content INTEGER, body BLOB);
+  content INTEGER, body BLOB, chain BLOB);
 {ASKED}
 CREATE INDEX events_by_episode ON events(episode) WHERE episode <> '';
 CREATE INDEX events_by_kind ON events(kind) WHERE kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS');
@@ -81,7 +86,7 @@ CREATE INDEX changes_by_item ON touches(n, seq);
 {CREATIONS}
 CREATE TABLE tombstones(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, seq INTEGER NOT NULL);
 CREATE TABLE vector_sets(id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL,
-  normalised INTEGER NOT NULL, state TEXT NOT NULL);
+  normalised INTEGER NOT NULL, state TEXT NOT NULL, made TEXT NOT NULL DEFAULT '');
 CREATE TABLE former_vectors(set_id INTEGER NOT NULL, n INTEGER NOT NULL, hash INTEGER NOT NULL, vector BLOB NOT NULL,
   PRIMARY KEY(set_id, n, hash));
 CREATE TABLE episodes(id TEXT PRIMARY KEY, scope INTEGER NOT NULL, task TEXT NOT NULL, began TEXT NOT NULL,
@@ -91,10 +96,8 @@ CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT N
   step INTEGER NOT NULL, kind TEXT NOT NULL, query TEXT NOT NULL, candidates TEXT NOT NULL, chosen TEXT NOT NULL,
   propensity REAL NOT NULL, policy TEXT NOT NULL);
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
-CREATE VIRTUAL TABLE words USING fts5(scope, text, content='', contentless_delete=1,
-  tokenize="unicode61 remove_diacritics 2 separators '_'");
-CREATE VIRTUAL TABLE past_words USING fts5(scope, text, content='', contentless_delete=1,
-  tokenize="unicode61 remove_diacritics 2 separators '_'");
+CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
+CREATE VIRTUAL TABLE past_words USING fts5({FULL_TEXT});
 CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
 INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
@@ -103,6 +106,9 @@ INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
     1: number_by_scope,
     2: f"DROP INDEX events_by_content; {ASKED} ALTER TABLE changes RENAME TO touches; {CREATIONS}",
+    # The chain begins with the newest entry there is, at a value that no other file has.
+    3: "ALTER TABLE events ADD COLUMN chain BLOB; ALTER TABLE vector_sets ADD COLUMN made TEXT NOT NULL DEFAULT '';"
+    f"UPDATE events SET chain = randomblob({DIGEST}) WHERE seq = (SELECT max(seq) FROM events)",
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from recollect.episodes.encoder import EncoderIdentity
-from recollect.memory import rows, schema, words
+from recollect.memory import chain, rows, schema, words
 from recollect.memory.database import Database, first, scalar, select
 from recollect.memory.dense import Block, DenseIndex
 from recollect.memory.embedding import Embedder
@@ -20,14 +21,18 @@ from recollect.memory.moment import Clock, now
 from recollect.memory.quantised import check_kind
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
+from recollect.memory.stamp import Stamp, Unfit
 
 if TYPE_CHECKING:
     import apsw
     import numpy as np
     import numpy.typing as npt
 
+    from recollect.memory.sidecar import Sidecar
+
     Vectors = npt.NDArray[np.float32]
 
+Result = TypeVar("Result")
 _LOG = logging.getLogger("recollect.memory")
 SIDECAR_LATE = 20_000
 """Journal entries that are always followed rather than read anew."""
@@ -54,23 +59,46 @@ class StoreFile:
         self.clock = clock
         self._lock = threading.RLock()
         self._dense: DenseIndex | None = None
-        self._dense_head = 0
+        self._dense_stamp: Stamp | None = None
+        self._to_keep = False  # whether what lies beside the file should be made again
+        self._distrusted = False  # whether it was damaged and could not be replaced
         self._scope_names: dict[int, Scope] = {}
         self._scope_count = -1
         self._inside: dict[Scope, list[int] | None] = {}
         self._word_counts = words.WordStatistics()
         self._tail: tuple[object, words.Tail] | None = None
         self._set_id: int | None = None
+        with self.database.reading() as connection:
+            self._store_id = str(scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'store'"))
         self.use(embedder)
 
     def dense(self, scope: Scope, queries: Vectors, count: int) -> list[list[tuple[int, float]]]:
         """Per query the best current items of the scope as (row number, cosine). queries: (q, dimension), unit rows."""
-        with self.database.reading() as connection:
+
+        def work(connection: apsw.Connection) -> Callable[[], list[list[tuple[int, float]]]]:
             if self._set_id is None and not self._find_set(connection):
-                return [[] for _ in queries]
+                return lambda: [[] for _ in queries]
             index = self._synced(connection)
             inside = self._scope_ids(connection, scope)
-        return index.search(queries, count, scope, inside)
+            return lambda: index.search(queries, count, scope, inside)
+
+        return self._with_vectors(work)
+
+    def _with_vectors(self, work: Callable[[apsw.Connection], Callable[[], Result]]) -> Result:
+        """What the function returns that `work` returns, called outside the read transaction. Where vectors that lie beside the
+        file turn out to be damaged, they are dropped, and it is done again with those of the file."""
+        while True:
+            try:
+                with self.database.reading() as connection:
+                    finish = work(connection)
+                result = finish()
+            except Unfit as problem:
+                self._distrust(problem)
+                continue
+            if self._to_keep:
+                self._to_keep = False
+                self._keep()
+            return result
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
         """Vectors of items as they are given, which need not be as they are now; made again where not on file."""
@@ -98,15 +126,21 @@ class StoreFile:
             out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
         return out
 
-    def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, int]:
-        """The index as of now, and the journal entry it stands at. packed: without rows that no longer count."""
-        with self.database.reading() as connection, self._lock:
-            index = self._synced(connection)
-            if packed:
-                index.pack()
-                if self._index != "exact":
-                    index.accelerate(self._index)
-            return index, self._dense_head
+    def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, Stamp]:
+        """The index as of now, and the state of the memory it is of. packed: without rows that no longer count."""
+
+        def work(connection: apsw.Connection) -> Callable[[], tuple[DenseIndex, Stamp]]:
+            with self._lock:
+                index = self._synced(connection)
+                if packed:
+                    index.pack()
+                    if self._index != "exact":
+                        index.accelerate(self._index)
+                assert self._dense_stamp is not None
+                both = (index, self._dense_stamp)
+            return lambda: both
+
+        return self._with_vectors(work)
 
     def serve(self, set_id: int, embedder: Embedder) -> None:
         """Answer from another vector set from here on."""
@@ -114,61 +148,106 @@ class StoreFile:
         self.embedder = embedder
         self.reset_caches()
 
+    def stamp(self, connection: apsw.Connection) -> Stamp:
+        """Of the vector set in use, in the state this connection sees."""
+        # Subqueries: one row also where there is no event, or no set any more.
+        seq, link, made, model, dimension = first(
+            connection,
+            "SELECT e.seq, e.chain, s.made, s.model, s.dimension FROM (SELECT 1) LEFT JOIN vector_sets s ON s.id = ? "
+            "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e",
+            (self._set_id,),
+        )
+        if made is None:
+            raise EncoderMismatch(
+                f"the vectors of {self.database.path} were made anew with another encoder meanwhile: open the memory again, "
+                "with that one"
+            )
+        assert self._set_id is not None
+        return Stamp(self._store_id, self._set_id, made, model, dimension, seq or 0, chain.named(link).hex())
+
+    def leads_to(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> bool:
+        """Whether the journal, as this connection sees it, went through the state `earlier` on its way to `now`."""
+        if not earlier.same_vectors(now) or earlier.head > now.head:
+            return False
+        if earlier.head == now.head:
+            return earlier.chain == now.chain
+        link = scalar(connection, "SELECT chain FROM events WHERE seq = ?", (earlier.head,))
+        return chain.named(link).hex() == earlier.chain
+
+    def lay_out(self, index: DenseIndex, stamp: Stamp) -> Path | None:
+        """Write the vectors, and the index that proposes them, beside the file; None where there are none. Raises OSError."""
+        from recollect.memory.sidecar import remove_sidecar, write_sidecar
+
+        place = self.database.place
+        if not len(index):
+            remove_sidecar(place)
+            return None
+        target = write_sidecar(place, stamp, index)
+        with self.database.reading() as connection:
+            erased = scalar(connection, "SELECT 1 FROM events WHERE kind = 'PURGE' AND seq > ?", (stamp.head,))
+        if erased:
+            # Somebody erased something while it was written: what is erased there must not be left here.
+            remove_sidecar(place)
+        self._distrusted = False
+        return target
+
     def _synced(self, connection: apsw.Connection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
-            head = scalar(connection, "SELECT max(seq) FROM events")
-            head = head or 0
-            if self._dense is None:
-                self._dense, self._dense_head = self._loaded(connection)
-                self._take_index(self._dense)
-            if head > self._dense_head:
-                self._follow(connection, self._dense_head)
-                self._dense_head = head
+            now = self.stamp(connection)
+            known = self._dense_stamp
+            if self._dense is None or known is None or not self.leads_to(connection, known, now):
+                self._dense, known = self._loaded(connection, now)
+                self._take_index(self._dense, known)
+            if now.head > known.head:
+                self._follow(connection, known.head)
+            self._dense_stamp = now
             if self._index != "exact" and self._dense.accelerate(self._index):
-                self._keep_index(self._dense)
+                self._to_keep = True
             return self._dense
 
-    def _take_index(self, index: DenseIndex) -> None:
+    def _take_index(self, index: DenseIndex, stamp: Stamp) -> None:
         """Use the proposing index that is kept beside the file, where it was made from just these rows."""
         if self._index == "exact" or self.database.in_memory:
             return
-        from recollect.memory.index_file import read_index, stamp
+        from recollect.memory.index_file import read_index
 
-        assert self._set_id is not None
-        made_from = stamp(self.store_id(), self._set_id, self._dense_head, index.arrays()[0])
-        proposer = read_index(Path(self.database.path), made_from, self._index)
+        try:
+            proposer = read_index(self.database.place, self._index, stamp, index.arrays()[0])
+        except Unfit as problem:
+            _LOG.info("the index beside %s is not used and made again: %s", self.database.path, problem)
+            return
         if proposer is not None:
             index.propose_with(proposer)
 
-    def _keep_index(self, index: DenseIndex) -> None:
+    def _keep(self) -> None:
         """Put the index and the vectors it was made from beside the file, so that the next one to open it need not build."""
         if self.database.in_memory or self.database.read_only:
             return
-        from recollect.memory.sidecar import write_sidecar
-
-        assert self._set_id is not None
         try:
-            write_sidecar(Path(self.database.path), self.store_id(), self._set_id, self._dense_head, index)
+            self.lay_out(*self.dense_index())
         except OSError as error:
             _LOG.warning("the index of %s could not be kept and will be built again: %s", self.database.path, error)
 
-    def _loaded(self, connection: apsw.Connection) -> tuple[DenseIndex, int]:
+    def _distrust(self, problem: Unfit) -> None:
+        """Forget vectors that came from beside the file and are damaged; read those in the file from here on."""
+        with self._lock:
+            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
+            self._distrusted = self._to_keep = True
+            self._dense = self._dense_stamp = None
+
+    def _loaded(self, connection: apsw.Connection, now: Stamp) -> tuple[DenseIndex, Stamp]:
+        """The vectors that lie beside the file, where they are of an earlier state of this very memory, else those in it; and
+        the state they are of."""
         import numpy as np
 
-        from recollect.memory.sidecar import read_sidecar
-
-        assert self._set_id is not None
-        dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id=?", (self._set_id,))
-        head = scalar(connection, "SELECT max(seq) FROM events")
-        if not self.database.in_memory:
-            found = read_sidecar(Path(self.database.path), self.store_id(), self._set_id, dimension)
-            # Where more was written since than the file holds, following the journal costs more than it saves.
-            if found is not None and (head or 0) - found[1] <= max(found[0].size, SIDECAR_LATE):
-                return DenseIndex(dimension, found[0]), found[1]
-        table = vector_table(self._set_id)
+        beside = self._beside(connection, now)
+        # Where more was written since than the file holds, following the journal costs more than it saves.
+        if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
+            return DenseIndex(now.dimension, beside.block), beside.stamp
+        table = vector_table(now.vector_set)
         size = scalar(connection, f"SELECT count(*) FROM {table}")
-        block = Block.empty(dimension, max(size, 1))
+        block = Block.empty(now.dimension, max(size, 1))
         row = 0
         for n, scope, vector in connection.execute(
             f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) "
@@ -179,7 +258,22 @@ class StoreFile:
             row += 1
         block.alive[:row] = True
         block.size = row
-        return DenseIndex(dimension, block if row else None), head or 0
+        return DenseIndex(now.dimension, block if row else None), now
+
+    def _beside(self, connection: apsw.Connection, now: Stamp) -> Sidecar | None:
+        if self.database.in_memory or self._distrusted:
+            return None
+        from recollect.memory.sidecar import read_sidecar
+
+        try:
+            beside = read_sidecar(self.database.place)
+            if beside is not None and not self.leads_to(connection, beside.stamp, now):
+                raise Unfit("they are not of an earlier state of it")
+        except Unfit as problem:
+            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
+            self._to_keep = True
+            return None
+        return beside
 
     def _follow(self, connection: apsw.Connection, since: int) -> None:
         """Apply to the dense index what the journal says changed after entry `since`."""
@@ -216,15 +310,13 @@ class StoreFile:
             return self.tail(connection).candidates(terms, self._scope_ids(connection, scope))
 
     def store_id(self) -> str:
-        with self.database.reading() as connection:
-            value = scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'store'")
-        return str(value)
+        """Names this memory. A backup and an import have a name of their own."""
+        return self._store_id
 
     def reset_caches(self) -> None:
         """Forget everything that can be made again from the file."""
         with self._lock:
-            self._dense = None
-            self._dense_head = 0
+            self._dense = self._dense_stamp = None
             self._tail = None
             self._scope_count = -1
             self._inside.clear()
@@ -276,8 +368,8 @@ class StoreFile:
             if again is not None:
                 return int(again[0])
             connection.execute(
-                "INSERT INTO vector_sets(model, dimension, normalised, state) VALUES(?,?,?,'serving')",
-                (identity.model, identity.dimension, int(identity.normalised)),
+                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?)",
+                (identity.model, identity.dimension, int(identity.normalised), uuid.uuid4().hex),
             )
             id = connection.last_insert_rowid()
             schema.create_vectors(connection, id)

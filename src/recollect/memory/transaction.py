@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from recollect.memory import rows, words
+from recollect.memory.chain import linked
 from recollect.memory.database import first, scalar, select
 from recollect.memory.item import Item, content_digest, content_key, duplicate_key, to_record
 from recollect.memory.journal_entry import encoded, targets_of
@@ -54,7 +55,11 @@ class Transaction:
         self._former: list[tuple[Any, ...]] = []
         self._asked: int | None = None
         self._foreseen: dict[int, list[int]] = {}
-        last, self._indexed = first(connection, "SELECT (SELECT max(seq) FROM events), (SELECT through FROM indexed)")
+        last, self._link, self._indexed = first(
+            connection,
+            "SELECT (SELECT max(seq) FROM events), (SELECT chain FROM events ORDER BY seq DESC LIMIT 1), "
+            "(SELECT through FROM indexed)",
+        )
         self.seq = (last or 0) + 1
 
     # What the executor sees.
@@ -139,7 +144,10 @@ class Transaction:
         for id in touched:
             if id not in self._before:
                 self._touches.append((seq, int(id[1:]), 0, None))
-        self._events.append((seq, now, kind, home, episode, source, payload, how, reason, self._asked, body))
+        self._link = linked(self._link, (seq, now, kind, home, episode, source, payload, how, reason, body))
+        self._events.append(
+            (seq, now, kind, home, episode, source, payload, how, reason, self._asked, body, self._link)
+        )
         self._before = {}
         self._asked = None
         self.seq = seq + 1
@@ -222,7 +230,7 @@ class Transaction:
 
     def _write_journal(self) -> None:
         if self._events:
-            self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?)", self._events)
+            self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []
         if self._touches:
             self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)

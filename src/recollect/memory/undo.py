@@ -95,12 +95,17 @@ class ReplayView:
         return f"m{min(same)}" if same else None
 
     def put(self, item: Item) -> None:
-        before = self.items.get(item.id)
+        self.force(item.id, item)
+
+    def force(self, id: str, item: Item | None) -> None:
+        """Make an item what it is from outside; None: not there."""
+        before = self.items.pop(id, None)
         if before is not None and before.open:
-            self._open[duplicate_key(before)].discard(int(item.id[1:]))
-        self.items[item.id] = item
-        if item.open:
-            self._open.setdefault(duplicate_key(item), set()).add(int(item.id[1:]))
+            self._open[duplicate_key(before)].discard(int(id[1:]))
+        if item is not None:
+            self.items[id] = item
+            if item.open:
+                self._open.setdefault(duplicate_key(item), set()).add(int(id[1:]))
 
 
 def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:

@@ -1,23 +1,23 @@
-"""Looking after a memory file: figures, checks, compaction, backup, new vectors."""
+"""Looking after a memory file: figures, compaction, backup, new vectors."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.episodes.encoder import Encoder
-from recollect.memory import rows, schema, undo, words
+from recollect.memory import rows, schema, words
+from recollect.memory.checks import check as check
 from recollect.memory.database import first, scalar, select
+from recollect.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import MemoryProblem, StorageFailed, StorageFull
-from recollect.memory.item import Item, content_digest
 from recollect.memory.schema import vector_table
-from recollect.memory.scope import Scope
-from recollect.memory.shelf import HASH_MODULUS
-from recollect.memory.sidecar import remove_sidecar, write_sidecar
+from recollect.memory.sidecar import remove_sidecar
 
 if TYPE_CHECKING:
     import apsw
@@ -88,37 +88,6 @@ def statistics(store: Store) -> Statistics:
         )
 
 
-def check(store: Store, *, deep: bool = True) -> list[str]:
-    """Everything wrong with the file, in words; [] when it is sound. deep: also replay the journal and compare with the view."""
-    problems: list[str] = []
-    with store.database.reading() as connection:
-        problems.extend(
-            f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"
-        )
-        for table in ("words", "past_words"):
-            problems.extend(_full_text_problems(connection, table))
-        items = dict(_all_items(store, connection)) if not problems else {}
-        sums: dict[Scope, list[int]] = {}
-        for item in items.values():
-            mine = sums.setdefault(item.scope, [0, 0])
-            mine[0] = (mine[0] + content_digest(item)) % HASH_MODULUS
-            mine[1] += item.current
-        for id, total, count in select(connection, "SELECT id, total, count FROM scopes"):
-            scope = store.scope_named(connection, id)
-            expected = sums.get(scope, [0, 0])
-            if [int.from_bytes(total, "little"), count] != expected and not problems:
-                problems.append(f"scope {scope}: its sums do not match its {expected[1]} current items")
-        if deep and not problems:
-            cancelled = undo.active_ranges(undo.rollbacks_in(connection))
-            erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
-            listed = [entry for entry in store.entries() if not undo.within(entry.seq, cancelled)]
-            replayed = undo.replay(listed)[0].items
-            known = sorted(set(items) | (set(replayed) - erased))
-            differing = [id for id in known if items.get(id) != replayed.get(id)]
-            problems.extend(f"item {id}: the journal does not lead to what the view holds" for id in differing)
-    return problems
-
-
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Give space back without changing what the memory says; returns bytes before and after.
 
@@ -151,12 +120,12 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
     """Write the file that makes opening a large memory instant; None where it would not pay."""
     if store.database.in_memory or store.set_id is None:
         return None
-    index, head = store.dense_index(packed=True)
+    index, stamp = store.dense_index(packed=True)
     if len(index) < least:
-        remove_sidecar(Path(store.database.path))
+        remove_sidecar(store.database.place)
         return None
     try:
-        return write_sidecar(Path(store.database.path), store.store_id(), store.set_id, head, index)
+        return store.lay_out(index, stamp)
     except OSError as error:
         raise StorageFailed(
             f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "
@@ -165,29 +134,40 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
-    """Copy a memory in use to a new file; readers and writers go on meanwhile."""
+    """Copy a memory in use to a new file; readers and writers go on meanwhile. The file appears once it is whole and on disk:
+    if it is there, it is a backup. It is another memory from then on, with a name of its own (`store_id`)."""
     import apsw
 
     path = Path(target)
-    if path.exists():
+    if os.path.lexists(path):
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
     if not path.parent.is_dir():
         raise MemoryProblem(f"{path.parent} is no folder: make it, or give another path for the backup")
+    part = part_of(path)
     try:
         with store.database.translated():
-            copy = apsw.Connection(str(path))
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+            copy = apsw.Connection(str(part))
             try:
                 with store.database.reading() as connection, copy.backup("main", connection, "main") as job:
                     while not job.done:
                         job.step(2000)
                 copy.pragma("journal_mode", "delete")
+                copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
             finally:
                 copy.close(True)
-    except BaseException as error:
-        path.unlink(missing_ok=True)  # half a copy looks like a whole one
-        if isinstance(error, (StorageFull, StorageFailed)):
-            raise type(error)(f"the backup {path} could not be written: free some space there ({error})") from error
-        raise
+            publish(part, path)
+    except FileExistsError as error:
+        raise MemoryProblem(f"{path} exists by now: a backup never overwrites; give another path") from error
+    except OSError as error:
+        raise StorageFailed(
+            f"the backup {path} could not be written ({error.strerror}): look at its folder and the space there"
+        ) from error
+    except (StorageFull, StorageFailed) as error:
+        raise type(error)(f"the backup {path} could not be written: free some space there ({error})") from error
+    finally:
+        for suffix in SUFFIXES:
+            Path(f"{part}{suffix}").unlink(missing_ok=True)
     return path
 
 
@@ -206,7 +186,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         if known is not None:
             return int(known[0])
         connection.execute(
-            "INSERT INTO vector_sets(model, dimension, normalised, state) VALUES(?,?,?,'filling')",
+            "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','')",
             (identity.model, identity.dimension, int(identity.normalised)),
         )
         id = connection.last_insert_rowid()
@@ -254,34 +234,15 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             connection.execute(f"DROP TABLE {vector_table(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
-        connection.execute("UPDATE vector_sets SET state = 'serving' WHERE id = ?", (set_id,))
+        # Vectors that came without a journal entry: what was laid out before is not of this set as it is now.
+        values = (uuid.uuid4().hex, set_id)
+        connection.execute("UPDATE vector_sets SET state = 'serving', made = ? WHERE id = ?", values)
 
     store.database.write(switch)
     store.serve(set_id, Embedder(encoder))
     if not store.database.in_memory:
-        remove_sidecar(Path(store.database.path))
+        remove_sidecar(store.database.place)
     yield everything, everything
-
-
-def _all_items(store: Store, connection: apsw.Connection) -> Iterator[tuple[str, Item]]:
-    for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
-        item = rows.to_item(row, store.scope_named(connection, row[1]))
-        yield item.id, item
-
-
-def _full_text_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
-    where = (
-        "content IS NOT NULL AND status = 'active'"
-        if table == "words"
-        else "NOT deleted AND NOT (content IS NOT NULL AND status = 'active')"
-    )
-    where = f"({where}) AND n <= (SELECT through FROM indexed)"
-    missing = scalar(connection, f"SELECT count(*) FROM items WHERE {where} AND n NOT IN (SELECT rowid FROM {table})")
-    extra = scalar(connection, f"SELECT count(*) FROM {table} WHERE rowid NOT IN (SELECT n FROM items WHERE {where})")
-    if missing:
-        yield f"{missing} items are missing in the full-text index {table}"
-    if extra:
-        yield f"{extra} rows of the full-text index {table} belong to no item"
 
 
 def _bytes(path: str) -> int:

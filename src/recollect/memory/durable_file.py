@@ -1,0 +1,92 @@
+"""Files that appear whole or not at all: written under another name in the same folder, synced, then named."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+PRIVATE = 0o600
+"""The mode of what we create: memories hold what people said."""
+_PART = ".part"
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Of the files that belong to one database."""
+ABANDONED = 600
+"""Seconds after which a part that nobody wrote to is taken away, where its writer is not seen to live."""
+
+
+def part_of(target: Path) -> Path:
+    """A name for what will be `target`, that no other writer uses. What writers left that were killed goes."""
+    for part in leftovers(target):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > ABANDONED and not _alive(part):
+                part.unlink()
+    return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}{_PART}")
+
+
+def leftovers(target: Path) -> list[Path]:
+    """What writers of `target` that were killed, or are still at work, have under names of `part_of`."""
+    try:
+        names = os.listdir(target.parent)
+    except OSError:
+        return []
+    start, ends = f".{target.name}.", tuple(f"{_PART}{suffix}" for suffix in SUFFIXES)
+    return [target.with_name(name) for name in names if name.startswith(start) and name.endswith(ends)]
+
+
+def _alive(part: Path) -> bool:
+    try:
+        os.kill(int(part.name.rsplit(".", 2)[1].partition("-")[0]), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@contextlib.contextmanager
+def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """A file to write to, which becomes `target` when the block ends and is gone when the block raises. Raises OSError."""
+    part = part_of(target)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def publish(part: Path, target: Path) -> None:
+    """Give a finished, closed file its name, unless something has that name. Raises FileExistsError, OSError."""
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links.
+        if os.path.lexists(target):
+            raise FileExistsError(target) from None
+        os.rename(part, target)
+    else:
+        part.unlink()
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name durable, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

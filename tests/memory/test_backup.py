@@ -1,0 +1,181 @@
+"""Backups and new memories appear whole or not at all, and what is no memory does not open as an empty one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect.memory import errors
+from recollect.memory.memory import Memory
+from recollect.memory.upkeep import backup, check
+
+BACKING_UP = """
+import sys, os
+from recollect.memory.memory import Memory
+from recollect.memory import upkeep
+
+class Stopping:
+    def __init__(self, job): self.job, self.steps = job, 0
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+    done = property(lambda self: self.job.done)
+    def step(self, pages):
+        if self.steps == int(sys.argv[3]):
+            os.kill(os.getpid(), 9)
+        self.steps += 1
+        self.job.step(10)
+
+import apsw
+class Connection(apsw.Connection):
+    def backup(self, *arguments): return Stopping(super().backup(*arguments))
+apsw.Connection = Connection
+upkeep.backup(Memory(sys.argv[1], encoder=None).store, sys.argv[2])
+"""
+
+
+def filled(path: Path, count: int = 400) -> int:
+    with Memory(path, encoder=None) as m:
+        m.add_many([f"fact {n} " + "x" * 300 for n in range(count)])
+        return count
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_backup_that_is_killed_is_not_there(steps: int, tmp_path: Path):
+    path, copy = tmp_path / "a.mem", tmp_path / "copies" / "b.mem"
+    copy.parent.mkdir()
+    count = filled(path)
+    done = subprocess.run([sys.executable, "-c", BACKING_UP, str(path), str(copy), str(steps)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not copy.exists()
+    for each in copy.parent.iterdir():
+        os.utime(each, (0, 0))
+    with Memory(path, encoder=None) as m:
+        backup(m.store, copy)  # and another can be made, which takes away what is left
+    assert [each.name for each in copy.parent.iterdir()] == ["b.mem"]
+    with Memory(copy, encoder=None) as twin:
+        assert (len(twin), check(twin.store)) == (count, [])
+
+
+def half_a_copy(path: Path) -> None:
+    """What a copy made page by page leaves when it is killed near its end: most of the file, and a journal (its header: magic,
+    records, nonce, pages before, sector, page) that leads back to nothing."""
+    filled(path)
+    journal = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5I", 0, 7, 0, 512, 8192)
+    Path(f"{path}-journal").write_bytes(journal.ljust(512, b"\0"))
+
+
+def test_half_a_copy_is_refused_and_left_as_it_is(tmp_path: Path):
+    path = tmp_path / "half.mem"
+    half_a_copy(path)
+    left = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(errors.NotAMemoryFile, match=r"half\.mem is half a copy.*delete it.*copy again"):
+        Memory(path, encoder=None)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == left
+
+
+def test_a_backup_put_beside_the_log_of_a_memory_that_crashed_is_not_mixed_with_it(tmp_path: Path):
+    path, copy, crashed = tmp_path / "a.mem", tmp_path / "b.mem", tmp_path / "crashed" / "a.mem"
+    crashed.parent.mkdir()
+    with Memory(path, encoder=None) as m:
+        m.add("kept")
+        backup(m.store, copy)
+        m.add_many([f"later {n}" for n in range(20)])
+        shutil.copy(f"{path}-wal", f"{crashed}-wal")
+    shutil.copy(copy, crashed)
+    with pytest.raises(
+        errors.NotAMemoryFile, match=r"is a backup, and .*-wal beside it is the log .*: delete that log"
+    ):
+        Memory(crashed, encoder=None)
+    Path(f"{crashed}-wal").unlink()
+    with Memory(crashed, encoder=None) as m:
+        assert [item.text for item in m.get_all()] == ["kept"]
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_file_of_nothing_is_no_new_memory(size: int, tmp_path: Path):
+    path = tmp_path / "a.mem"
+    path.write_bytes(bytes(size))
+    with pytest.raises(errors.NotAMemoryFile, match=r"a\.mem is (empty|half a copy).*restore a backup"):
+        Memory(path, encoder=None)
+    assert path.read_bytes() == bytes(size)
+
+
+def test_a_change_that_was_interrupted_is_taken_back_and_the_memory_opens(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    count = filled(path)
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "delete")
+    connection.close()
+    script = (
+        "import apsw, os, sys\n"
+        "connection = apsw.Connection(sys.argv[1])\n"
+        "connection.pragma('cache_size', 1)\n"
+        "connection.execute('BEGIN; DELETE FROM events')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert Path(f"{path}-journal").exists()
+    with Memory(path, encoder=None) as m:
+        assert (len(m), check(m.store)) == (count, [])
+
+
+def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
+    from recollect.memory.upkeep import lay_out
+    from tests.memory.stub_encoder import WordEncoder
+
+    before = os.umask(0o022)
+    try:
+        with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
+            m.add("a cat")
+            lay_out(m.store, least=1)
+            backup(m.store, tmp_path / "b.mem")
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        assert {"a.mem", "a.mem-wal", "a.mem.vectors", "b.mem"} <= set(modes)
+        assert set(modes.values()) == {0o600}
+        (tmp_path / "a.mem").chmod(0o640)  # whoever opens it to others is not overruled
+        with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
+            lay_out(m.store, least=1)
+            assert stat.S_IMODE((tmp_path / "a.mem.vectors").stat().st_mode) == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_many_may_make_one_memory_at_the_same_moment(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with Memory(path, encoder=None) as m:
+                m.add(f"line {number}")
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    with Memory(path, encoder=None) as m:
+        assert (len(m), check(m.store)) == (8, [])
+    assert [each.name for each in tmp_path.iterdir()] == ["a.mem"]
+
+
+def test_a_link_to_a_memory_that_is_not_there_yet_makes_it_where_it_points(tmp_path: Path):
+    (tmp_path / "link.mem").symlink_to(tmp_path / "real.mem")
+    with Memory(tmp_path / "link.mem", encoder=None) as m:
+        m.add("a cat")
+    assert (tmp_path / "link.mem").is_symlink()
+    with Memory(tmp_path / "real.mem", encoder=None) as m:
+        assert len(m) == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -22,7 +24,9 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_tiny_checkpoint(tmp_path / "tiny")
 
 
-def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path, how: signal.Signals) -> None:
+    """Interrupted while idle, terminated while it computes."""
     command = [sys.executable, "-m", "recollect", "serve", str(checkpoint), "--port", "0", "--precision", "fp32"]
     environment = {**os.environ, "RECOLLECT_API_KEY": "secret", "COLUMNS": "200"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -37,8 +41,17 @@ def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path) -> None:
         said = httpx.post(f"{url}/tokenize", json={"prompt": "hi"}, headers=key, timeout=60)
         assert said.status_code == 200
         assert httpx.post(f"{url}/pause", headers=key, timeout=60).status_code == 404  # only with --control
+        if how is signal.SIGTERM:
+            long = json.dumps({"prompt": [[7] * 2000] * 400, "max_tokens": 0, "prompt_logprobs": 1}).encode()
+            waiting = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+            waiting.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n"
+                b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(long) + long
+            )
+            time.sleep(0.5)
+            assert httpx.get(f"{url}/health", headers=key, timeout=60).status_code == 200
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert rest.endswith("Stopped.\n")

@@ -30,8 +30,8 @@ STYLES = ("recollect", "vllm", "completions", "sglang")
 
 
 def server(style: str, **options: object) -> ModelServer:
-    if style == "completions":  # vLLM without its token route
-        return ModelServer(tiny_model(), style="vllm", without=["/inference/v1/generate"], **options)
+    if style == "completions":  # vLLM whose token route refuses
+        return ModelServer(tiny_model(), style="vllm", without=["scale-out", "tokens-only"], **options)
     return ModelServer(tiny_model(), style=style, **options)
 
 
@@ -131,8 +131,8 @@ def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
     from recollect.serving import served_model
 
     class Raw(served_model.ServedModel):
-        def sample_as(self, name, request_id, prompts, params):
-            groups = super().sample_as(name, request_id, prompts, params)
+        def sample_as(self, name, request_id, prompts, params, caller):
+            groups = super().sample_as(name, request_id, prompts, params, caller)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
             return [
                 [type(s)(s.ids, p, s.finish, s.spans) for s, p in zip(g, own, strict=True)]

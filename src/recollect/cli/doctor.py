@@ -35,6 +35,7 @@ class Finding:
 
 # Extra, what it is for, the modules that prove it is there.
 EXTRAS = (
+    ("serve", "recollect serve", ("starlette", "uvicorn")),
     ("index", "approximate indexes for large memories", ("faiss",)),
     ("math", "answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
     (

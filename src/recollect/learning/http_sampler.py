@@ -79,10 +79,13 @@ class HttpSampler:
         return Written(folder, model.version)
 
     async def begin(self, sent: Written) -> None:
-        """Where nothing has been learned yet, both sides must say the same; else the engine gets what was learned."""
+        """Where nothing has been learned yet, both sides must say the same; else the engine gets what was learned.
+
+        Either way weights are loaded once before anything is sampled: an engine that takes none ends the run here."""
         model = self._learner.model
         if sent.version == 0:
             await in_thread(self._engine.calibrate, model)
+            await in_thread(self._engine.rehearse, sent.folder, model)
             return
         if self._adapter:
             await in_thread(self._engine.calibrate, _Base(model))

@@ -17,7 +17,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt
 _LONGEST_WAIT = 20.0
 _MENDS = {
-    401: "The server wants a key: hand it over as api_key.",
+    401: "The server wants a key: hand it over as api_key, or as control_key if only calls that change the model want it.",
     403: "The key that was handed over does not allow this.",
     404: "Look at the URL and the model's name; GET /v1/models lists the names that the server knows.",
     413: "Send fewer or shorter prompts at once.",
@@ -41,12 +41,28 @@ class Retries:
     first_wait: float = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """answer: the JSON, None where it was none; detail: what an error says."""
+
+    status: int
+    answer: Any
+    detail: str
+
+    @property
+    def well(self) -> bool:
+        return self.status < 400
+
+
 @dataclass(slots=True)
 class JsonClient:
-    """Calls of one server. The key travels in a header and appears in no message and no repr."""
+    """Calls of one server. Keys travel in a header and appear in no message and no repr.
+
+    control_key: for calls that change the model, where the server wants another one for those (SGLang's admin key)."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
+    control_key: str | None = field(default=None, repr=False, kw_only=True)
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
     connections: int = 64
@@ -54,10 +70,8 @@ class JsonClient:
 
     def __post_init__(self) -> None:
         self.url = checked(self.url)
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         self._client = httpx.Client(
             base_url=self.url,
-            headers=headers,
             timeout=httpx.Timeout(self.timeouts.answer, connect=self.timeouts.connect),
             limits=httpx.Limits(max_connections=self.connections, max_keepalive_connections=self.connections),
             # Proxies set in the environment are for other machines.
@@ -68,27 +82,40 @@ class JsonClient:
         self._client.close()
 
     def get(self, path: str) -> Any:
-        return self._call("GET", path, None, {}, idempotent=True)
+        return self._call("GET", path, None, {}, idempotent=True, control=False)
 
     def post(
-        self, path: str, body: Mapping[str, Any], *, idempotent: bool = False, query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        idempotent: bool = False,
+        control: bool = False,
+        query: Mapping[str, str] | None = None,
     ) -> Any:
         """The answer's JSON (None where the body is empty or a plain sentence).
 
-        idempotent: the call changes nothing on the server, so that it is repeated after passing failures.
-        Raises EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
+        idempotent: made twice the call does what it does once, so that it is repeated after passing failures.
+        control: it changes the model. Raises EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
         """
-        return self._call("POST", path, body, query or {}, idempotent=idempotent)
+        return self._call("POST", path, body, query or {}, idempotent=idempotent, control=control)
 
-    def status(self, path: str, method: str = "OPTIONS") -> int:
-        """The bare status. An OPTIONS request runs nothing: on a route that exists servers answer 200, 204 or 405, else 404."""
-        return self._sent(method, path, None, {}).status_code
+    def tried(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, control: bool = False) -> Tried:
+        """What the server says to a call that changes nothing there, an error or not."""
+        response = self._sent(method, path, body, {}, control)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        return Tried(response.status_code, answer, self._without_key(_detail(response)))
 
-    def _call(self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool) -> Any:
+    def _call(
+        self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool, control: bool
+    ) -> Any:
         attempts = self.retries.attempts if idempotent else 1
         for attempt in range(1, attempts + 1):
             try:
-                response = self._sent(method, path, body, query)
+                response = self._sent(method, path, body, query, control)
             except (EngineUnreachable, EngineTimeout, EngineDied):
                 if attempt == attempts:
                     raise
@@ -101,9 +128,11 @@ class JsonClient:
             raise self._refused(method, path, response)
         return self._parsed(path, response)
 
-    def _sent(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> httpx.Response:
+    def _sent(self, method: str, path: str, body: Any, query: Mapping[str, str], control: bool) -> httpx.Response:
+        key = (self.control_key if control else None) or self.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            return self._client.request(method, path, json=body, params=dict(query) or None)
+            return self._client.request(method, path, json=body, params=dict(query) or None, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineUnreachable(
                 f"Nothing answers at {self.url} ({error or type(error).__name__}).",
@@ -151,7 +180,9 @@ class JsonClient:
             ) from error
 
     def _without_key(self, text: str) -> str:
-        return text.replace(self.api_key, "***") if self.api_key else text
+        for key in (self.api_key, self.control_key):
+            text = text.replace(key, "***") if key else text
+        return text
 
 
 def checked(url: str) -> str:
@@ -167,7 +198,7 @@ def _detail(response: httpx.Response) -> str:
         answer = response.json()
     except ValueError:
         return response.text[:300].strip() or response.reason_phrase
-    for key in ("error", "detail", "message"):
+    for key in ("error", "detail", "message", "error_message"):
         found = answer.get(key) if isinstance(answer, dict) else None
         if isinstance(found, dict):
             found = found.get("message")

@@ -1,7 +1,7 @@
 """A model behind HTTP as an engine of ours: vLLM's documented routes, SGLang's where they differ, our own server's.
 
-What the server can do is found out once, at `connect`: an OPTIONS request per route, which runs nothing. What is required and
-absent is an error there. The server keeps its own tokenizer out of the way: only token ids travel.
+What the server can do is found out once, at `connect`, by calls that change nothing there. What is required and absent is an
+error there. The server keeps its own tokenizer out of the way: only token ids travel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ from recollect.episodes.model import Capabilities, FinishReason, Receipt, Sample
 from recollect.models.beginning import beginning, begun
 from recollect.models.errors import ContextOverflow
 from recollect.models.http_answers import Drawn, as_sample, checked_sample
-from recollect.models.http_capabilities import MENDS, Card, capabilities_of, card_of, need, wire_for
+from recollect.models.http_capabilities import MENDS, Card, Found, capabilities_of, card_of, wire_for
 from recollect.models.http_client import JsonClient, Retries, Timeouts
-from recollect.models.http_errors import BadAnswer, EngineError, MissingCapability
+from recollect.models.http_errors import (
+    BadAnswer,
+    EngineDied,
+    EngineError,
+    EngineRefused,
+    EngineUnreachable,
+    MissingCapability,
+)
 from recollect.models.http_publish import Publisher, Scorer, mean_gap
 from recollect.models.http_wire import Call, Wire
 
@@ -37,12 +44,20 @@ class HttpModel:
     """
 
     def __init__(
-        self, client: JsonClient, card: Card, wire: Wire, found: frozenset[str], tokenizer: Any, publisher: Publisher
+        self,
+        client: JsonClient,
+        card: Card,
+        wire: Wire,
+        found: Found,
+        tokenizer: Any,
+        publisher: Publisher,
+        scoring: int,
     ) -> None:
         self._client = client
         self._card = card
         self._wire = wire
         self._found = found
+        self._scoring = threading.BoundedSemaphore(scoring)
         self._tokenizer = tokenizer
         self._beginning = beginning(tokenizer)
         self._publisher = publisher
@@ -64,7 +79,9 @@ class HttpModel:
         max_staleness: int = 0,
         probe_tolerance: float = 0.1,
         api_key: str | None = None,
+        control_key: str | None = None,
         concurrency: int = 64,
+        scoring: int | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
     ) -> HttpModel:
@@ -74,15 +91,20 @@ class HttpModel:
         "adapters", "weights", "pause", "abort", "version_spans", what the caller will use. run: first part of adapter names
         (`run@version`); by default one that no earlier run can have used. max_staleness: how many versions behind the newest
         may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ,
-        in the mean over the probe's tokens.
+        in the mean over the probe's tokens. control_key: for calls that change the model, where they take another key than
+        `api_key` (SGLang's admin key). concurrency: requests at once; scoring: of these, how many may score. By default
+        as many, but one at a time on vLLM's processor build, which several end (in development mode it says what it is).
 
         Raises EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
         """
         settings = Timeouts() if timeouts is None else timeouts
-        client = JsonClient(url, api_key, settings, Retries() if retries is None else retries, concurrency)
+        retries = Retries() if retries is None else retries
+        client = JsonClient(url, api_key, settings, retries, concurrency, control_key=control_key)
         card = card_of(client, model)
-        found = capabilities_of(client)
+        found = capabilities_of(client, card.owner)
         wire = wire_for(client, card, found)
+        if scoring is None:
+            scoring = 1 if card.owner == "vllm" and _on_a_processor(client) else concurrency
         if isinstance(tokenizer, (str, Path)):
             from transformers import AutoTokenizer
 
@@ -90,13 +112,18 @@ class HttpModel:
         publisher = Publisher(
             client, card.name, run or f"run-{secrets.token_hex(4)}", max_staleness, probe_tolerance, card.owner
         )
-        engine = cls(client, card, wire, found, tokenizer, publisher)
-        engine.require(*require)
-        engine._check_tokenizer()
-        engine._check_tokens()
+        engine = cls(client, card, wire, found, tokenizer, publisher, scoring)
+        try:
+            engine._check_tokenizer()
+            engine._check_tokens()
+            engine.require(*require)
+        except BaseException:
+            engine.close()
+            raise
         return engine
 
     def close(self) -> None:
+        self._publisher.close()
         self._pool.shutdown()
         self._client.close()
 
@@ -134,12 +161,12 @@ class HttpModel:
     def require(self, *capabilities: str) -> None:
         """Raises MissingCapability for the first of them that the engine lacks."""
         for each in capabilities:
-            need(each, self._found, self.url)
+            self._found.need(each, self.url)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
             adapters="adapters" in self._found,
-            in_flight_update="adapters" in self._found or {"weights", "pause", "version_spans"} <= self._found,
+            in_flight_update="adapters" in self._found or {"weights", "pause", "version_spans"} <= self._found.there,
             token_input=True,
             version_spans="version_spans" in self._found or "adapters" in self._found,
         )
@@ -177,19 +204,23 @@ class HttpModel:
         return self._sample(prompts, params)
 
     def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        if not prompts:
-            return []
+        return self._labelled(prompts, params)[0] if prompts else []
+
+    def _labelled(self, prompts: Sequence[Tokens], params: SamplingParams) -> tuple[list[list[Sample]], bool]:
+        """The samples, and whether each of them says under which weights it was drawn."""
         serving = self._publisher.in_service
         calls = self._wire.sample_calls(serving.name, prompts, params)
         samples: list[list[Sample]] = [[] for _ in prompts]
+        labelled = True
         for call, answer in zip(calls, self._answers(calls, idempotent=False), strict=True):
             groups = self._wire.drawn(call, answer, prompts, params)
             for index, group in zip(call.prompts, groups, strict=True):
+                labelled = labelled and all(each.labels for each in group)
                 samples[index] += [
                     as_sample(checked_sample(each, params), serving.version, self._spans(each, serving.by_name))
                     for each in group
                 ]
-        return samples
+        return samples, labelled
 
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
@@ -242,10 +273,40 @@ class HttpModel:
         with self._lock:
             self._in_flight.add(request)
         try:
-            return self._client.post(call.path, {**call.body, **marks}, idempotent=idempotent)
+            if not idempotent:
+                return self._unless_paused({**call.body, **marks}, call.path, idempotent)
+            with self._scoring:
+                return self._unless_paused({**call.body, **marks}, call.path, idempotent)
+        except (EngineUnreachable, EngineDied, EngineRefused) as error:
+            if idempotent and not self._well():
+                raise EngineDied(
+                    f"The engine at {self.url} ended while it scored: {error}",
+                    "Look at its log. Where it cannot score several sequences at once, connect with scoring=1.",
+                ) from error
+            raise
         finally:
             with self._lock:
                 self._in_flight.discard(request)
+
+    def _unless_paused(self, body: dict[str, Any], path: str, idempotent: bool) -> Any:
+        """A paused vLLM (0.33) refuses what is new, unbegun: such a request is made again until the engine goes on."""
+        until = time.monotonic() + self._client.timeouts.answer
+        wait = 0.05
+        while True:
+            try:
+                return self._client.post(path, body, idempotent=idempotent)
+            except EngineRefused as error:
+                if error.status != 503 or "paused" not in error.detail.lower() or time.monotonic() > until:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
+
+    def _well(self) -> bool:
+        try:
+            self.health()
+        except EngineError:
+            return False
+        return True
 
     def _spans(self, drawn: Drawn, by_name: bool) -> tuple[VersionSpan, ...]:
         """By the engine's labels. An adapter's version is in its name: the labels then speak of the base weights."""
@@ -272,8 +333,20 @@ class HttpModel:
         After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
         """
         folder = Path(folder).absolute()
-        need("adapters" if (folder / "adapter_config.json").exists() else "weights", self._found, self.url)
+        self._need_for(folder)
         return self._publisher.publish(folder, version, self._probe(witness), self._probe_name, self._paused_for_update)
+
+    def rehearse(self, folder: Path | str, witness: Scorer) -> None:
+        """Publish, once, weights that compute what the engine computes already, and take an adapter out again.
+
+        Called before training, it shows that the engine takes this kind of weights at all: that its routes are there does not.
+        witness: holds the same weights. Raises what `publish` raises."""
+        folder = Path(folder).absolute()
+        self._need_for(folder)
+        self._publisher.rehearse(folder, self._probe(witness), self._probe_name, self._paused_for_update)
+
+    def _need_for(self, folder: Path) -> None:
+        self.require(*(["adapters"] if (folder / "adapter_config.json").exists() else ["weights", "pause"]))
 
     def unload(self) -> None:
         """Take the adapters of this run out of the engine, which is then as it was; full weights stay."""
@@ -296,45 +369,57 @@ class HttpModel:
     def _paused_for_update(self) -> Iterator[None]:
         """Without spans from the engine nothing may be drawn across an update: what is running ends first.
 
-        SGLang cannot wait, so there it is aborted."""
-        if self._card.owner == "sglang":
-            self.pause("abort")
-        else:
-            self.pause("keep" if "version_spans" in self._found else "wait")
+        SGLang cannot wait, so there it is aborted. Whatever goes wrong in between, the engine goes on afterwards, and the
+        error that says why is the one that is raised."""
+        spans = "version_spans" in self._found
+        self.pause("keep" if spans else "abort" if self._card.owner == "sglang" else "wait")
         try:
             yield
-        finally:
-            self.resume()
+        except BaseException as error:
+            try:
+                self.resume()
+            except EngineError as second:
+                if isinstance(error, EngineError):
+                    error.mend = f"{error.mend} Besides, the engine may still be paused: {second}".strip()
+            raise
+        self.resume()
 
     # -- control ----------------------------------------------------------------------------------------------------
 
     def pause(self, mode: PauseMode = "abort") -> None:
-        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`."""
-        need("pause", self._found, self.url)
+        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`.
+
+        SGLang knows no wait; there, keep puts running samples back into the queue ("retract")."""
+        self.require("pause")
         if mode not in ("abort", "wait", "keep"):
             raise UnknownName("pause mode", mode, ("abort", "wait", "keep"))
         if self._card.owner != "sglang":
-            self._client.post("/pause", {}, query={"mode": mode})
+            self._client.post("/pause", {}, query={"mode": mode}, idempotent=True, control=True)
         elif mode == "wait":
             raise MissingCapability(f"SGLang at {self.url} cannot pause by waiting.", "Use abort or keep.")
         else:
-            self._client.post("/pause_generation", {"mode": "in_place" if mode == "keep" else mode})
+            body = {"mode": "retract" if mode == "keep" else mode}
+            self._client.post("/pause_generation", body, idempotent=True, control=True)
 
     def resume(self) -> None:
-        need("pause", self._found, self.url)
-        self._client.post("/continue_generation" if self._card.owner == "sglang" else "/resume", {})
+        """Raises EngineError where the engine says that it is paused all the same."""
+        self.require("pause")
+        if self._card.owner == "sglang":
+            self._client.post("/continue_generation", {}, idempotent=True, control=True)
+            return
+        self._client.post("/resume", {}, idempotent=True, control=True)
+        if (self._client.get("/is_paused") or {}).get("is_paused"):
+            raise EngineError(f"{self.url} is still paused after POST /resume.", "Does another client pause it?")
 
     def abort(self, ids: Iterable[str] | None = None) -> None:
-        """End running requests: those named (see `in_flight`), or all. Their samples come back as ABORTED."""
-        need("abort", self._found, self.url)
-        named = None if ids is None else list(ids)
-        if self._card.owner != "sglang":
-            self._client.post("/abort_requests", {} if named is None else {"request_ids": named})
-        elif named is None:
-            self._client.post("/abort_request", {"rid": "", "abort_all": True})
-        else:
+        """End running requests of this client: those named (see `in_flight`), or all. Their samples come back as ABORTED."""
+        self.require("abort")
+        named = [self._wire.id_form.format(each) for each in (self.in_flight if ids is None else ids)]
+        if self._card.owner == "sglang":
             for each in named:
-                self._client.post("/abort_request", {"rid": each})
+                self._client.post("/abort_request", {"rid": each}, idempotent=True, control=True)
+        elif named:
+            self._client.post("/abort_requests", {"request_ids": named}, idempotent=True, control=True)
 
     @property
     def in_flight(self) -> tuple[str, ...]:
@@ -361,11 +446,14 @@ class HttpModel:
             )
 
     def _check_tokenizer(self) -> None:
-        if self._client.status("/tokenize") == 404:
-            return  # the check below still compares ids
         text = "Ana's café: 12 naïve questions?\n\tyes"
         body = {"model": self.name, "prompt": text, "add_special_tokens": False}
-        theirs = (self._client.post("/tokenize", body, idempotent=True) or {}).get("tokens")
+        tried = self._client.tried("POST", "/tokenize", body)
+        if tried.status == 404:
+            return  # the check below still compares ids
+        if not tried.well:
+            raise EngineError(f"{self.url} refused POST /tokenize with status {tried.status}: {tried.detail}")
+        theirs = tried.answer.get("tokens") if isinstance(tried.answer, dict) else None
         if theirs is None or tuple(theirs) != self.encode_continuation(text):
             raise EngineError(
                 f"The tokenizer handed over and that of {self.name} at {self.url} make different ids of one text.",
@@ -375,7 +463,10 @@ class HttpModel:
     def _check_tokens(self) -> None:
         """Ids and log-probabilities come back, and both ways to a log-probability agree on a few drawn tokens."""
         prompt, _ = self._probe_tokens()
-        (drawn,) = self._sample([prompt], SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1)))[0]
+        params = SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1))
+        ((drawn,),), labelled = self._labelled([prompt], params)
+        if labelled and self._card.owner == "sglang":
+            self._found = Found(self._found.there | {"version_spans"}, self._found.refusals)
         if drawn.finish is FinishReason.ABORTED:
             raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
         ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])
@@ -399,3 +490,10 @@ class HttpModel:
                 f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
                 MENDS["any_temperature"],
             )
+
+
+def _on_a_processor(client: JsonClient) -> bool:
+    answer = client.tried("GET", "/server_info?config_format=json").answer
+    config = answer.get("vllm_config") if isinstance(answer, dict) else None
+    device = config.get("device_config") if isinstance(config, dict) else None
+    return isinstance(device, dict) and device.get("device") == "cpu"

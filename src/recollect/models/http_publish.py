@@ -13,10 +13,12 @@ publication counts only when
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,8 +78,9 @@ class Publisher:
         self._labels: dict[str, int] = {}
         self._noise = 0.0
         self._proven: _Proven | None = None
-        self._transfer_ready = False
         self._lock = threading.Lock()
+        self._unloader = ThreadPoolExecutor(1, thread_name_prefix="unload")
+        self._unloading: Future[None] | None = None
         self.in_service = InService(base, 0, by_name=False)
         self.updates = 0  # of the base weights, proven or not
 
@@ -127,12 +130,41 @@ class Publisher:
                 )
             if not folder.is_dir():
                 raise FileNotFoundError(f"There is no folder {folder} to publish")
+            self._wait_for_unloading()
             before = self._before(score_of)
             if (folder / "adapter_config.json").exists():
                 gap = self._publish_adapter(folder, version, before, ours, score_of)
             else:
                 gap = self._publish_weights(folder, version, before, ours, score_of, paused)
+            # SGLang unloads only after an adapter's last request: nobody waits here for that.
+            old, self._loaded = self._loaded[: -self.kept], self._loaded[-self.kept :]
+            if old:
+                self._unloading = self._unloader.submit(self._forget, *old)
         return Receipt(version, gap, time.perf_counter() - begun)
+
+    def rehearse(
+        self, folder: Path, ours: Scores, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """See `HttpModel.rehearse`."""
+        with self._lock:
+            if (folder / "adapter_config.json").exists():
+                name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
+                try:
+                    theirs = self._load(folder, name, score_of)
+                finally:
+                    self._forget(name)
+            else:
+                theirs = self._install(folder, self._new_label(0), score_of, paused)
+            self._within_tolerance("the rehearsal", mean_gap(ours, theirs))
+
+    def close(self) -> None:
+        self._unloader.shutdown(wait=False)
+
+    def _wait_for_unloading(self) -> None:
+        """The engine has a place for one adapter more than are kept."""
+        if self._unloading is not None:
+            self._unloading.result()
+            self._unloading = None
 
     def _before(self, score_of: ScoreOf) -> _Proven:
         if self._proven is not None:
@@ -143,36 +175,40 @@ class Publisher:
     # -- adapters ---------------------------------------------------------------------------------------------------
 
     def _publish_adapter(self, folder: Path, version: int, before: _Proven, ours: Scores, score_of: ScoreOf) -> float:
-        _check_adapter(folder)
         name = f"{self._run}@{version}"
-        if name in self._listed():
-            raise EngineError(
-                f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
-                "Choose another run name: a reused one may answer from the caches of the old weights.",
-            )
-        body = {"lora_name": name, "lora_path": str(folder)}
-        answer = self._client.post(f"{self._prefix}/load_lora_adapter", body)
         try:
-            listed = self._listed()
-            if self._native and isinstance(answer, dict):  # not every version of SGLang lists adapters in /v1/models
-                listed |= set(answer.get("loaded_adapters") or ())
-            if name not in listed:
-                raise NothingDelivered(
-                    f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER
-                )
-            theirs = score_of(name)
-            gap = self._prove(version, before, ours, theirs)
+            gap = self._prove(version, before, ours, self._load(folder, name, score_of))
+        except _Taken:
+            raise
         except Exception:
             self._forget(name)
             raise
         self._loaded.append(name)
         self.in_service = InService(name, version, by_name=True)
-        while len(self._loaded) > self.kept:
-            self._unload(self._loaded.pop(0))
         return gap
+
+    def _load(self, folder: Path, name: str, score_of: ScoreOf) -> Scores:
+        """What the engine says of the probe under the adapter in `folder`, which it now calls `name`."""
+        _check_adapter(folder)
+        if name in self._listed():
+            raise _Taken(
+                f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
+                "Choose another run name: a reused one may answer from the caches of the old weights.",
+            )
+        body = {"lora_name": name, "lora_path": str(folder)}
+        answer = self._client.post(f"{self._prefix}/load_lora_adapter", body, control=True)
+        listed = self._listed()
+        if self._native and isinstance(answer, dict):  # not every version of SGLang lists adapters in /v1/models
+            listed |= set(answer.get("loaded_adapters") or ())
+        if name not in listed:
+            raise NothingDelivered(
+                f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER
+            )
+        return score_of(name)
 
     def unload(self) -> None:
         """Every adapter of this run, as far as the engine still answers; the base weights are then in service."""
+        self._wait_for_unloading()
         while self._loaded:
             self._forget(self._loaded.pop())
         if self.in_service.by_name:
@@ -181,15 +217,12 @@ class Publisher:
     def _listed(self) -> set[str]:
         return {str(each.get("id")) for each in (self._client.get("/v1/models") or {}).get("data") or []}
 
-    def _unload(self, name: str) -> None:
-        self._client.post(f"{self._prefix}/unload_lora_adapter", {"lora_name": name})
-
-    def _forget(self, name: str) -> None:
+    def _forget(self, *names: str) -> None:
         """Take back what was not proven, or is not needed. That it cannot be taken back either must not hide why."""
-        try:
-            self._unload(name)
-        except EngineError:
-            return
+        for name in names:
+            with suppress(EngineError):
+                body = {"lora_name": name}
+                self._client.post(f"{self._prefix}/unload_lora_adapter", body, idempotent=True, control=True)
 
     # -- full weights -----------------------------------------------------------------------------------------------
 
@@ -207,18 +240,32 @@ class Publisher:
                 "Full weights were to be published after adapters of the same run.",
                 "One run publishes one or the other: adapters are relative to the base weights.",
             )
-        if not any(folder.glob("*.safetensors")):
-            raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: nothing to publish")
+        theirs = self._install(folder, self._new_label(version), score_of, paused)
+        gap = self._prove(version, before, ours, theirs)
+        self.in_service = InService(self._base, version, by_name=False)
+        return gap
+
+    def _new_label(self, version: int) -> str:
         label = f"{self._run}@{version}"
         self._labels[label] = version  # requests that run across the update may report it before the proof
+        return label
+
+    def _install(
+        self, folder: Path, label: str, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
+    ) -> Scores:
+        """What the engine says of the probe under the weights in `folder`, which it now labels `label`."""
+        self._check_weights(folder)
         with paused():
             if self._native:
                 body = {"model_path": str(folder), "weight_version": label, "flush_cache": True}
-                answer = self._client.post("/update_weights_from_disk", body) or {}
+                answer = self._client.post("/update_weights_from_disk", body, control=True) or {}
                 if answer.get("success") is False:
                     raise DeliveryFailed(f"{self._client.url} did not take the weights: {answer.get('message')}.")
             else:
-                self._transfer(folder, label)
+                # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
+                call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+                self._client.post("/collective_rpc", call, control=True)
+                self._client.post("/update_weight_version", {"new_version": label}, idempotent=True, control=True)
             self.updates += 1
         found = self._label()
         if found != label:
@@ -226,22 +273,25 @@ class Publisher:
                 f"{self._client.url} says that its weights are {found!r} after {label!r} was published.",
                 _LOOK_AT_THE_SERVER,
             )
-        theirs = score_of(self._base)
-        gap = self._prove(version, before, ours, theirs)
-        self.in_service = InService(self._base, version, by_name=False)
-        return gap
+        return score_of(self._base)
 
-    def _transfer(self, folder: Path, label: str) -> None:
-        if not self._transfer_ready:
-            self._client.post("/init_weight_transfer_engine", {"init_info": {}})
-            self._transfer_ready = True
-        self._client.post("/start_weight_update", {})
-        self._client.post("/update_weights", {"update_info": {"path": str(folder)}})
-        self._client.post("/finish_weight_update", {})
-        self._client.post("/update_weight_version", {"new_version": label})
+    def _check_weights(self, folder: Path) -> None:
+        if not any(folder.glob("*.safetensors")):
+            raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: nothing to publish")
+        if not (folder / "config.json").is_file():
+            raise EngineError(
+                f"{folder} holds tensors and no config.json: {self._client.url} would load half a model, or none.",
+                "Publish a complete checkpoint folder, or train an adapter.",
+            )
 
     def _label(self) -> Any:
-        return (self._client.get("/get_model_info" if self._native else "/weight_info") or {}).get("weight_version")
+        if not self._native:
+            return (self._client.get("/weight_info") or {}).get("weight_version")
+        for path in ("/model_info", "/get_model_info"):  # the second is the older name
+            tried = self._client.tried("GET", path)
+            if tried.well and isinstance(tried.answer, dict):
+                return tried.answer.get("weight_version")
+        return None
 
     # -- the proof --------------------------------------------------------------------------------------------------
 
@@ -262,15 +312,22 @@ class Publisher:
                 f"{gap:.4g} nats from the witness.",
                 _LOOK_AT_THE_SERVER,
             )
-        if gap > self.tolerance:
-            raise DeliveryFailed(
-                f"After the publication of version {version} {self._client.url} and the witness differ by {gap:.4g} nats a "
-                f"token on the probe, more than the tolerance of {self.tolerance:g}.",
-                "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
-            )
+        self._within_tolerance(f"the publication of version {version}", gap)
         if not before.ours or moved_here > 4 * self._noise:
             self._proven = _Proven(ours, theirs)
         return _largest_gap(ours, theirs)
+
+    def _within_tolerance(self, what: str, gap: float) -> None:
+        if gap > self.tolerance:
+            raise DeliveryFailed(
+                f"After {what} {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, more than "
+                f"the tolerance of {self.tolerance:g}.",
+                "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
+            )
+
+
+class _Taken(EngineError):
+    """The name belongs to somebody else: nothing to take back."""
 
 
 _LOOK_AT_THE_SERVER = (

@@ -52,6 +52,11 @@ class Wire(Protocol):
     @property
     def scores_at_any_temperature(self) -> bool: ...
 
+    @property
+    def id_form(self) -> str:
+        """What the engine makes of the id that a request names itself by: what ends a request has to name that."""
+        ...
+
     def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]: ...
 
     def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
@@ -74,6 +79,7 @@ class Wire(Protocol):
 @dataclass(frozen=True, slots=True)
 class Completions:
     path: str = "/v1/completions"
+    id_form: str = "cmpl-{}-0"
     scores_at_any_temperature: bool = False
 
     def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
@@ -122,6 +128,7 @@ class Together:
     """All prompts in one request, so that the in-process model behind the server batches them and draws as it always does."""
 
     path: str = "/v1/completions"
+    id_form: str = "{}"
     scores_at_any_temperature: bool = True
 
     def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
@@ -161,6 +168,7 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class TokensInOut:
     path: str = "/inference/v1/generate"
+    id_form: str = "generate-tokens-{}"
     scores_at_any_temperature: bool = False
 
     def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
@@ -203,6 +211,7 @@ class Native:
     """One request per sample: SGLang advises against n above 1. Seeds hold where it runs deterministically."""
 
     path: str = "/generate"
+    id_form: str = "{}"
     base: str = ""  # the served name of the base weights: other names are adapters
     scores_at_any_temperature: bool = False
 

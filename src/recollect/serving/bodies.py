@@ -8,9 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.episodes.model import SamplingParams, Tokens
-from recollect.serving.served_model import NotServed, ServedModel
+from recollect.serving.served_model import Caller, NotServed, ServedModel, shown
 
 Body = Mapping[str, Any]
+MOST_SAMPLES = 256
+MOST_ROWS = 4096
+_LARGEST_SEED = 2**63 - 1
+_TEMPERATURES = (1e-3, 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: its JSON, the parameters of its URL, and who waits for the answer."""
+
+    body: Body
+    query: Mapping[str, str]
+    caller: Caller
+
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -41,21 +55,26 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> Asked:
     for key, neutral in _NEUTRAL.items():
         if body.get(key) is not None and body[key] not in neutral:
             raise NotServed(
-                f"{key} = {body[key]!r} is not supported: the in-process model samples by temperature alone."
+                f"{key} = {shown(body[key])} is not supported: the in-process model samples by temperature alone.",
+                f"Leave {key} out.",
             )
     max_tokens, n = whole(body, "max_tokens", 16), whole(body, "n", 1)
-    temperature = body.get("temperature", 1.0)
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
-        raise NotServed(f"temperature must be a number, not {temperature!r}.")
-    stops = frozenset(token_ids(model, body.get("stop_token_ids") or []))
+    if not 1 <= n <= MOST_SAMPLES:
+        raise NotServed(
+            f"n must be at least 1 and at most {MOST_SAMPLES}, not {shown(n)}.", "Ask several times for more."
+        )
+    temperature = temperature_in(body, "temperature")
+    for key in ("logprobs", "prompt_logprobs"):
+        if not isinstance(body.get(key), bool):
+            whole(body, key, 0)
+    stops = frozenset(token_ids(model, body.get("stop_token_ids") or [], "stop_token_ids"))
     if not body.get("ignore_eos", False):
         stops |= end_ids(model)
     scored = body.get("prompt_logprobs") is not None
     if max_tokens == 0:
         return Asked(None, scored)
-    seed = body.get("seed")
-    seed = secrets.randbits(31) if seed is None else whole(body, "seed", 0)
-    return Asked(SamplingParams(max_tokens, n, float(temperature), seed, stops), scored)
+    seed = secrets.randbits(31) if body.get("seed") is None else whole(body, "seed", 0, _LARGEST_SEED)
+    return Asked(SamplingParams(max_tokens, n, temperature, seed, stops), scored)
 
 
 def end_ids(model: ServedModel) -> frozenset[int]:
@@ -68,39 +87,69 @@ def end_ids(model: ServedModel) -> frozenset[int]:
 def only(body: Body, known: set[str]) -> None:
     unknown = sorted(key for key in set(body) - known if body[key] is not None)
     if unknown:
-        raise NotServed(f"{', '.join(unknown)}: not supported. Known: {', '.join(sorted(known))}.")
+        raise NotServed(f"{shown(unknown[0])} is not supported.", f"Known: {', '.join(sorted(known))}.")
 
 
-def whole(body: Body, key: str, default: int) -> int:
+def part(body: Body, key: str) -> Body:
+    """The object called `key`; empty if there is none."""
+    value = body.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise NotServed(f"{key} must be an object, not {shown(value)}.")
+    return value
+
+
+def whole(body: Body, key: str, default: int, most: int = 2**31 - 1) -> int:
     value = body.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise NotServed(f"{key} must be a whole number from 0, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise NotServed(f"{key} must be a whole number from 0 to {most}, not {shown(value)}.")
     return value
+
+
+def temperature_in(body: Body, key: str) -> float:
+    value = body.get(key)
+    if value is None:
+        return 1.0
+    low, high = _TEMPERATURES
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value == 0 or low <= value <= high):
+        raise NotServed(f"{key} must be a number: 0 (the likeliest token), or {low:g} to {high:g}; not {shown(value)}.")
+    return float(value)
 
 
 def text(body: Body, key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
-        raise NotServed(f"{key} must be a text that is not empty, not {value!r}.")
+        raise NotServed(f"{key} must be a text that is not empty, not {shown(value)}.")
     return value
 
 
-def token_ids(model: ServedModel, value: Any) -> Tokens:
+def name_in(body: Body, key: str, default: str = "") -> str:
+    """A text that may be left out."""
+    return default if body.get(key) in (None, "") else text(body, key)
+
+
+def token_ids(model: ServedModel, value: Any, key: str) -> Tokens:
     size = model.network.config.vocab_size
     if not isinstance(value, list) or not all(type(each) is int and 0 <= each < size for each in value):
-        raise NotServed(f"Token ids must be a list of whole numbers from 0 to {size - 1}.")
+        raise NotServed(f"{key}: token ids must be a list of whole numbers from 0 to {size - 1}.")
     return tuple(value)
 
 
-def prompts_of(model: ServedModel, value: Any) -> list[Tokens]:
+def prompts_of(model: ServedModel, body: Body, key: str) -> list[Tokens]:
     """Of one text, a list of texts, one list of ids or a list of those."""
+    value = body.get(key)
     if isinstance(value, str) or (isinstance(value, list) and all(type(each) is int for each in value)):
         value = [value]
     if not isinstance(value, list) or not value:
-        raise NotServed("prompt must be a text, token ids, or a list of either.")
-    prompts = [model.encode(each) if isinstance(each, str) else token_ids(model, each) for each in value]
+        raise NotServed(f"{key} must be a text, token ids, or a list of either.")
+    if len(value) > MOST_ROWS:
+        raise NotServed(
+            f"{key} may hold up to {MOST_ROWS} prompts, not {len(value)}.", "Send them in several requests."
+        )
+    prompts = [model.encode(each) if isinstance(each, str) else token_ids(model, each, key) for each in value]
     if not all(prompts):
-        raise NotServed(f"prompt {prompts.index(())} is empty: there is nothing to continue.")
+        raise NotServed(f"{key}: prompt {prompts.index(())} is empty: there is nothing to continue.")
     return prompts

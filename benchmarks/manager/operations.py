@@ -59,7 +59,7 @@ def banks(name: str, run: RunFolder, reader: str | None, choose: Choose | None, 
     reading = reading_of(config, run)
     if choose is None:
         choose = chosen_by(with_weights(settled_model(config, run, progress), kept_weights(run, "manager")))
-    frozen = Measures(config, run, None, 0, progress, reading).reader  # type: ignore[arg-type]
+    frozen = Measures(config, run, None, progress, reading).reader  # type: ignore[arg-type]
     tasks = longmemeval("test", distractors=config.distractors, extractive=True, abstention=False)
     progress.phase(f"building banks: {name}")
     answered = maintained_answers(choose, tasks, frozen, reading.root)

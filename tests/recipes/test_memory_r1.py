@@ -63,6 +63,7 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
                 "recall": "retrieved",
                 "memories": 5,
                 "dates": True,
+                "curve": "test",
                 "words": 30,
                 "reward": "exact_match",
             }.items()
@@ -180,9 +181,9 @@ def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings
     (table,) = tables_of(run)
     assert [row.arm for row in table.rows] == [
         "no_memory_untrained",
-        "untrained",
         "no_memory",
         "wrong_memory",
+        "untrained",
         "trained",
         "oracle_untrained",
         "oracle",
@@ -209,27 +210,3 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     terms = {term for stored in judged_run.episodes(arm="train") for term in stored.episode.rewards}
     assert {term.name for term in terms} == {"answer", "format"}
     assert {term.scorer for term in terms if term.name == "answer"} == {reader}
-
-
-def test_an_answerer_outlives_its_checkpoints_and_not_its_table(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A demo that is killed between its halves, and whose last checkpoint is then deleted, loses no table."""
-    config = small(checkpoint, evaluate_every=1, checkpoint_every=1)
-    both = memory_r1.Demo(answerer=config, manager=small(checkpoint, role="manager", warm_start=0, maintained=False))
-    monkeypatch.setattr(memory_r1, "demo_config", lambda quick: both)
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with RunFolder.create(tmp_path / "demo", {}) as run, monkeypatch.context() as patched:
-        patched.setattr("recollect.recipes.memory_r1_manager.train_manager", killed)
-        with pytest.raises(KeyboardInterrupt):
-            memory_r1.demo(True, run, SilentProgress())
-        assert kept_weights(run, "answerer").exists()
-    last = run.checkpoints()[-1]
-    assert last.step == 2
-    shutil.rmtree(last.path)
-    with RunFolder.create(tmp_path / "demo", {}) as run:
-        memory_r1.demo(True, run, SilentProgress())
-    assert [table.title for table in tables_of(run)][:2] == ["Answering from memory", "Right memory operations"]

@@ -43,12 +43,12 @@ def test_a_reader_is_read_with_the_model_and_the_weights_of_its_run(checkpoint: 
     own = run_of(tmp_path / "own", {})
     run_of(tmp_path / "one", {"model": str(checkpoint), "style": "direct"}, b"learned")
     run_of(tmp_path / "two", {"model": str(checkpoint), "style": "direct"}, b"learned otherwise")
-    run_of(tmp_path / "demo", {"demo": True, "answerer": {"model": str(checkpoint), "style": "direct"}}, b"learned")
-    one, two, demo = (reading_of(manager(reader=name), own) for name in ("one", "two", "demo"))
-    assert one.model == two.model == demo.model == str(checkpoint)
+    run_of(tmp_path / "again", {"model": str(checkpoint), "style": "direct"}, b"learned")
+    one, two, again = (reading_of(manager(reader=name), own) for name in ("one", "two", "again"))
+    assert one.model == two.model == again.model == str(checkpoint)
     assert one.weights == tmp_path / "one" / "weights" / "answerer"
     assert one.identity.startswith("one/")
-    assert one.identity.removeprefix("one/") == demo.identity.removeprefix("demo/")
+    assert one.identity.removeprefix("one/") == again.identity.removeprefix("again/")
     assert one.identity.removeprefix("one/") != two.identity.removeprefix("two/")
     untrained = reading_of(manager(model=str(checkpoint)), own)
     assert (untrained.model, untrained.weights, untrained.identity) == (str(checkpoint), None, "")
@@ -79,7 +79,6 @@ def test_the_reader_answers_in_the_style_and_is_named_after_its_weights(
         config,
         run,
         None,
-        0,
         SilentProgress(),
         reading_of(config, run),  # type: ignore[arg-type]
     )
@@ -97,7 +96,6 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
         config,
         run,
         None,  # type: ignore[arg-type]
-        0,
         SilentProgress(),
         reading_of(config, run),
     )

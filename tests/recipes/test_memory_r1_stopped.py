@@ -1,4 +1,4 @@
-"""Training that was stopped where it is awkward: at its first step, in the warm start, between the demo's halves."""
+"""Training that was stopped where it is awkward: at its first step, in the warm start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recollect.episodes.errors import RecollectError
 from recollect.learning.learner import Learner
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
-from recollect.recipes import memory_r1, memory_r1_manager
+from recollect.recipes import memory_r1
 from recollect.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -111,37 +111,3 @@ def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
     # The command line answers FloatingPointError with the place of the saved weights.
     assert not isinstance(said.value, FloatingPointError)
     assert RunFolder.open(tmp_path / "run").latest_checkpoint() is None
-
-
-def test_a_demo_that_was_stopped_ends_like_a_straight_one(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = memory_r1.Demo(answerer=config_of(checkpoint, ANSWERER), manager=config_of(checkpoint, MANAGER))
-    monkeypatch.setattr(memory_r1, "demo_config", lambda quick: both)
-
-    def demo(name: str) -> RunFolder:
-        with RunFolder.create(tmp_path / name, both.model_dump(mode="json")) as run:
-            memory_r1.demo(True, run, SilentProgress())
-        return run
-
-    straight = demo("straight")
-    assert [table["title"] for table in tables(straight)] == [
-        "Answering from memory",
-        "Right memory operations",
-        "Right memory operations, near misses",
-    ]
-    stop = KeyboardInterrupt()
-    with monkeypatch.context() as patched:
-        between = fails(1, stop, memory_r1_manager.train_manager)
-        patched.setattr(memory_r1_manager, "train_manager", between)
-        with pytest.raises(KeyboardInterrupt):
-            demo("stopped")
-    with monkeypatch.context() as patched:
-        patched.setattr(Learner, "imitate", fails(2, stop, Learner.imitate))
-        with pytest.raises(KeyboardInterrupt):
-            demo("stopped")
-    assert RunFolder.open(tmp_path / "stopped").result() is None
-    resumed = demo("stopped")
-    assert tables(resumed) == tables(straight)
-    assert same_weights(resumed, straight, "answerer")
-    assert same_weights(resumed, straight, "manager")

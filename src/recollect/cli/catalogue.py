@@ -23,10 +23,6 @@ class Recipe(Protocol):
 
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
 
-    def demo_config(self, quick: bool) -> BaseModel: ...
-
-    def demo(self, quick: bool, run: RunFolder, progress: Progress) -> None: ...
-
 
 def find_recipe(name: str) -> Recipe:
     """Raises UnknownName with the nearest recipe."""

@@ -57,7 +57,7 @@ def answerer(
     if split not in ("train", "dev", "test"):
         raise UnknownName("split", split, ("train", "dev", "test"))
     run = find_run(name, runs) if name else None
-    base = _answerer_settings(run.config) if run else {}
+    base = {key: value for key, value in run.config.items() if key != "recipe"} if run else {}
     config = resolve(Config, base=base, assignments=assign or [])
     assert isinstance(config, Config)
     if config.role != "answerer":
@@ -112,11 +112,6 @@ def _style(config: Config) -> Any:
     from recollect.agents.answerer import Style
 
     return Style(config.style)
-
-
-def _answerer_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The answerer's part of a run's configuration: a demo holds one per role."""
-    return dict(config["answerer"] if "answerer" in config else {k: v for k, v in config.items() if k != "recipe"})
 
 
 app.command("stream")(stream)

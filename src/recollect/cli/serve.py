@@ -112,9 +112,7 @@ def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
     if role and role not in trained:
         raise UnknownName("trained role", role, trained, where=str(run.path))
     chosen = role or trained[0]
-    settings = run.config.get(chosen)
-    own = settings if isinstance(settings, dict) else run.config  # a demo holds one configuration per role
-    return str(own.get("model", DEFAULT)), run.path / "weights" / chosen
+    return str(run.config.get("model", DEFAULT)), run.path / "weights" / chosen
 
 
 def _loaded(model: str, precision: str) -> InProcessModel:

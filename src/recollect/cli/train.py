@@ -22,7 +22,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what th
 
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two minutes instead of ten: fewer steps and questions.")
+        bool, typer.Option("--quick", help="Fewer steps and questions: every part at work, without time to learn.")
     ] = False,
     name: Annotated[
         str, typer.Option("--name", help="Name of the run folder; demo, or demo-quick, if not given.")
@@ -31,14 +31,13 @@ def demo(
     tensorboard: TensorBoard = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Watch a real language model learn to answer from memory, and to maintain it."""
-    from recollect.cli.catalogue import find_recipe
+    """Watch a real language model learn to answer from memory. How long it takes here is said at the start."""
+    from recollect.recipes import memory_r1_demo
 
-    recipe = find_recipe("memory_r1")
-    config = {"recipe": "memory_r1", "demo": True, "quick": quick, **recipe.demo_config(quick).model_dump(mode="json")}
+    config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
     path = runs / _run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
-    _carry_out(path, config, fresh, tensorboard, again, lambda run, progress: recipe.demo(quick, run, progress))
+    _carry_out(path, config, fresh, tensorboard, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
 
 
 def train(

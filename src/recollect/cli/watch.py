@@ -78,7 +78,10 @@ def view_of(run: RunFolder, now: float | None = None) -> View:
 
 
 def time_left(times: Sequence[float], status: RunStatus, now: float) -> float | None:
-    """Seconds, from the pace of the last twenty steps, with what was measured between them; None where nobody can say."""
+    """Seconds: to the planned end of the whole, else to the last step, from the pace of the last twenty, with what was
+    measured between them; None where nobody can say."""
+    if status.ends:
+        return max(0.0, status.ends - now)
     recent = times[-20:]
     if len(recent) < 2 or not 0 < status.done < status.total:
         return None

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from recollect.learning.plan import Plan
+
 
 class Progress(Protocol):
     """What a trainer tells. `start` may be called again for the next half of a run; `finish` is called once, at the end."""
+
+    def planned(self, plan: Plan) -> None:
+        """What the whole is, of which `start` may begin several stretches: the time left is the plan's from now on."""
+        ...
 
     def start(self, total_steps: int, title: str) -> None: ...
 
@@ -39,6 +45,8 @@ class Progress(Protocol):
 class SilentProgress:
     """Says nothing: for tests and for callers with a display of their own."""
 
+    def planned(self, plan: Plan) -> None: ...
+
     def start(self, total_steps: int, title: str) -> None: ...
 
     def phase(self, name: str) -> None: ...
@@ -56,9 +64,13 @@ class PlainProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._total = 0
+        self._plan: Plan | None = None
         self._clock = _Clock()
         self._rows: list[Mapping[str, float]] = []
         self._named: set[str] = set()
+
+    def planned(self, plan: Plan) -> None:
+        self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
         self._total = total_steps
@@ -69,7 +81,7 @@ class PlainProgress:
         self._say(f".. {name}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        left = self._clock.left(step, self._total)
+        left = self._clock.left(step, self._total) if self._plan is None else self._plan.left()
         shown = [f"{name} {short(value)}" for name, value in headline(metrics).items()]
         time_left = [f"left {duration(left)}"] if left is not None else []
         self._say("  ".join([f"step {step}/{self._total}", *shown, *time_left]))
@@ -106,7 +118,11 @@ class RichProgress:
         self._total = 0
         self._done = 0
         self._rows: list[Mapping[str, float]] = []
+        self._plan: Plan | None = None
         self._clock = _Clock()
+
+    def planned(self, plan: Plan) -> None:
+        self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
         from rich.live import Live
@@ -145,7 +161,7 @@ class RichProgress:
             total=self._total,
             rows=rows,
             anomalies=present(rows),
-            left=self._clock.left(self._done, self._total),
+            left=self._clock.left(self._done, self._total) if self._plan is None else self._plan.left(),
             phase=self._phase,
         )
         return dashboard(view, self._console.width, self._console.height - 1)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from recollect.learning.disk import disk
+from recollect.learning.plan import Plan
 from recollect.learning.progress import Progress
 
 NAME = "status.json"
@@ -20,22 +21,23 @@ NAME = "status.json"
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     """title: of the part of the run under way; done of total: its steps; phase: what is being done; since: when that began,
-    in seconds since 1970."""
+    ends: when all of it is expected to end, where that was planned; both in seconds since 1970, 0 where nobody knows."""
 
     title: str = ""
     total: int = 0
     done: int = 0
     phase: str = ""
     since: float = 0.0
+    ends: float = 0.0
 
 
 def read_status(folder: Path) -> RunStatus | None:
     """None where there is none, or none that can be read: it is replaced many times a minute."""
     try:
         found = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        return RunStatus(
-            str(found["title"]), int(found["total"]), int(found["done"]), str(found["phase"]), float(found["since"])
-        )
+        title, phase = str(found["title"]), str(found["phase"])
+        times = float(found["since"]), float(found.get("ends", 0.0))
+        return RunStatus(title, int(found["total"]), int(found["done"]), phase, *times)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -47,6 +49,11 @@ class StatedProgress:
         self._inner = inner
         self._folder = folder
         self._status = RunStatus()
+        self._plan: Plan | None = None
+
+    def planned(self, plan: Plan) -> None:
+        self._plan = plan
+        self._inner.planned(plan)
 
     def start(self, total_steps: int, title: str) -> None:
         self._state(RunStatus(title, total_steps, 0, "starting", time.time()))
@@ -69,6 +76,8 @@ class StatedProgress:
 
     def _state(self, status: RunStatus) -> None:
         # Not synced: nothing depends on it after the process has ended. Renamed, so that nobody reads half of it.
+        if self._plan is not None:
+            status = replace(status, ends=time.time() + self._plan.left())
         self._status = status
         path = self._folder / NAME
         temporary = path.with_name(f".{NAME}.part")

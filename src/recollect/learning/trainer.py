@@ -19,6 +19,7 @@ from recollect.learning.checkpoint import LEARNER, read_learner, reading
 from recollect.learning.collector import Collected, Collector, Curriculum
 from recollect.learning.episode_metrics import episode_metrics
 from recollect.learning.masters import Masters
+from recollect.learning.plan import STEP, Plan
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import save_trained
@@ -66,12 +67,14 @@ def train(
     schedule: Schedule,
     progress: Progress,
     title: str,
+    plan: Plan | None = None,
 ) -> None:
     """Take `schedule.steps` optimiser steps, or those that are left of them.
 
     curriculum: asked for one step's groups at a time, or a collector that samples ahead
-    (`recollect.learning.asynchronous.Pipeline`). KeyboardInterrupt leaves at once, without a checkpoint of a half-made step:
-    the last one stands. FloatingPointError (a diverging step) leaves the weights of the step before, saved.
+    (`recollect.learning.asynchronous.Pipeline`). plan: is told of every step.
+    KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
+    (a diverging step) leaves the weights of the step before, saved.
     """
     collector = curriculum if isinstance(curriculum, Collector) else Collector(curriculum)
     done = restore(run, learner, schedule.first)
@@ -98,6 +101,8 @@ def train(
             row = {**measured, **learned, **collected.metrics, **published, **seconds}
             write_episodes(run, schedule.first + step + 1, collected)
             run.append_metrics(schedule.first + step + 1, row)
+            if plan is not None:
+                plan.did(STEP, 1, time.perf_counter() - begun)
             last = step + 1 == schedule.steps
             if last or (step + 1) % schedule.evaluate_every == 0:
                 progress.phase("measuring")

@@ -89,6 +89,9 @@ class Config(TrainingSettings):
     memories: int = Field(default=3, ge=1, description="how many memories are shown")
     distractors: int = Field(default=10, ge=0, description="sessions of other questions in the haystack")
     dates: bool = Field(default=False, description="write each memory's date before it")
+    curve: Literal["dev", "test"] = Field(
+        default="dev", description="questions read during training; choose nothing by a curve of test questions"
+    )
     words: int = Field(default=60, ge=8, description="longest window of a turn that is one memory")
 
     steps: Count | None = None
@@ -168,7 +171,7 @@ def stages_of(config: Config) -> tuple[Stage, ...]:
 
 
 ANSWERER_ONLY = (
-    *("source", "data", "labels", "method", "recall", "memories", "dates", "words"),
+    *("source", "data", "labels", "method", "recall", "memories", "dates", "words", "curve"),
     "reward",  # the manager's answers are scored with token F1, and its operations with right or wrong
 )
 MANAGER_ONLY = (
@@ -231,48 +234,6 @@ def train(config: Config, run: RunFolder, progress: Progress) -> None:
         finish(run, train_manager(config, run, progress))
 
 
-def demo_config(quick: bool) -> Demo:
-    """Both roles. Quick: enough steps to see every part work, too few to learn much."""
-    if quick:
-        answerer = Config(steps=4, evaluate_every=4, questions=12, checkpoint_every=2)
-        manager = Config(
-            role="manager", steps=3, evaluate_every=3, questions=12, warm_start=64, maintained=False, refill=0
-        )
-    else:
-        answerer = Config()
-        # Without what takes time: groups that teach nothing are not replaced.
-        manager = Config(role="manager", steps=32, evaluate_every=16, maintained=False, refill=0, balance=False)
-    return Demo(answerer=answerer, manager=manager)
-
-
-class Demo(BaseModel):
-    """What `recollect demo` runs, one after the other, in one folder."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    answerer: Config
-    manager: Config
-
-
-def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
-    """The answerer, then the manager; a second call goes on where the first was stopped."""
-    import gc
-
-    from recollect.recipes.memory_r1_answerer import answer_tables, train_answerer
-    from recollect.recipes.memory_r1_manager import train_manager
-    from recollect.recipes.training import kept_weights
-
-    both = demo_config(quick)
-    assert both.answerer.steps
-    if kept_weights(run, "answerer").exists():
-        tables = answer_tables(run, both.answerer)
-    else:
-        tables = train_answerer(both.answerer, run, progress)
-        gc.collect()  # the answerer's network refers to itself: without this it would stay beside the manager's
-    tables += train_manager(both.manager, run, progress, first=both.answerer.steps)
-    finish(run, tables)
-
-
-def finish(run: RunFolder, tables: list[dict[str, Any]]) -> None:
-    """Write the result: the sentence of the first table is the run's headline."""
-    run.write_result({"headline": tables[0].get("headline", ""), "tables": tables})
+def finish(run: RunFolder, tables: list[dict[str, Any]], **more: Any) -> None:
+    """Write the result: the sentence of the first table is the run's headline. more: other facts of it."""
+    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables, **more})

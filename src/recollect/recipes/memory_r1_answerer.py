@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from recollect.evaluation.answering import answers, rows
 from recollect.learning.attempt import Attempt
 from recollect.learning.collector import Collector
 from recollect.learning.imitation import Imitator
+from recollect.learning.learner import Learner
+from recollect.learning.plan import Plan
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
@@ -32,11 +35,19 @@ from recollect.recipes.training import keep_weights, prepared, sampled_ahead
 from recollect.rollouts.answering import answer, answer_one, demonstrations
 
 CURVE = "with memory"
-"""Arm of the measurements during training, on dev questions: the test questions are read before and after, once each."""
+"""Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
+ANSWER = "answer"
+"""A plan's unit of work: one question answered to measure."""
+Planning = Callable[["Answering", Learner], tuple[int, Plan]]
+"""Given what is about to be trained, untouched: after how many steps to measure, and the plan of all of it."""
 
 
-def train_answerer(config: Config, run: RunFolder, progress: Progress, first: int = 0) -> list[dict[str, Any]]:
-    """Train, measure the test questions before and after with the control arms, and return the run's tables."""
+def train_answerer(
+    config: Config, run: RunFolder, progress: Progress, planning: Planning | None = None
+) -> list[dict[str, Any]]:
+    """Train, measure the test questions before and after with the control arms, and return the run's tables.
+
+    planning: says, before anything is done, how often to measure, and what is to be told of what is done."""
     assert config.steps is not None
     assert config.evaluate_every is not None
     # Before the model is loaded: what is missing should be said at once.
@@ -46,16 +57,18 @@ def train_answerer(config: Config, run: RunFolder, progress: Progress, first: in
     sets = task_sets(config)
     with engine_of(config, config.train, run, progress) as engine:
         model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
-        answering = Answering(config, run, model, sets, recall, first)
+        answering = Answering(config, run, model, sets, recall)
+        every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
+        answering.plan = plan
         steering = steering_of(config, stages_of(config))
         collector: Collector = (
-            SteeredCollector(answering, run, steering, first)
+            SteeredCollector(answering, run, steering)
             if config.sampling == "synchronous"
             else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, 3600.0, engine)
         )
-        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
+        schedule = Schedule(config.steps, every, config.checkpoint_every)
         learns: Learns = Imitator(learner) if config.method == "supervised" else learner
-        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory")
+        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory", plan)
     keep_weights(run, learner)
     return answer_tables(run, config)
 
@@ -70,11 +83,10 @@ class Answering:
         model: InProcessModel,
         sets: dict[str, list[Task]],
         recall: Recall,
-        first: int,
     ) -> None:
-        self.config, self.run, self.model, self.sets, self.first = config, run, model, sets, first
-        self.recall = recall
+        self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
         self.style = Style(config.style)
+        self.plan: Plan | None = None
 
     def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
         kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
@@ -84,7 +96,7 @@ class Answering:
         return task.key
 
     def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        config, label = self.config, f"{self.first + step + 1}/"
+        config, label = self.config, f"{step + 1}/"
         if config.method == "supervised":
             return demonstrations(self.model, tasks, self.recall, config.max_tokens, self.style, label)
         params = SamplingParams(
@@ -97,17 +109,23 @@ class Answering:
         return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
 
     def evaluate(self, step: int) -> None:
-        self._measure(step, "dev", {CURVE: self.recall})
+        if self.config.curve == "dev":
+            self._measure(step, "dev", {CURVE: self.recall})
+        arms = table_arms("trained" if step else "untrained", self.recall, self.sets["test"], self.config)
         if step in (0, self.config.steps):
-            when = "untrained" if step == 0 else "trained"
-            self._measure(step, "test", table_arms(when, self.recall, self.sets["test"], self.config))
+            self._measure(step, "test", arms)
+        elif self.config.curve == "test":
+            self._measure(step, "test", {arm: memory for arm, memory in arms.items() if arm != "oracle"})
 
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
+            begun = time.perf_counter()
             found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
-            self.run.write_episodes(self.first + step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            if self.plan is not None:
+                self.plan.did(ANSWER, len(found.episodes), time.perf_counter() - begun)
+            self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
             for row in rows(arm, found):
-                self.run.append_eval(self.first + step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+                self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +201,12 @@ def recall_for(config: Config) -> Recall:
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """The table of the test questions, from what the run measured."""
-    found = [row for row in run.evals() if row.get("role") == "answerer" and row.get("split") == "test"]
-    order = ["no_memory_untrained", "untrained", "no_memory", "wrong_memory", "trained", "oracle_untrained", "oracle"]
+    found = [
+        row
+        for row in run.evals()
+        if (row.get("role"), row.get("split")) == ("answerer", "test") and row["step"] in (0, config.steps)
+    ]
+    order = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
     kept = sorted((row for row in found if row["arm"] in order), key=lambda row: order.index(row["arm"]))
     f1 = {row["arm"]: row for row in kept if row["metric"] == "f1"}
     if not {"trained", "untrained"} <= set(f1):

@@ -87,7 +87,7 @@ SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_si
 """Columns of the tables; accuracy by operation stays among the run's measurements."""
 
 
-def train_manager(config: Config, run: RunFolder, progress: Progress, first: int = 0) -> list[dict[str, Any]]:
+def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
     """Warm start, reinforcement, both measures; returns the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
@@ -96,8 +96,8 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
     reading = reading_of(config, run) if config.reads else None
     with engine_of(config, config.train, run, progress) as engine:
         model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
-        measures = Measures(config, run, model, first, progress, reading)
-        if not restored(run, learner, first):
+        measures = Measures(config, run, model, progress, reading)
+        if not restored(run, learner):
             measures.operations(0, "untrained", "test")
             measures.maintained(0, "always_add", lambda tasks: always("ADD"))
             measures.maintained(0, "evidence_only", keeping_evidence)
@@ -107,19 +107,19 @@ def train_manager(config: Config, run: RunFolder, progress: Progress, first: int
             measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
         managing, steering = Managing(config, model, measures, progress), steering_of(config, stages_of(config))
         collector: Collector = (
-            SteeredCollector(managing, run, steering, first)
+            SteeredCollector(managing, run, steering)
             if config.sampling == "synchronous"
             else sampled_ahead(config, run, learner, ManagingAhead(managing), steering, 3600.0, engine)
         )
-        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every, first)
+        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
     return manager_tables(run, config)
 
 
-def restored(run: RunFolder, learner: Learner, first: int) -> bool:
+def restored(run: RunFolder, learner: Learner) -> bool:
     """Whether a checkpoint of this training exists: the warm start is then behind it."""
-    return restore(run, learner, first) is not None
+    return restore(run, learner, first=0) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
         return Reading(config.model, None, "", Bank.empty(encoder(config.encoder)))
     named = Path(config.reader)
     found = RunFolder.open(named if (named / "config.json").is_file() else run.path.parent / named)
-    settings = found.config.get("answerer", found.config)  # a demo holds one configuration per role
+    settings = found.config
     weights = kept_weights(found, "answerer")
     if not weights.is_dir():
         raise RecollectError(
@@ -209,7 +209,7 @@ class Managing:
         chosen = [self.step_of(item, step) for item in tasks]
         seed = sampling_seed(self.config.seed, step, attempt)
         params = manager_params(self.model, n=self.config.group_size, temperature=self.config.temperature, seed=seed)
-        return manage(self.model, chosen, params, self.score, label=f"{self.measures.first + step + 1}/")
+        return manage(self.model, chosen, params, self.score, label=f"{step + 1}/")
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
@@ -281,11 +281,10 @@ class Measures:
         config: Config,
         run: RunFolder,
         model: InProcessModel,
-        first: int,
         progress: Progress,
         reading: Reading | None,
     ) -> None:
-        self.config, self.run, self.model, self.first, self.progress = config, run, model, first, progress
+        self.config, self.run, self.model, self.progress = config, run, model, progress
         self._reading = reading
         self._reader: ModelReader | None = None
 
@@ -338,7 +337,7 @@ class Measures:
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
         for row in rows:
-            self.run.append_eval(self.first + step, **row, role="manager", split=split, **more)
+            self.run.append_eval(step, **row, role="manager", split=split, **more)
 
 
 def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:

@@ -1,0 +1,95 @@
+"""A plan counts down one time for all of its parts, from what was measured. The clock is simulated."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from recollect.cli.watch import time_left
+from recollect.learning.plan import STEP, Part, Plan
+from recollect.learning.progress import PlainProgress, SilentProgress
+from recollect.learning.run_status import NAME, StatedProgress, read_status
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+PARTS = [Part("before", "answer", 10), Part("training", STEP, 4), Part("nothing", STEP, 0), Part("after", "answer", 10)]
+SECONDS = {STEP: 6.0, "answer": 0.3}
+
+
+def test_the_time_left_is_that_of_all_parts_and_follows_what_is_measured() -> None:
+    clock = Clock()
+    plan = Plan(PARTS, SECONDS, clock)
+    assert plan.planned == plan.left() == 30.0
+    clock.now = 2.0
+    assert plan.left() == 28.0
+    clock.now = 3.0
+    plan.did("answer", 10, 3.0)
+    assert plan.left() == 27.0
+    clock.now = 100.0  # whatever this step takes, the time left is never negative
+    assert plan.left() == 0.0
+    for _ in range(3):
+        plan.did(STEP, 1, 12.0)
+    # One step, expected to take (6 + 3 * 12) / 4 s, and ten answers.
+    assert plan.left() == pytest.approx(10.5 + 3.0)
+    plan.did(STEP, 1, 12.0)
+    plan.did("answer", 10, 1.0)
+    assert plan.left() == 0.0
+    assert plan.planned == 30.0
+
+
+def test_its_lines_are_the_parts_that_there_are_and_their_sum() -> None:
+    assert Plan(PARTS, SECONDS).lines() == [
+        "  before      0.1 min",
+        "  training    0.4 min",
+        "  after       0.1 min",
+        "  together    0.5 min",
+    ]
+
+
+def test_a_kind_that_was_not_planned_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Plan(PARTS, SECONDS).did("episode", 1, 1.0)
+
+
+def test_plain_lines_say_the_time_left_of_the_whole_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = Clock(), io.StringIO()
+    plan, progress = Plan(PARTS, SECONDS, clock), PlainProgress(stream)
+    progress.planned(plan)
+    progress.start(2, "first half")
+    for step in (1, 2):
+        plan.did(STEP, 1, 6.0)
+        progress.step(step, {})
+    progress.start(2, "second half")
+    plan.did(STEP, 1, 6.0)
+    progress.step(1, {})
+    lines = stream.getvalue().splitlines()
+    assert lines[1:3] == ["step 1/2  left 24 s", "step 2/2  left 18 s"]  # not 0: the whole is not at its end
+    assert lines[4] == "step 1/2  left 12 s"
+
+
+def test_whoever_looks_on_from_another_process_sees_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.learning.run_status.time.time", lambda: 1000.0)
+    progress = StatedProgress(SilentProgress(), tmp_path)
+    progress.planned(Plan(PARTS, SECONDS, Clock()))
+    progress.start(4, "training")
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.ends == 1030.0
+    assert time_left([], status, 1010.0) == 20.0
+    assert time_left([], status, 2000.0) == 0.0
+    # A file of before: nobody planned.
+    found = json.loads((tmp_path / NAME).read_text())
+    del found["ends"]
+    (tmp_path / NAME).write_text(json.dumps(found))
+    assert read_status(tmp_path).ends == 0.0  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
 # `make demo` shows memory learning; `make test` checks everything. Each sets up what it needs.
 #
 #   make install          build .venv (a second run takes no time)
-#   make demo             train a small language model to use memory, about twelve minutes
-#   make demo QUICK=1     the same in about two minutes
+#   make demo             train a small language model to use memory; says first how long that takes here
+#   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples
 #   make lint             the checks that run nothing
 #   make clean            remove .venv and caches (runs/ stays)

@@ -19,14 +19,10 @@ from recollect.evaluation.curves import panels, write_picture
 from recollect.evaluation.tables import ResultTable, tables_of
 from recollect.learning.run_folder import RunFolder
 
-PICTURE = (
-    "held_out.answerer.test.f1",
-    "answerer.reward",
-    "answerer.length",
-    "held_out.manager.plain operations, dev.operation_accuracy",
-    "manager.reward",
-    "manager.operations",
-)
+PICTURE = ("held_out.answerer.test.f1", "answerer.reward")
+IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"
+"""The picture in two columns, and in one for screens of less than 600 pixels."""
+MINUTES = "benchmarks/demo.json"
 ROOT = Path(__file__).parents[1]
 Record = dict[str, Any]
 
@@ -60,8 +56,22 @@ def estimate(row: Record, digits: int = 2) -> str:
     return f"{row['mean']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
 
 
+def arm(name: str) -> str:
+    """The model, then what it is shown: "reinforced, no_memory" and "no_memory_untrained" alike."""
+    shown = {
+        "": "with memory",
+        "no_memory": "no memory",
+        "wrong_memory": "another question's memory",
+        "oracle": "oracle evidence",
+    }
+    if name.endswith("untrained"):
+        return f"untrained, {shown[name.removesuffix('untrained').rstrip('_')]}"
+    method, _, memory = name.partition(", ")
+    return f"{method}, {shown[memory]}"
+
+
 def arms(record: Record) -> str:
-    levels = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["levels"]]
+    levels = [[arm(r["arm"]), estimate(r), str(r["n"]), str(r["seeds"])] for r in record["levels"]]
     gains = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["gains"]]
     parts = [
         lines(["token F1, test questions", "mean [95 %]", "questions", "seeds"], levels),
@@ -127,6 +137,28 @@ def manager(record: Record) -> str:
     return "\n\n".join(parts)
 
 
+def minutes(record: Record) -> str:
+    rows = []
+    for name, row in record["demos"].items():
+        machine = row["machine"]
+        rows.append(
+            [f"`{row['command']}`, {name.split(',')[0]}", f"{row['planned']:.1f} min", f"{row['took']:.1f} min"]
+        )
+    about = (
+        f"{machine['processor']}, load average {machine['load_average_at_start']:.1f} at the start; "
+        f"revision {machine['revision']}, {machine['measured_at'][:10]}."
+    )
+    return lines(["what it said at the start, and what it took", "planned", "took"], rows) + f"\n\n{about}"
+
+
+def picture() -> str:
+    wide, narrow = IMAGES
+    return (
+        f'<picture>\n<source media="(max-width: 600px)" srcset="{narrow}">\n'
+        f'<img src="{wide}" alt="Token F1 on test questions and the reward, over the steps of the demo">\n</picture>'
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
@@ -145,12 +177,13 @@ def main() -> None:
     if (options.run / "result.json").exists():
         run = RunFolder.open(options.run)
         wanted = [p for p in panels(run.metrics(), run.evals()) if p.key in PICTURE]
-        picture = ROOT / "docs" / "images" / "demo.png"
-        picture.parent.mkdir(exist_ok=True)
-        write_picture(wanted, picture, "What the demo's run learned")
-        text = filled(readme.read_text(), "demo-picture", "![Curves of the demo's run](docs/images/demo.png)")
+        for columns, image in zip((2, 1), IMAGES, strict=True):
+            write_picture(wanted, ROOT / image, "", columns)
+        text = filled(readme.read_text(), "demo-picture", picture())
         text = filled(text, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
         readme.write_text(text)
+    if (ROOT / MINUTES).exists():
+        readme.write_text(filled(readme.read_text(), "demo-minutes", minutes(json.loads((ROOT / MINUTES).read_text()))))
     page = ROOT / "docs" / "results.md"
     text = page.read_text()
     for marker, (path, write) in TABLES.items():

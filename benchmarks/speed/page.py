@@ -1,4 +1,4 @@
-"""Put the tables of the JSON files in this folder into docs/speed.md, so that no number is typed by hand.
+"""Put the measured rows into docs/speed.md, and their factors into the README, so that no number is typed by hand.
 
 python -m benchmarks.speed.page
 """
@@ -6,183 +6,246 @@ python -m benchmarks.speed.page
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed.setting import HERE
+from benchmarks.speed import branches, episodes, sampling, training_step
+from benchmarks.speed.rows import Row
+from benchmarks.speed.run import BUSY
+from benchmarks.speed.setting import HERE, ratio
 
-PAGE = HERE.parent.parent / "docs" / "speed.md"
+ROOT = HERE.parents[1]
+PAGE, README = ROOT / "docs" / "speed.md", ROOT / "README.md"
 Result = dict[str, Any]
+MISSING = "Not measured yet."
 
 
-def sampling(result: Result) -> str:
-    rows = [
+def measured(rows: Iterable[Row]) -> list[Result]:
+    return [row.record() for row in rows if row.record()["rounds"]]
+
+
+def seconds(record: Result, side: str, which: str = "wall") -> list[float]:
+    return [each["sides"][side][which] for each in record["rounds"] if side in each["sides"]]
+
+
+def median(record: Result, side: str) -> float:
+    return statistics.median(seconds(record, side))
+
+
+def times(record: Result, theirs: str, ours: str = "ours") -> str:
+    """How many times as fast ours is, with its interval; or why that cannot be said."""
+    if theirs in record["does_not_fit"]:
+        return "does not fit"
+    found = ratio(seconds(record, theirs), seconds(record, ours))
+    high = f"{found['high']:.1f}" if math.isfinite(found["high"]) else "?"
+    return f"**{found['mean']:.1f}x** [{found['low']:.1f}, {high}]"
+
+
+def sampling_table() -> str:
+    lines = []
+    for record in measured(sampling.rows()):
+        drawn = record["prompts"] * record["samples"] * record["tokens"]
+        sides = (sampling.OURS, sampling.GENERATE, sampling.PREFILLED)
+        ours, plain, prefilled = (f"{drawn / median(record, side):.0f}" for side in sides)
+        ratios = times(record, sampling.GENERATE), times(record, sampling.PREFILLED)
+        lines.append((record["name"], len(record["rounds"]), ours, plain, ratios[0], prefilled, ratios[1]))
+    head = ("prompts x samples x tokens", "rounds", "ours, tokens/s", "`generate`", "times as fast [95 %]")
+    return _table(
+        (*head, "`generate`, prompt prefilled once", "times as fast [95 %]"), lines, measured(sampling.rows())
+    )
+
+
+def training_table() -> str:
+    found = measured(training_step.rows(""))
+    sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
+    lines = []
+    for record in found:
+        spent = [f"{median(record, side):.1f} s" if seconds(record, side) else "-" for side in sides]
+        ratios = [times(record, side) for side in sides[1:]]
+        lines.append((record["name"], len(record["rounds"]), spent[0], spent[1], ratios[0], spent[2], ratios[1]))
+    head = ("prompts x completions x tokens", "rounds", "ours", "TRL", "times as fast [95 %]")
+    return _table((*head, "TRL, gradient checkpointing", "times as fast [95 %]"), lines, found) + _trl(found)
+
+
+def memory_table() -> str:
+    found = measured(training_step.rows(""))
+    sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
+    lines = []
+    for record in found:
+        cells = []
+        for side in sides:
+            last = next((each["sides"][side] for each in record["rounds"][::-1] if side in each["sides"]), None)
+            passes = f" ({last['micro_batch']} per pass)" if last and "micro_batch" in last else ""
+            cells.append(f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB{passes}" if last else "does not fit")
+        lines.append((record["name"], *cells))
+    return _table(("largest resident memory", "ours", "TRL", "TRL, gradient checkpointing"), lines, found)
+
+
+def settings_table() -> str:
+    found = measured(training_step.setting_rows(""))
+    lines = [
         (
-            each["case"]["name"],
-            each["rounds"],
-            f"{each['tokens_per_second']['theirs']:.0f}",
-            f"{each['tokens_per_second']['ours']:.0f}",
-            _spread(each["speedup"]),
-            f"{each['speedup_in_cpu_seconds']['median']:.1f}x",
+            name,
+            len(seconds(record, name)),
+            f"{median(record, name):.1f} s",
+            f"{max(seconds(record, name, 'peak_rss')) / 1e9:.1f} GB",
         )
-        for each in result["results"]
+        if seconds(record, name)
+        else (name, 0, record["does_not_fit"].get(name, ""), "")
+        for record in found
+        for name in training_step.SETTINGS
     ]
-    head = (
-        "prompts x samples x tokens",
-        "rounds",
-        "`generate`, tokens/s",
-        "ours, tokens/s",
-        "times as fast",
-        "in CPU time",
-    )
-    return _table(head, rows) + "\n\n" + _setting(result)
-
-
-def training_step(result: Result) -> str:
-    rows = [
-        (
-            f"{each['case']['prompts']} x {each['case']['group']} x {each['case']['tokens']}",
-            each["rounds"],
-            f"{statistics.median(each['seconds']['theirs']):.1f} s",
-            f"{statistics.median(each['seconds']['ours']):.1f} s",
-            _spread(each["speedup"]),
-            f"{each['speedup_in_cpu_seconds']['median']:.1f}x",
-            f"{each['peak_rss_bytes']['theirs'] / 1e9:.1f} GB",
-            f"{each['peak_rss_bytes']['ours'] / 1e9:.1f} GB ({each['memory_ratio']:.2f}x)",
-        )
-        for each in result["results"]
-    ]
-    head = (
-        "prompts x completions x tokens",
-        "rounds",
-        "TRL",
-        "ours",
-        "times as fast",
-        "in CPU time",
-        "TRL's memory",
-        "ours",
-    )
-    versions = result["results"][0]["versions_of_trl_side"]
-    return (
-        _table(head, rows) + "\n\n" + _setting(result) + f" TRL {versions['trl']}, accelerate {versions['accelerate']}."
+    return _table((f"TRL, {found[0]['name']}" if found else "", "rounds", "a step", "memory"), lines, found) + _trl(
+        found
     )
 
 
-def episodes(result: Result) -> str:
-    rows = [
-        (
-            f"{each['case']['prompts']} x {each['case']['group']}, {each['case']['turns']} turns",
-            each["rounds"],
-            f"{each['tokens_per_second']['theirs']:.0f}",
-            f"{each['tokens_per_second']['ours']:.0f}",
-            _spread(each["speedup"]),
-            f"{each['speedup_in_cpu_seconds']['median']:.1f}x",
-        )
-        for each in result["results"]
-    ]
-    head = (
-        "prompts x episodes",
-        "rounds",
-        "`generate`, drawn tokens/s",
-        "ours, drawn tokens/s",
-        "times as fast",
-        "in CPU time",
-    )
-    return _table(head, rows) + "\n\n" + _setting(result)
+def episodes_table() -> str:
+    found = measured(episodes.rows())
+    lines = []
+    for record in found:
+        drawn = record["prompts"] * record["group"] * record["turns"] * record["drawn"]
+        ours, theirs = (f"{drawn / median(record, side):.0f}" for side in ("ours", "generate"))
+        lines.append((record["name"], len(record["rounds"]), ours, theirs, times(record, "generate")))
+    head = ("prompts x episodes", "rounds", "ours, drawn tokens/s", "`generate`", "times as fast [95 %]")
+    return _table(head, lines, found)
 
 
-def phases(result: Result) -> str:
+def branches_table() -> str:
+    parts = []
+    for table, ours, theirs in (
+        ("branches sampled", "own rows", "tree"),
+        ("branches learned", "skipped", "all siblings' keys"),
+    ):
+        found = measured(row for row in branches.rows() if row.table == table)
+        lines = [
+            (
+                record["name"],
+                len(record["rounds"]),
+                f"{median(record, theirs):.2f} s",
+                f"{median(record, ours):.2f} s",
+                times(record, theirs, ours),
+            )
+            for record in found
+        ]
+        parts.append(_table((table, "rounds", theirs, ours, "times as fast [95 %]"), lines, found))
+    return "\n\n".join(parts)
+
+
+def phases_table() -> str:
+    path = HERE / "phases.json"
+    if not path.exists():
+        return MISSING
+    result = json.loads(path.read_text())
     shown = ("prefill", "decoding", "forward", "backward", "optimiser", "the rest of learning")
-    rows = []
+    lines = []
     for each in result["results"]:
         for phase in shown:
-            seconds, floor = each["seconds"][phase], each["floor_seconds"][phase]
-            rows.append(
+            spent, floor = each["seconds"][phase], each["floor_seconds"][phase]
+            lines.append(
                 (
                     f"{result['prompts']} x {result['group']} x {each['tokens']}: {phase}",
-                    f"{seconds:.2f}",
+                    f"{spent:.2f}",
                     f"{each['flops'].get(phase, 0) / 1e9:.0f}",
                     f"{floor:.2f}" if floor else "",
-                    f"{seconds / floor:.1f}x" if floor else "",
+                    f"{spent / floor:.1f}x" if floor else "",
                 )
             )
     rates = result["flops_per_second_of_products"]
     best = max(rates, key=lambda shape: rates[shape])
     about = (
-        f"Fastest product: {best}, {rates[best] / 1e9:.0f} GFLOP/s; reading memory: "
-        f"{result['bytes_per_second_of_reading'] / 1e9:.1f} GB/s; weights: {result['weight_bytes'] / 1e6:.0f} MB. "
+        f"Means of {result['results'][0]['rounds']} steps. Fastest product: {best}, {rates[best] / 1e9:.0f} GFLOP/s; reading "
+        f"memory: {result['bytes_per_second_of_reading'] / 1e9:.1f} GB/s; weights: {result['weight_bytes'] / 1e6:.0f} MB."
     )
-    return (
-        _table(("phase", "seconds", "GFLOP", "floor, seconds", "of the floor"), rows)
-        + "\n\n"
-        + about
-        + _setting(result)
-    )
+    record = {**result, "rounds": [{"machine": result["machine"]}]}
+    return _table(("phase", "seconds", "GFLOP", "floor, seconds", "of the floor"), lines, [record]) + "\n\n" + about
 
 
-def branches(result: Result) -> str:
-    parts = []
-    for what, sides in (("sampling", ("tree", "own rows")), ("learning", ("all siblings' keys", "skipped"))):
-        if not result[what]:
-            continue
-        rows = [
-            (
-                f"{what}: {result['group']} x {each['tokens']} behind {each['prompt']}",
-                f"{min(each['seconds']['theirs']):.2f} s",
-                f"{min(each['seconds']['ours']):.2f} s",
-                f"{each['speedup']['median']:.2f}x",
-            )
-            for each in result[what]
+def factors() -> str:
+    """The sentences of the README: every length, the least favourable as well."""
+    steps, drawn = measured(training_step.rows("")), measured(sampling.rows())
+    if not steps or not drawn:
+        return ""
+
+    def listed(records: Sequence[Result], side: str) -> str:
+        means = [
+            (r["tokens"], ratio(seconds(r, side), seconds(r, "ours"))["mean"]) for r in records if seconds(r, side)
         ]
-        machine = result["machine"] if what == "sampling" else result.get("machine_of_learning", result["machine"])
-        about = _setting(
-            {**result, "prompt_tokens": "100 and 400" if what == "sampling" else "400", "machine": machine}
-        )
-        parts.append(_table(("branches", sides[0], sides[1], "times as fast"), rows) + "\n\n" + about)
-    return "\n\n".join(parts)
+        return ", ".join(f"{mean:.1f} at {tokens:,}" for tokens, mean in means)
 
-
-def _spread(ratio: dict[str, float]) -> str:
-    return f"**{ratio['median']:.1f}x** ({ratio['lowest']:.1f} to {ratio['highest']:.1f})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def _setting(result: Result) -> str:
-    machine, versions = result["machine"], result["machine"]["versions"]
+    several = [each for each in drawn if each["prompts"] > 1]
+    beside = {side: listed(steps, side) for side in (training_step.TRL, training_step.CHECKPOINTING)}
+    beside |= {side: listed(several, side) for side in (sampling.GENERATE, sampling.PREFILLED)}
     return (
-        f"{machine['processor']}; {machine['threads']} threads on {machine['cores']} cores, load average "
-        f"{machine['load_average_at_start']:.1f} at the start; {result['model']}, {result['dtype']}, prompts of "
-        f"{result['prompt_tokens']} tokens; torch {versions['torch']}, transformers {versions['transformers']}, "
-        f"peft {versions['peft']}; revision {machine['revision']}, {machine['measured_at'][:10]}."
+        "How many times as fast that is depends on how much of the text is the shared prompt. With prompts of 400 tokens and "
+        f"groups of 8, by new tokens: a training step is faster than TRL's by {beside[training_step.TRL]}, and than TRL's with "
+        f"its default gradient checkpointing by {beside[training_step.CHECKPOINTING]}. Sampling is faster than `generate` by "
+        f"{beside[sampling.GENERATE]}, and than `generate` with the prompt prefilled once by {beside[sampling.PREFILLED]}. "
+        "A number below 1 means slower ([speed](docs/speed.md))."
     )
 
 
-TABLES: dict[str, Callable[[Result], str]] = {
-    "sampling": sampling,
-    "training_step": training_step,
-    "episodes": episodes,
-    "phases": phases,
-    "branches": branches,
+def _trl(found: Sequence[Result]) -> str:
+    sides = [side for record in found for each in record["rounds"] for side in each["sides"].values() if "trl" in side]
+    if not sides:
+        return ""
+    last = sides[-1]
+    setting = f"; its fastest setting here: {last['setting']}" if "setting" in last else ""
+    return f" TRL {last['trl']}, accelerate {last['accelerate']}{setting}."
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[object]], records: Sequence[Result]) -> str:
+    if not lines:
+        return MISSING
+    table = [head, ["---"] + ["---:"] * (len(head) - 1), *lines]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in table) + "\n\n" + _setting(records)
+
+
+def _setting(records: Sequence[Result]) -> str:
+    """Where, with what and when; and whether the machine was idle."""
+    machines = [each["machine"] for record in records for each in record["rounds"]]
+    machine, versions = machines[-1], machines[-1]["versions"]
+    revisions = ", ".join(dict.fromkeys(each["revision"] for each in machines))
+    load = max(each["load_average_at_start"] for each in machines)
+    lengths = " and ".join(str(each) for each in sorted({record["prompt_tokens"] for record in records}))
+    busy = " **The machine was not idle: to be measured again.**" if load > BUSY else ""
+    computing = f"{machine['processor']}; {machine['threads']} threads on {machine['cores']} cores"
+    packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft"))
+    return (
+        f"{computing}, load average at most {load:.1f} at the start; {records[0]['model']}, {records[0]['dtype']}, prompts of "
+        f"{lengths} tokens; {packages}; revision {revisions}, {machine['measured_at'][:10]}.{busy}"
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "sampling": sampling_table,
+    "training_step": training_table,
+    "memory": memory_table,
+    "trl_settings": settings_table,
+    "episodes": episodes_table,
+    "phases": phases_table,
+    "branches": branches_table,
 }
+
+
+def filled(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in text or end not in text:
+        raise SystemExit(f"there is no place for {name}: {begin} ... {end}")
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
 
 
 def main() -> None:
     text = PAGE.read_text()
-    for name, render in TABLES.items():
-        path = HERE / f"{name}.json"
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
-        table = render(json.loads(path.read_text())) if path.exists() else "Not measured: run the command above."
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)  # noqa: B023
+    for name, table in TABLES.items():
+        text = filled(text, name, table())
     PAGE.write_text(text)
+    if sentence := factors():
+        README.write_text(filled(README.read_text(), "speed", sentence))
 
 
 if __name__ == "__main__":

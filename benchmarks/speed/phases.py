@@ -2,7 +2,8 @@
 
     python -m benchmarks.speed.phases [--threads N]
 
-One GRPO step on two prompts of 400 tokens, groups of 8, completions of 16 (then 64) tokens, a LoRA adapter of rank 16, bf16.
+One GRPO step on two prompts of 400 tokens, groups of 8, completions of 16 (then 64, then 256) tokens, a LoRA adapter of rank
+16, bf16.
 The floor of a phase is the larger of two times measured on the same processor with the same threads: its
 multiplications at the fastest rate of any matrix product tried here, and its reads of the weights at the fastest rate
 of reading memory. Multiplications are counted by torch's own formulas in a step of their own. Writes `phases.json`.
@@ -190,7 +191,7 @@ def with_floors(result: dict[str, Any], rate: float, reading: float, weight_byte
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = machine(options.threads)
@@ -198,11 +199,13 @@ def main() -> None:
     model = InProcessModel.load(path_of(MODEL), name=MODEL, precision="bf16")
     weight_bytes = float(sum(p.numel() * p.element_size() for p in model.network.parameters()))
     named = attach_lora(model, rank=16, alpha=32.0)
-    learner = Learner(model, named, without_kl(preset("grpo")), Optimisation(learning_rate=1e-5), "policy")
+    learner = Learner(
+        model, named, without_kl(preset("grpo")), Optimisation(learning_rate=1e-5, token_budget=4096), "policy"
+    )
     texts = prompts(model.tokenizer, PROMPTS, PROMPT_TOKENS)
     results = [
         with_floors(measure(model, learner, texts, tokens, options.rounds), max(rates.values()), reading, weight_bytes)
-        for tokens in (16, 64)
+        for tokens in (16, 64, 256)
     ]
     for result in results:
         table = Table(title=f"{PROMPTS} prompts x {GROUP} x {result['tokens']} tokens, {options.threads} threads")

@@ -1,15 +1,14 @@
-"""What every speed measurement shares: real prompts of a fixed length, paired rounds, and a record of the machine."""
+"""What every speed measurement shares: real prompts of a fixed length, ratios with intervals, and a record of the machine."""
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -48,48 +47,23 @@ def _conversations() -> Iterator[str]:
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
-    """How many times faster ours is, round by round: median, smallest and largest of the paired ratios."""
-    ratios = [a / b for a, b in zip(theirs, ours, strict=True)]
-    return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+    """How many times faster ours is: geometric mean of the paired ratios, with its 95 % interval (Student's t on their
+    logarithms; as wide as can be from one round)."""
+    from scipy.stats import t
+
+    logs = [math.log(a / b) for a, b in zip(theirs, ours, strict=True)]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return {"mean": math.exp(mean), "low": 0.0, "high": math.inf}
+    half = float(t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return {"mean": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+def timed(call: Callable[[], object]) -> dict[str, float]:
     """Seconds of one call: on the wall, and on this process's processors, which hardly feel a busy machine."""
-
-    wall: float
-    cpu: float
-
-
-def timed(call: Callable[[], object]) -> Spent:
     wall, cpu = time.perf_counter(), time.process_time()
     call()
-    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
-
-
-def paired(rounds: int, limit: float, ours: Callable[[], Spent], theirs: Callable[[], Spent]) -> dict[str, Any]:
-    """Both once per round, whoever goes first changing from round to round: a machine that drifts hits both alike.
-
-    Ends after `rounds`, or where the next round would end past `limit` (a `perf_counter` time); at least one is made.
-    """
-    spent: dict[str, list[Spent]] = {"ours": [], "theirs": []}
-    for number in range(rounds):
-        begun = time.perf_counter()
-        order = (("ours", ours), ("theirs", theirs))
-        for side, call in order if number % 2 == 0 else order[::-1]:
-            spent[side].append(call())
-        now = time.perf_counter()
-        if now + (now - begun) > limit:
-            break
-    wall = {side: [each.wall for each in spent[side]] for side in spent}
-    cpu = {side: [each.cpu for each in spent[side]] for side in spent}
-    return {
-        "rounds": len(wall["ours"]),
-        "speedup": ratio(wall["theirs"], wall["ours"]),
-        "speedup_in_cpu_seconds": ratio(cpu["theirs"], cpu["ours"]),
-        "seconds": wall,
-        "cpu_seconds": cpu,
-    }
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
 def machine(threads: int, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
@@ -123,9 +97,3 @@ def _revision() -> str:
         ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
     )
     return done.stdout.strip() or "unknown"
-
-
-def write(name: str, result: dict[str, Any]) -> Path:
-    path = HERE / name
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    return path

@@ -23,7 +23,9 @@ def main() -> None:
 
     model = InProcessModel.load(work.model, precision="bf16")
     named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)
-    optimisation = Optimisation(learning_rate=work.learning_rate)
+    # A group is learned from in one pass: the budget must hold it.
+    group_tokens = max(len(model.encode(text)) for text in work.texts) + work.group * work.tokens
+    optimisation = Optimisation(learning_rate=work.learning_rate, token_budget=max(2048, group_tokens))
     learner = Learner(model, named, without_kl(PRESETS["grpo"]), optimisation, "policy")
 
     def group(name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
@@ -54,8 +56,9 @@ def main() -> None:
     def step(number: int) -> dict[str, float]:
         texts = work.batch(number)
         prompts = [model.encode(text) for text in texts]
-        drawn = model.sample(prompts, SamplingParams(max_tokens=work.tokens, n=work.group, seed=number))
-        assert {len(sample.ids) for samples in drawn for sample in samples} == {work.tokens}
+        length = work.length(number)
+        drawn = model.sample(prompts, SamplingParams(max_tokens=length, n=work.group, seed=number))
+        assert {len(sample.ids) for samples in drawn for sample in samples} == {length}
         learned = learner.update(
             [group(f"{number}/{i}", p, s) for i, (p, s) in enumerate(zip(prompts, drawn, strict=True))]
         )

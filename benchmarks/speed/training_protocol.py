@@ -21,7 +21,10 @@ MARK = "@recollect-speed "  # both sides load libraries that print; only lines t
 @dataclass(frozen=True, slots=True)
 class Work:
     """What both sides do in a step: `prompts` of `texts` in turn, `group` completions of exactly `tokens` tokens each,
-    one update of a rank-`rank` adapter. trl_micro_batch: completions per backward pass of TRL."""
+    one update of a rank-`rank` adapter. The first step is a warm-up, with completions of `warm_up` tokens.
+
+    memory: bytes of data that the process may allocate. trl_micro_batch: completions per backward pass of TRL; trl_dtype: of
+    its frozen weights."""
 
     model: str
     texts: tuple[str, ...]
@@ -31,8 +34,15 @@ class Work:
     tokens: int
     rank: int = 16
     learning_rate: float = 1e-5
+    warm_up: int = 16
+    memory: int = 0
     trl_micro_batch: int = 8
     trl_autocast: bool = True
+    trl_dtype: str = "bfloat16"
+    trl_checkpointing: bool = False
+
+    def length(self, step: int) -> int:
+        return self.tokens if step else min(self.tokens, self.warm_up)
 
     def batch(self, number: int) -> list[str]:
         return [self.texts[(number * self.prompts + i) % len(self.texts)] for i in range(self.prompts)]
@@ -47,8 +57,12 @@ def reward(text: str) -> float:
 
 
 def read_work() -> Work:
+    """The work; from here on this process allocates no more than the work says, and fails instead of being killed."""
     given = json.loads(sys.argv[1])
-    return Work(**{**given, "texts": tuple(given["texts"])})
+    work = Work(**{**given, "texts": tuple(given["texts"])})
+    if work.memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (work.memory, work.memory))
+    return work
 
 
 def serve(step: Callable[[int], Mapping[str, Any]], about: Mapping[str, Any]) -> None:

@@ -1,19 +1,18 @@
 """Seconds and memory of one GRPO step beside TRL's `GRPOTrainer` doing the same work.
 
-    pip install trl datasets          # or give --trl-python, a Python that has them (and the same torch)
-    python -m benchmarks.speed.training_step [--seconds 210] [--prompts 2] [--threads N] [--trl-python PATH]
+The same checkpoint folder, bf16, threads, prompts of 400 tokens, groups of 8, completions of exactly the stated length, a LoRA
+adapter of rank 16 on every linear layer, no KL, one optimiser update per step. A step is everything: encoding, sampling,
+decoding, reward, advantages, forward, backward, AdamW. Each side is a process of its own, which is begun anew for every
+measurement, so that only one is in memory and its peak resident size is its own. The first step of a process, of 16 tokens,
+is a warm-up and not counted.
 
-The same checkpoint folder, bf16, threads, prompts of 400 tokens, groups of 8, completions of exactly 16 (then 64) tokens,
-a LoRA adapter of rank 16 on every linear layer, no KL, no gradient checkpointing, one optimiser update per step. A step
-is everything: encoding, sampling, decoding, reward, advantages, forward, backward, AdamW. Both sides live in processes of
-their own and step in turn, so that only one computes at a time; peak resident memory is each process's own. The first
-step of each is a warm-up and not counted. TRL takes a backward pass per 8 completions, its own default; `--prompts 8` is
-a usual step, of which TRL needs minutes on two cores. Prints a table and writes `training_step.json` beside this file.
+First TRL's settings are compared (`setting_rows`); the fastest stands beside ours, and once more with gradient checkpointing,
+which is TRL's default. A process that needs more memory than the machine has fails; TRL then takes half as many completions per
+backward pass, and the row says so.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,30 +20,33 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.speed.setting import HERE, MODEL, Spent, machine, paired, prompts, write
+from benchmarks.speed.rows import Call, DoesNotFit, Row
+from benchmarks.speed.setting import HERE, MODEL, prompts
 from benchmarks.speed.training_protocol import MARK, Work
 
-PROMPT_TOKENS = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Completions of `tokens` tokens; `until`: the share of all the time at which this case must be done."""
-
-    tokens: int
-    rounds: int
-    until: float
-
-
-CASES = (Case(16, 5, 0.45), Case(64, 3, 1.0))
+PROMPT_TOKENS, PROMPTS, GROUP = 400, 2, 8
+OURS, TRL, CHECKPOINTING = "ours", "TRL", "TRL, gradient checkpointing"
+CASES = {16: (5, 4.0), 64: (5, 5.0), 256: (3, 12.0), 1024: (3, 40.0)}
+"""Tokens of a completion: (rounds, minutes of one on two cores)."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "autocast, 8 per pass": {},
+    "autocast, 16 per pass": {"trl_micro_batch": 16},
+    "autocast, 4 per pass": {"trl_micro_batch": 4},
+    "bfloat16 without autocast, 8 per pass": {"trl_autocast": False},
+    "bfloat16 without autocast, 16 per pass": {"trl_autocast": False, "trl_micro_batch": 16},
+    "float32, 8 per pass": {"trl_autocast": False, "trl_dtype": "float32"},
+}
+COMPARED_AT = 64
+"""Tokens of a completion with which TRL's settings are compared."""
+SHARE_OF_MEMORY = 0.9
+"""Of what is available, a process may allocate."""
 
 
 class Side:
@@ -62,23 +64,26 @@ class Side:
             text=True,
         )
         self.about = self._read()
-        self.steps: list[dict[str, Any]] = []
 
-    def step(self) -> Spent:
+    def step(self) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
-        self.steps.append(self._read())
-        return Spent(self.steps[-1]["seconds"], self.steps[-1]["cpu_seconds"])
+        return self._read()
 
     def _read(self) -> dict[str, Any]:
+        """The next answer. Raises DoesNotFit where the process ended for want of memory."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(MARK):
                 values: dict[str, Any] = json.loads(line[len(MARK) :])
                 return values
+        code = self._process.wait()
         self._log.seek(0)
-        raise RuntimeError(f"{self._process.args[2]} ended before it answered:\n{self._log.read()[-3000:]}")  # type: ignore[index]
+        said = self._log.read()
+        if code in (-9, 137) or "can't allocate memory" in said or "MemoryError" in said or "bad_alloc" in said:
+            raise DoesNotFit("needs more memory than there is")
+        raise RuntimeError(f"{self._process.args[2]} ended before it answered:\n{said[-3000:]}")  # type: ignore[index]
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -86,116 +91,102 @@ class Side:
         self._process.wait(timeout=60)
 
 
-@contextlib.contextmanager
-def sides(work: Work, trl_python: str) -> Iterator[tuple[Side, Side]]:
-    with contextlib.ExitStack() as stack:
-        opened = []
-        for python, module in ((sys.executable, "training_ours"), (trl_python, "training_trl")):
-            log = stack.enter_context(tempfile.TemporaryFile("w+"))
-            side = Side(python, f"benchmarks.speed.{module}", work, log)
-            stack.callback(side.close)
-            opened.append(side)
-        yield opened[0], opened[1]
+def one_step(python: str, module: str, work: Work) -> dict[str, Any]:
+    """Seconds and peak memory of a step after the warm-up, in a process that is begun for it."""
+    work = replace(work, memory=int(SHARE_OF_MEMORY * _available_memory()))
+    with tempfile.TemporaryFile("w+") as log:
+        side = Side(python, f"benchmarks.speed.{module}", work, log)
+        with contextlib.closing(side):
+            side.step()
+            taken = side.step()
+            facts = {key: value for key, value in side.about.items() if key != "ready"}
+            return {"wall": taken.pop("seconds"), "cpu": taken.pop("cpu_seconds"), **taken, **facts}
 
 
-def measure(work: Work, trl_python: str, rounds: int, limit: float) -> dict[str, Any]:
-    with sides(work, trl_python) as (ours, trl):
-        if ours.about["trained_parameters"] != trl.about["trained_parameters"]:
-            raise RuntimeError(f"the adapters differ: {ours.about} and {trl.about}")
-        ours.step(), trl.step()  # warm-up: kernels, optimiser state
-        result = paired(rounds, limit, ours.step, trl.step)
-        peak = {"ours": ours.steps[-1]["peak_rss"], "theirs": trl.steps[-1]["peak_rss"]}
-        return {
-            "case": asdict(replace(work, model=MODEL, texts=())),
-            **result,
-            "learning_seconds_of_ours": [step["learning_seconds"] for step in ours.steps[1:]],
-            "trained_rows_of_ours": [step["trained_rows"] for step in ours.steps[1:]],
-            "trained_parameters": ours.about["trained_parameters"],
-            "peak_rss_bytes": peak,
-            "loaded_rss_bytes": {"ours": ours.about["loaded_rss"], "theirs": trl.about["loaded_rss"]},
-            "memory_ratio": peak["ours"] / peak["theirs"],
-            "versions_of_trl_side": {name: trl.about[name] for name in ("trl", "accelerate")},
-        }
+def fitting_step(python: str, module: str, work: Work) -> dict[str, Any]:
+    """The same, with half as many completions per backward pass of TRL until it fits."""
+    try:
+        return {**one_step(python, module, work), "micro_batch": work.trl_micro_batch}
+    except DoesNotFit:
+        if work.trl_micro_batch == 1:
+            raise
+        return fitting_step(python, module, replace(work, trl_micro_batch=work.trl_micro_batch // 2))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=210.0, help="stop adding rounds after this long")
-    parser.add_argument("--threads", type=int, default=0, help="0: as many as PyTorch chooses")
-    parser.add_argument("--trl-python", default=os.environ.get("TRL_PYTHON", sys.executable))
-    parser.add_argument("--trl-micro-batch", type=int, default=8, help="completions per backward pass of TRL")
-    parser.add_argument("--trl-no-autocast", action="store_true")
-    parser.add_argument("--prompts", type=int, default=2, help="prompts per step")
-    parser.add_argument("--tokens", type=int, default=0, help="only the case with completions of this length")
-    parser.add_argument("--output", default="training_step.json")
-    options = parser.parse_args()
-    import torch
+def setting_rows(trl_python: str) -> list[Row]:
+    return [
+        Row(
+            "trl settings",
+            f"{PROMPTS} x {GROUP} x {COMPARED_AT}",
+            3,
+            11.0,
+            partial(_settings, trl_python),
+            {"prompts": PROMPTS, "group": GROUP, "tokens": COMPARED_AT, "prompt_tokens": PROMPT_TOKENS},
+        )
+    ]
+
+
+def best_setting(trl_python: str) -> str:
+    """The fastest of TRL's settings, by the median of its rounds. Raises SystemExit where they were not compared."""
+    (row,) = setting_rows(trl_python)
+    rounds = row.record()["rounds"]
+    if len(rounds) < row.rounds:
+        raise SystemExit(
+            f"TRL's settings come first: python -m benchmarks.speed.run --only '{row.table}' --trl-python ..."
+        )
+    there = [name for name in SETTINGS if all(name in each["sides"] for each in rounds)]
+    return min(there, key=lambda name: statistics.median(each["sides"][name]["wall"] for each in rounds))
+
+
+def rows(trl_python: str) -> list[Row]:
+    return [
+        Row(
+            "training step",
+            f"{PROMPTS} x {GROUP} x {tokens}",
+            rounds,
+            minutes,
+            partial(_beside_trl, trl_python, tokens),
+            {"prompts": PROMPTS, "group": GROUP, "tokens": tokens, "prompt_tokens": PROMPT_TOKENS},
+        )
+        for tokens, (rounds, minutes) in CASES.items()
+    ]
+
+
+@contextmanager
+def _settings(trl_python: str, threads: int) -> Iterator[Mapping[str, Call]]:
+    work = work_of(COMPARED_AT, threads)
+    yield {
+        name: partial(one_step, trl_python, "training_trl", replace(work, **each)) for name, each in SETTINGS.items()
+    }
+
+
+@contextmanager
+def _beside_trl(trl_python: str, tokens: int, threads: int) -> Iterator[Mapping[str, Call]]:
+    work = work_of(tokens, threads)
+    setting = best_setting(trl_python)
+    theirs = replace(work, **SETTINGS[setting])
+
+    def trl(checkpointing: bool) -> dict[str, Any]:
+        measured = fitting_step(trl_python, "training_trl", replace(theirs, trl_checkpointing=checkpointing))
+        return {**measured, "setting": setting}
+
+    yield {
+        OURS: partial(one_step, sys.executable, "training_ours", work),
+        TRL: partial(trl, False),
+        CHECKPOINTING: partial(trl, True),
+    }
+
+
+def work_of(tokens: int, threads: int) -> Work:
     from transformers import AutoTokenizer
 
     from recollect.models.files import path_of
 
-    threads = options.threads or torch.get_num_threads()
-    about = machine(threads)
     folder = path_of(MODEL)
-    work = Work(
-        model=str(folder),
-        texts=tuple(prompts(AutoTokenizer.from_pretrained(folder), 64, PROMPT_TOKENS)),
-        threads=threads,
-        prompts=options.prompts,
-        group=8,
-        tokens=0,
-        trl_micro_batch=options.trl_micro_batch,
-        trl_autocast=not options.trl_no_autocast,
-    )
-    chosen = [case for case in CASES if options.tokens in (0, case.tokens)]
-    begun = time.perf_counter()
-    results = []
-    for number, case in enumerate(chosen):
-        limit = begun + options.seconds * (1.0 if number + 1 == len(chosen) else case.until)
-        results.append(measure(replace(work, tokens=case.tokens), options.trl_python, case.rounds, limit))
-
-    table = Table(
-        title=f"One GRPO step, {MODEL}, bf16, LoRA, {threads} threads, {options.prompts} prompts x 8 completions"
-    )
-    for column in (
-        "completion",
-        "rounds",
-        "TRL, s",
-        "ours, s",
-        "times as fast",
-        "in CPU time",
-        "TRL, GB",
-        "ours, GB",
-        "memory",
-    ):
-        table.add_column(column, justify="right")
-    for result in results:
-        times, seconds, peak = result["speedup"], result["seconds"], result["peak_rss_bytes"]
-        table.add_row(
-            f"{result['case']['tokens']} tokens",
-            str(result["rounds"]),
-            f"{statistics.median(seconds['theirs']):.1f}",
-            f"{statistics.median(seconds['ours']):.1f}",
-            f"{times['median']:.2f} ({times['lowest']:.2f} to {times['highest']:.2f})",
-            f"{result['speedup_in_cpu_seconds']['median']:.2f}",
-            f"{peak['theirs'] / 1e9:.2f}",
-            f"{peak['ours'] / 1e9:.2f}",
-            f"{result['memory_ratio']:.2f}x",
-        )
-    Console(width=130).print(table)
-    path = write(
-        options.output,
-        {
-            "what": "one GRPO step beside TRL's GRPOTrainer (theirs): sampling, reward and update",
-            "model": MODEL,
-            "dtype": "bf16",
-            "prompt_tokens": PROMPT_TOKENS,
-            "machine": about,
-            "results": results,
-        },
-    )
-    Console().print(f"written to {path}")
+    texts = tuple(prompts(AutoTokenizer.from_pretrained(folder), 2 * PROMPTS, PROMPT_TOKENS))
+    return Work(model=str(folder), texts=texts, threads=threads, prompts=PROMPTS, group=GROUP, tokens=tokens)
 
 
-if __name__ == "__main__":
-    main()
+def _available_memory() -> int:
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024

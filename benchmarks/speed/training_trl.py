@@ -29,13 +29,15 @@ def main() -> None:
                 ready({"trained_parameters": trained, "trl": version("trl"), "accelerate": version("accelerate")})
             if not wait():
                 finish()
+            length = work.length(state.global_step)
+            trainer.generation_config.max_new_tokens = trainer.generation_config.min_new_tokens = length
             self.clock = Clock()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-            report(self.clock, {"micro_batch": args.per_device_train_batch_size})
+            report(self.clock, {})
 
     def length_reward(completions: list[str], completion_ids: list[list[int]], **unused: Any) -> list[float]:
-        assert {len(ids) for ids in completion_ids} == {work.tokens}
+        assert {len(ids) for ids in completion_ids} == {work.length(trainer.state.global_step)}
         return [reward(text) for text in completions]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -43,8 +45,8 @@ def main() -> None:
             output_dir=folder,
             use_cpu=True,
             bf16=work.trl_autocast,
-            model_init_kwargs={"dtype": "bfloat16"},
-            gradient_checkpointing=False,
+            model_init_kwargs={"dtype": work.trl_dtype},
+            gradient_checkpointing=work.trl_checkpointing,
             per_device_train_batch_size=work.trl_micro_batch,
             gradient_accumulation_steps=work.prompts * work.group // work.trl_micro_batch,
             num_generations=work.group,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect.episodes.errors import RecollectError
-from recollect.evaluation.curves import PALETTE, PALETTE_DARK, colour_indices, panels, write_picture
+from recollect.evaluation.curves import PALETTE, PALETTE_DARK, arm_name, colour_indices, drawn, panels, write_picture
 from recollect.evaluation.report import write_report
 from recollect.evaluation.tables import as_markdown, table_of_rows, tables_of
 from recollect.learning.run_folder import RunFolder
@@ -64,13 +64,40 @@ def test_training_curves_follow_the_names_of_the_metrics() -> None:
             "seconds/sample": 3,
             "mismatch_mean": 0.01,
         },
-        {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.2, "invalid_operations": 0.5, "response_length": 7.0},
+        {"step": 2, "time": 6.0, "reward": 0.2, "reward/f1": 0.3, "invalid_operations": 0.5, "response_length": 7.0},
     ]
     found = {panel.key: panel for panel in panels(rows, [])}
     assert set(found) == {"reward", "entropy", "seconds", "gap", "invalid", "length"}
-    assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.2))]
+    assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.3))]
     assert found["invalid"].series[0].steps == (2,)
     assert found["seconds"].stacked
+
+
+def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:
+    rows = [{"step": n, "reward": n / 10, "reward/f1": n / 10, "reward/exact": n / 20} for n in (1, 2)]
+    (panel,) = panels(rows, [])
+    assert [s.label for s in panel.series] == ["f1", "exact"]
+
+
+def test_what_was_measured_once_is_not_drawn(tmp_path: Path) -> None:
+    """A run that was stopped early has tables, and no empty axes with a dot each."""
+    once = panels([{"step": 1, "reward": 0.1, "entropy": 2.0}], [measured(0, "untrained", 0.3)])
+    assert once
+    assert drawn(once) == []
+    again = panels([], [measured(0, "untrained", 0.3), measured(5, "trained", 0.5), measured(5, "oracle", 0.7)])
+    assert drawn(again) == again
+    with RunFolder.create(tmp_path / "stopped", {}) as run:
+        run.append_metrics(1, {"reward": 0.1, "entropy": 2.0})
+        run.append_eval(0, arm="untrained", metric="f1", mean=0.3, low=0.2, high=0.4, n=8)
+        page = write_report(run).read_text(encoding="utf-8")
+    assert '<figure class="chart' not in page
+    assert not (run.path / "curves.png").exists()
+
+
+def test_an_arm_is_named_the_model_first_and_then_what_it_is_shown() -> None:
+    arms = ["no_memory_untrained", "untrained", "oracle_untrained", "no_memory", "wrong_memory", "trained", "oracle"]
+    for arm in arms:
+        assert arm_name(arm, arms).split(", ")[0] == ("untrained" if arm.endswith("untrained") else "trained")
 
 
 def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
@@ -115,7 +142,11 @@ def test_with_memory_is_said_where_an_arm_without_it_stands_beside() -> None:
     table = table_of_rows(
         "T", [measured(0, "trained", 0.6), measured(0, "no_memory", 0.1), measured(0, "warm_start", 0.2)]
     )
-    assert [row.label for row in table.rows] == ["trained, with memory", "no memory", "after the supervised warm start"]
+    assert [row.label for row in table.rows] == [
+        "trained, with memory",
+        "trained, no memory",
+        "after the supervised warm start",
+    ]
 
 
 def test_before_the_end_the_latest_measurements_stand_in(tmp_path: Path) -> None:
@@ -142,7 +173,7 @@ def test_the_measurement_before_training_is_the_first_point_of_the_curve() -> No
     assert [(s.key, s.label, s.steps, s.values) for s in panel.series] == [
         ("trained", "with memory", (0, 9), (0.3, 0.6)),
         ("no_memory", "no memory", (0, 9), (0.1, 0.1)),
-        ("oracle", "oracle evidence, trained", (9,), (0.7,)),
+        ("oracle", "trained, oracle evidence", (9,), (0.7,)),
     ]
 
 

@@ -130,8 +130,8 @@ def test_a_stopped_demo_goes_on_plans_what_is_left_and_ends_like_a_straight_one(
     assert "training, 2 steps" in went_on.notes[0]
     assert "measuring before training" not in went_on.notes[0]
     # Only an uninterrupted run says how long it took.
-    assert re.search(r"Planned: [\d.]+ minutes; took [\d.]+, with threads = 1", one.result()["tables"][0]["note"])  # type: ignore[index]
-    assert "took" not in other.result()["minutes"]  # type: ignore[index]
+    assert re.search(r"Planned: [\d.]+ min; took [\d.]+ min\.", straight.notes[-1])
+    assert set(one.result()["minutes"]) - set(other.result()["minutes"]) == {"took"}  # type: ignore[arg-type, index]
 
 
 def test_no_machine_is_too_slow_for_the_steps_that_show_the_gain(
@@ -148,7 +148,7 @@ def test_no_machine_is_too_slow_for_the_steps_that_show_the_gain(
     slow = demonstrated(tmp_path / "slow", {STEP: 600.0, ANSWER: 20.0}, monkeypatch)
     assert re.search(r"recollect demo --quick.* takes about \d+ min here", slow.notes[1])
     fast = demonstrated(tmp_path / "fast", {STEP: 1.0, ANSWER: 0.1}, monkeypatch)
-    assert len(fast.notes) == 1
+    assert not any("--quick" in note for note in fast.notes)
     assert weights(tmp_path / "slow").keys() == weights(tmp_path / "fast").keys()
 
 

@@ -81,7 +81,7 @@ def report(
     """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
     from recollect.episodes.errors import RecollectError
     from recollect.evaluation.comparison import write_comparison
-    from recollect.evaluation.curves import panels, write_picture
+    from recollect.evaluation.curves import drawn, panels, write_picture
     from recollect.evaluation.report import write_report
     from recollect.learning.disk import check_writable, disk
     from recollect.learning.run_folder import find_run
@@ -101,9 +101,12 @@ def report(
         check_writable(picture)
     typer.echo(write_report(run))
     if picture is not None:
-        held_out = [panel for panel in panels([], run.evals()) if panel.wide]
+        held_out = [panel for panel in drawn(panels([], run.evals())) if panel.wide]
         if not held_out:
-            raise RecollectError(f"{run.path} holds no held-out measurement to draw.", "Leave --picture out.")
+            raise RecollectError(
+                f"{run.path} holds no held-out curve to draw: it takes measurements at two steps.",
+                "Leave --picture out.",
+            )
         with disk(picture):
             write_picture(held_out, picture, "")
         typer.echo(picture)
@@ -196,9 +199,9 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
 
 def print_curves(run: RunFolder, console: Console) -> None:
     """Every curve as a line of blocks, from first to last value."""
-    from recollect.evaluation.curves import panels
+    from recollect.evaluation.curves import drawn, panels
 
-    for panel in panels(run.metrics(), run.evals()):
+    for panel in drawn(panels(run.metrics(), run.evals())):
         # Held-out arms are compared with each other: one scale for all of them.
         print_panel(panel, console, same_scale=panel.held_out)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.episodes.errors import RecollectError
-from recollect.evaluation.curves import Panel, Series, arm_name, metric_name, panels
+from recollect.evaluation.curves import Panel, Series, arm_name, drawn, metric_name, panels
 from recollect.evaluation.report import charts_html, page_html, settings_html, table_html
 from recollect.evaluation.tables import ArmRow, Cell, ResultTable
 from recollect.learning.anomalies import anomalies
@@ -41,13 +41,13 @@ def compared(runs: Sequence[RunFolder]) -> Comparison:
     names = _told_apart(runs)
     evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
     metrics = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
-    drawn = {name: panels(metrics[name], evals[name]) for name in names}
+    by_run = {name: panels(metrics[name], evals[name]) for name in names}
     held = {name: tuple(dict.fromkeys(a.name for a in anomalies(metrics[name]) if a.now)) for name in names}
     return Comparison(
         names,
         differing([run.config for run in runs]),
         _table(evals),
-        tuple(_panels(drawn)),
+        tuple(drawn(_panels(by_run))),
         {n: a for n, a in held.items() if a},
     )
 
@@ -126,12 +126,12 @@ def _cell(row: Row | None) -> Cell | None:
     return None if row is None else Cell(float(row["mean"]), row.get("low"), row.get("high"))
 
 
-def _panels(drawn: Mapping[str, Sequence[Panel]]) -> list[Panel]:
+def _panels(by_run: Mapping[str, Sequence[Panel]]) -> list[Panel]:
     """Panels that at least two runs have: the leading held-out arm, or the first series, of each run."""
-    keys = dict.fromkeys(panel.key for found in drawn.values() for panel in found)
+    keys = dict.fromkeys(panel.key for found in by_run.values() for panel in found)
     merged = []
     for key in keys:
-        having = {name: panel for name, found in drawn.items() for panel in found if panel.key == key}
+        having = {name: panel for name, found in by_run.items() for panel in found if panel.key == key}
         panel = next(iter(having.values()))
         kind = key.rsplit(".", 1)[-1]
         if len(having) < 2 or not (panel.wide or kind in COMPARED):

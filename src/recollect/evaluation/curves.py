@@ -10,16 +10,17 @@ from typing import Any
 Row = Mapping[str, Any]
 
 # Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
+# An arm is the model, then what it is shown.
 ARM_NAMES = {
-    "no_memory": "no memory",
-    "no_memory_untrained": "no memory, untrained",
+    "no_memory": "trained, no memory",
+    "no_memory_untrained": "untrained, no memory",
     "untrained": "untrained, with memory",
     "trained": "trained, with memory",
     "wrong_memory": "trained, another question's memory",
     "wrong_memory_untrained": "untrained, another question's memory",
     "supervised": "supervised only, equal compute",
-    "oracle": "oracle evidence, trained",
-    "oracle_untrained": "oracle evidence, untrained",
+    "oracle": "trained, oracle evidence",
+    "oracle_untrained": "untrained, oracle evidence",
     "reinforced": "after reinforcement",
     "warm_start": "after the supervised warm start",
     "always_add": "always ADD",
@@ -69,11 +70,18 @@ class Panel:
 
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
-    """By role, in the order in which the roles were trained: held-out metrics first, then the training curves that exist."""
+    """By role, in the order in which the roles were trained: held-out metrics first, then the training curves that exist.
+
+    Some may hold a single point: see `drawn`."""
     held_out = _held_out(evals)
     training = [panel for role in _distinct(metrics, "role") for panel in _training(metrics, role)]
     roles = dict.fromkeys(panel.role for panel in [*training, *held_out])
     return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
+
+
+def drawn(found: Iterable[Panel]) -> list[Panel]:
+    """Those with something to draw: a curve needs two points, and what was measured once stands in the tables."""
+    return [panel for panel in found if len({step for series in panel.series for step in series.steps}) > 1]
 
 
 def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
@@ -178,7 +186,9 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
 
     by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
     shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
-    terms = {name: _label(name) for name in ["reward", *family("reward/")] if name in names}
+    # Where one term is all of the reward, the total would lie exactly under it.
+    whole = any(all(row.get(name) == row.get("reward") for row in rows) for name in family("reward/"))
+    terms = {name: _label(name) for name in [*(["reward"] if not whole else []), *family("reward/")] if name in names}
     # Where groups were rejected, `reward` is that of the others.
     add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
     add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
@@ -262,26 +272,25 @@ def colour_indices(keys: Sequence[str]) -> list[int]:
     return found
 
 
-def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
-    """The panels on one PNG, 160 dots per inch."""
+def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
+    """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(3, max(1, len(found)))
     lines = max(1, -(-len(found) // columns))
-    figure = Figure(figsize=(5.2 * columns, 3.4 * lines + 0.5), dpi=160, layout="constrained")
+    several = len({panel.role for panel in found}) > 1
+    figure = Figure(figsize=(4.15 * columns, 3.1 * lines + 0.35), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     for place, panel in enumerate(found):
         axes = figure.add_subplot(lines, columns, place + 1)
-        axes.set_title(
-            f"{panel.role}: {panel.title}" if panel.role else panel.title, loc="left", fontsize=10, fontweight="bold"
-        )
-        axes.set_ylabel(panel.unit, fontsize=8, color="#555555")
-        axes.set_xlabel("step", fontsize=8, color="#555555")
+        name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
+        axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
+        axes.set_ylabel(panel.unit, fontsize=9, color="#555555")
+        axes.set_xlabel("step", fontsize=9, color="#555555")
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("#bbbbbb")
-        axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
+        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
         axes.grid(axis="y", color="#eeeeee")
         axes.set_axisbelow(True)
         if panel.stacked:
@@ -300,6 +309,6 @@ def write_picture(found: Sequence[Panel], path: Path, title: str) -> Path:
         if panel.held_out:
             axes.set_ylim(bottom=min(0.0, *(bound for series in panel.series for bound in series.low)))
         if len(panel.series) > 1:
-            axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
+            axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncol=2)
     figure.savefig(path, facecolor="white")
     return path

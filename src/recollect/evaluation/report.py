@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.curves import Panel, colour_indices, panels, trained_twin, write_picture
+from recollect.evaluation.curves import Panel, colour_indices, drawn, panels, trained_twin, write_picture
 from recollect.evaluation.svg import chart, embedded, whisker
 from recollect.evaluation.tables import ResultTable, tables_of
 from recollect.learning.anomalies import anomalies
@@ -22,7 +22,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     """Make both files anew from what the run folder holds; returns the path of the page.
 
     Of more than `episode_limit` episodes the page holds the latest, and says so."""
-    found = panels(run.metrics(), run.evals())
+    found = drawn(panels(run.metrics(), run.evals()))
     page = run.path / "report.html"
     with disk(run.path):
         if found:
@@ -41,8 +41,8 @@ def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
         else ""
     )
     body = f"""{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
-{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
 {_anomalies(run)}
+{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
 {_episodes(run, episode_limit)}
 <section><h2>Configuration</h2>{settings_html(run.config)}
 <h3>Where it ran</h3>{settings_html(run.environment)}</section>"""

@@ -111,7 +111,7 @@ def apart(prompt: int, branches: int, tokens: int) -> bool:
 
     A tree reads the prompt's keys once for all branches, but each branch is multiplied with its siblings' keys too.
     prompt, tokens: lengths of the prompt and of a branch at its end. The rule is read off measurements
-    (`python -m benchmarks.speed.branches`).
+    (`python -m benchmarks.speed.run --only branches`).
     """
     return branches > 1 and tokens > APART_TOKENS + APART_SHARE * prompt
 

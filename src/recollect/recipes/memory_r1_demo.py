@@ -37,9 +37,8 @@ def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
     planner = Planner(quick, run, progress)
     tables = train_answerer(planner.config, run, progress, planner)
     minutes = planner.minutes()
-    if tables and "took" in minutes:
-        said = f"Planned: {minutes['planned']:.1f} minutes; took {minutes['took']:.1f}, with {planner.computing()}."
-        tables[0]["note"] += f" {said}"
+    if "took" in minutes:
+        progress.note(f"Planned: {minutes['planned']:.1f} min; took {minutes['took']:.1f} min.")
     finish(run, tables, minutes=minutes)
 
 

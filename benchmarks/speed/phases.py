@@ -12,6 +12,7 @@ of reading memory. Multiplications are counted by torch's own formulas in a step
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from benchmarks.speed.setting import MODEL, machine, prompts, write
+from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from recollect.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
 from recollect.learning import forward
 from recollect.learning.learner import Learner, Optimisation
@@ -216,22 +217,20 @@ def main() -> None:
             times = f"{spent / floor:.1f}" if floor > 0 else "-"
             table.add_row(phase, f"{spent:.2f}", f"{result['flops'].get(phase, 0) / 1e9:.0f}", f"{floor:.2f}", times)
         Console(width=120).print(table)
-    write(
-        "phases.json",
-        {
-            "what": "seconds of each phase of a training step, and their floor",
-            "model": MODEL,
-            "dtype": "bf16",
-            "prompt_tokens": PROMPT_TOKENS,
-            "prompts": PROMPTS,
-            "group": GROUP,
-            "flops_per_second_of_products": rates,
-            "bytes_per_second_of_reading": reading,
-            "weight_bytes": weight_bytes,
-            "machine": about,
-            "results": results,
-        },
-    )
+    record = {
+        "what": "seconds of each phase of a training step, and their floor",
+        "model": MODEL,
+        "dtype": "bf16",
+        "prompt_tokens": PROMPT_TOKENS,
+        "prompts": PROMPTS,
+        "group": GROUP,
+        "flops_per_second_of_products": rates,
+        "bytes_per_second_of_reading": reading,
+        "weight_bytes": weight_bytes,
+        "machine": about,
+        "results": results,
+    }
+    (HERE / "phases.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

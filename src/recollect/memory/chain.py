@@ -26,11 +26,12 @@ FORGOTTEN = f"substr(chain, 1, {DIGEST})"
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:
     """The chain of `event`; before: that of the event before it, None where it has none."""
-    salt = os.urandom(SALT) if salt is None else salt
+    if salt is None:
+        salt = os.urandom(SALT)
     seq, at, kind, scope, episode, source, payload, applied, reason, body = event
     text = f"{seq}\0{at}\0{kind}\0{scope}\0{episode}\0{source}\0{applied}\0{reason}\0{payload}"
-    digest = hashlib.blake2b(named(before), digest_size=DIGEST, key=salt)
-    digest.update(text.encode("utf-8", "surrogatepass"))
+    start = salt if before is None else before[:DIGEST] + salt
+    digest = hashlib.blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=DIGEST)
     if body is not None:
         digest.update(b"\0")
         digest.update(body)  # type: ignore[arg-type]

@@ -22,11 +22,12 @@ from urllib.parse import quote
 
 import apsw
 
-from recollect.memory import schema
+from recollect.memory import forking, schema
 from recollect.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from recollect.memory.errors import (
     Busy,
     EncoderMismatch,
+    Forked,
     InvalidText,
     MemoryProblem,
     NotAMemoryFile,
@@ -51,6 +52,14 @@ Result = TypeVar("Result")
 
 _OPEN: Counter[tuple[int, int]] = Counter()
 """Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
+_CARRIED: set[tuple[int, int]] = set()
+"""Files that the parent had connections to when it forked this process."""
+_LEFT: list[apsw.Connection | None] = []
+"""Those connections, which must not be closed here."""
+_FORKED = (
+    "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
+    "to it, open it in the child only, or start the child with 'spawn'"
+)
 
 
 class _Patience:
@@ -90,28 +99,37 @@ class Database:
             raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
         self.path = os.fspath(path)
         self.in_memory = self.path == ":memory:"
+        # Connections are opened later, too, and the process may have gone to another folder by then.
+        self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self.place = Path(self.path)
         """Where the file itself lies, whatever links lead to it: files beside it are looked for there."""
         self.read_only = read_only
         self._timeout = timeout
         self._durability = DURABILITIES[durability]
-        self._writes = WriteQueue(self._commit, GATHERING if durability == "power" else 0.0)
-        self._write_lock = threading.RLock()
-        self._local = threading.local()
-        self._opened: list[weakref.ref[apsw.Connection]] = []
         self._closed = False
         self._identity: tuple[int, int] | None = None
-        self._mover: threading.Thread | None = None
         self._log_tried = 0
+        self._quiet = False  # whether every connection was closed for a fork
+        self._generation = 0  # of connections: a fork closes those there are
+        self._forget_others()
         try:
-            self._writer = self._open_first()
+            self._writer: apsw.Connection | None = self._open_first()
             self.place = Path(os.path.realpath(self.path))
         except BaseException:
-            for reference in self._opened:
-                connection = reference()
-                if connection is not None:
-                    connection.close(True)
+            self._close_connections()
             raise
+        forking.register(self, last=True)
+
+    def _forget_others(self) -> None:
+        """As if no thread but this had ever been here: at the start, and in a forked child."""
+        self._forked = False
+        self._process = os.getpid()
+        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "FULL" else 0.0)
+        self._write_lock = threading.RLock()
+        self._local = threading.local()
+        self._gate = forking.Gate()
+        self._opened: list[weakref.ref[apsw.Connection]] = []
+        self._mover: threading.Thread | None = None
 
     def _open_first(self) -> apsw.Connection:
         if not self.in_memory:
@@ -121,6 +139,8 @@ class Database:
                 self._make()
             if not writable(self.path):
                 self.read_only = True
+            if identity(self.path) in _CARRIED:
+                raise Forked(_FORKED.format(self.path))
             if identity(self.path) not in _OPEN:
                 refuse_strangers(self.path)
         with self.translated():
@@ -182,11 +202,16 @@ class Database:
         if read_only:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
-            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        name = self.path
+            flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self.in_memory else 0)
+        if self._identity is not None and not self._in_place():
+            raise NotAMemoryFile(
+                f"{self.path} was taken away or replaced while it was open: close this memory and open it again; what was "
+                "written to it is in the file that lay there"
+            )
+        name = self._where
         if self.read_only and self._still() is not None:
             # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
-            name = f"file:{quote(os.path.abspath(self.path))}?immutable=1"
+            name = f"file:{quote(self._where)}?immutable=1"
             flags |= apsw.SQLITE_OPEN_URI
         connection = apsw.Connection(name, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(self._timeout * 1000))
@@ -208,56 +233,91 @@ class Database:
     def _still(self) -> tuple[int, int] | None:
         """What tells a file that nobody writes from the same file written since, where its folder cannot be written from here;
         None where it can, or where somebody has the file open for writing."""
-        if (
-            self.in_memory
-            or writable(os.path.dirname(os.path.abspath(self.path)))
-            or os.path.exists(f"{self.path}-wal")
-        ):
+        if self.in_memory or writable(os.path.dirname(self._where)) or os.path.exists(f"{self._where}-wal"):
             return None
-        status = os.stat(self.path)
+        status = os.stat(self._where)
         return status.st_mtime_ns, status.st_size
 
     def _moved(self, still: tuple[int, int] | None) -> bool:
         """Whether a connection that was made for a file that stays as it is (see `_still`) can no longer be used."""
         return still is not None and still != self._still()
 
+    def _in_place(self) -> bool:
+        try:
+            return identity(self._where) == self._identity
+        except OSError:
+            return False
+
+    def _enter(self) -> list[int]:
+        """Begin to use connections. Give what it returns to `self._gate.leave`."""
+        if self._process != os.getpid():
+            # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
+            self._carry_nothing()
+        if self._forked:
+            raise Forked(_FORKED.format(self.path))
+        if self._closed:
+            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+        return self._gate.enter()
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
-        if self._closed:
-            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-        if self.in_memory:
-            with self._write_lock:
-                yield self._writer
-            return
-        connection = getattr(self._local, "connection", None)
-        if connection is None or (not connection.in_transaction and self._moved(self._local.still)):
-            with self.translated():
-                self._local.still = self._still() if self.read_only else None
-                connection = self._local.connection = self._connect(True)
-        if connection.in_transaction:
-            yield connection
-            return
-        with self.translated():
-            connection.execute("BEGIN")
-            try:
+        depth = self._enter()
+        try:
+            if self.in_memory:
+                with self._write_lock:
+                    assert self._writer is not None
+                    yield self._writer
+                return
+            connection = self._reader()
+            if connection.in_transaction:
                 yield connection
-            finally:
-                connection.execute("COMMIT")
+                return
+            with self.translated():
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._gate.leave(depth)
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's connection to read from."""
+        local = self._local
+        known: apsw.Connection | None = getattr(local, "connection", None)
+        usable = known is not None and local.generation == self._generation
+        if known is not None and usable and (known.in_transaction or not self._moved(local.still)):
+            return known
+        with self.translated():
+            local.still = self._still() if self.read_only else None
+            fresh = local.connection = self._connect(True)
+            local.generation = self._generation
+        return fresh
+
+    def _to_write(self) -> apsw.Connection:
+        """The connection to write with; the caller holds the write lock."""
+        if self._writer is None:
+            with self.translated():
+                self._writer = self._connect(False)
+                self._writer.set_wal_hook(self._log_grew)
+        return self._writer
 
     def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
-        if self._closed:
-            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-        result: Result = self._writes.carry_out(work)
+        depth = self._enter()
+        try:
+            result: Result = self._writes.carry_out(work)
+        finally:
+            self._gate.leave(depth)
         return result
 
     def _commit(self, batch: Sequence[Ticket]) -> None:
-        connection = self._writer
         try:
             with self._write_lock, self.translated():
+                connection = self._to_write()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     for ticket in batch:
@@ -283,7 +343,7 @@ class Database:
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
             elif pages - self._log_tried >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
                 self._log_tried = pages
-                arguments = (self.path, self._write_lock)
+                arguments = (self._where, self._write_lock)
                 mover = threading.Thread(target=_move_log, args=arguments, name="recollect-checkpoint", daemon=True)
                 mover.start()
                 self._mover = mover
@@ -338,17 +398,25 @@ class Database:
         """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
         if self.in_memory:
             return True
-        self._wait_for_mover()
-        with self._write_lock, self.translated():
-            busy = scalar(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
+        depth = self._enter()
+        try:
+            self._wait_for_mover()
+            with self._write_lock, self.translated():
+                busy = scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._gate.leave(depth)
         return not busy
 
     def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
-        with self._write_lock, self.translated():
-            return work(self._writer)
+        depth = self._enter()
+        try:
+            with self._write_lock, self.translated():
+                return work(self._to_write())
+        finally:
+            self._gate.leave(depth)
 
     def _wait_for_mover(self) -> None:
         """Not under the write lock: the mover asks for it."""
@@ -356,24 +424,72 @@ class Database:
             self._mover.join()
 
     def close(self) -> None:
+        if self._forked or self._process != os.getpid():
+            return  # the connections are the parent's
         self._wait_for_mover()
         with self._write_lock:
             if self._closed:
                 return
             self._closed = True
-            # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
-            # knows that there is one.
-            with contextlib.suppress(apsw.Error):
-                select(self._writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
-            for reference in reversed(self._opened):
-                connection = reference()
-                if connection is not None:
-                    with contextlib.suppress(apsw.Error):
-                        connection.close(True)
+            self._close_connections()
             if self._identity is not None:
                 _OPEN[self._identity] -= 1
                 if not _OPEN[self._identity]:
                     del _OPEN[self._identity]
+
+    def _close_connections(self) -> None:
+        # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
+        # knows that there is one.
+        self._generation += 1
+        writer = getattr(self, "_writer", None)
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
+        self._writer = None
+        for reference in reversed(self._opened):
+            connection = reference()
+            if connection is not None:
+                with contextlib.suppress(apsw.Error):
+                    connection.close(True)
+        self._opened = []
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked while its parent was in the middle of using the memory: see `errors.Forked`."""
+        return self._forked
+
+    def before_fork(self) -> None:
+        self._quiet = False
+        if self._closed or self._forked:
+            return
+        if self._gate.close(forking.PATIENCE):
+            self._quiet = True
+            if not self.in_memory:  # which has no other process to share with, and goes with its connection
+                self._wait_for_mover()
+                self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        if self._closed or self._forked:
+            return
+        if not child:
+            if self._quiet:
+                self._gate.open()
+        elif self._quiet:
+            opened = self._opened
+            self._forget_others()
+            self._opened = opened
+        else:
+            self._carry_nothing()
+
+    def _carry_nothing(self) -> None:
+        """In a child whose parent had connections open: they may be neither used nor closed here, nor may others be opened to the
+        same file, as SQLite would take the parent's locks for its own."""
+        _LEFT.extend(reference() for reference in self._opened)
+        _LEFT.append(self._writer)
+        if self._identity is not None:
+            _CARRIED.add(self._identity)
+        self._forget_others()
+        self._forked = True
 
 
 def _move_log(path: str, writing: threading.RLock) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.decision import Decision, DecisionKind
+from recollect.memory import forking
 from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import MemoryProblem
 from recollect.memory.scope import Scope
@@ -49,10 +52,15 @@ class DecisionLog:
     def __init__(self, store: Store, *, keep: int | None = None) -> None:
         self._store = store
         self._keep = keep
+        self._closed = False
+        self._begin()
+        forking.register(self)
+        _OPEN.add(self)
+
+    def _begin(self) -> None:
         self._waiting: list[Logged] = []
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def write(self, entries: Sequence[Logged]) -> None:
         """Durable when this returns."""
@@ -68,7 +76,7 @@ class DecisionLog:
                     target=_keep_flushing, args=(weakref.ref(self),), name="recollect-decisions", daemon=True
                 )
                 self._thread.start()
-                atexit.register(_flush_at_exit, weakref.ref(self))
+                _flush_where_exit_is_skipped()
             if len(self._waiting) >= LARGEST_BATCH:
                 self._wake.notify()
 
@@ -98,6 +106,23 @@ class DecisionLog:
             self._closed = True
             self._wake.notify_all()
         self.flush()
+
+    def before_fork(self) -> None:
+        """So that they are on file should the parent end at once, as daemons' do. What cannot be written stays the parent's."""
+        if self._closed:
+            return
+        with self._wake:
+            entries, self._waiting = self._waiting, []
+        try:
+            self.write(entries)
+        except MemoryProblem:
+            with self._wake:
+                self._waiting[:0] = entries
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            # What came since is the parent's, and so is the thread.
+            self._begin()
 
     def _insert(self, transaction: Transaction, entries: Sequence[Logged]) -> None:
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
@@ -168,7 +193,22 @@ def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
         del log
 
 
-def _flush_at_exit(reference: weakref.ref[DecisionLog]) -> None:
-    log = reference()
-    if log is not None and not log.closed:
-        log.flush()
+_OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
+_FINALIZED: set[int] = set()
+
+
+@atexit.register
+def _flush_at_exit() -> None:
+    for log in list(_OPEN):
+        if not log.closed:
+            log.flush()
+
+
+def _flush_where_exit_is_skipped() -> None:
+    """A process that `multiprocessing` forked ends without `atexit`, and calls its own finalizers instead."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None or os.getpid() in _FINALIZED:
+        return
+    _FINALIZED.add(os.getpid())
+    util.Finalize(None, _flush_at_exit, exitpriority=10)

@@ -96,6 +96,10 @@ class Embedder:
         single: Vectors = fresh.copy()
         return single
 
+    def unlocked(self) -> None:
+        """In a forked child: whoever held the lock is not here."""
+        self._lock = threading.Lock()
+
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""
         with self._lock:

@@ -85,5 +85,9 @@ class Busy(MemoryProblem):
     """Another process held the write lock for longer than the timeout."""
 
 
+class Forked(MemoryProblem):
+    """The process forked while a thread was in the middle of using the memory; the child cannot use it."""
+
+
 class Purged(MemoryProblem):
     """Undo would need a payload that was erased on purpose."""

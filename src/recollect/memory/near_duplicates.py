@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory import forking
 from recollect.memory.database import scalar
 from recollect.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
 from recollect.memory.item import Item, ItemKind, Provenance, folded
@@ -147,9 +148,13 @@ class NearDuplicates:
         self._scope = scope
         self._threshold = threshold
         self._seconds = seconds
+        self._name = f"{SOURCE} {'/'.join(scope.parts())}"
+        self._begin()
+        forking.register(self)
+
+    def _begin(self) -> None:
         self._stop = threading.Event()
         self._one_at_a_time = threading.Lock()
-        self._name = f"{SOURCE} {'/'.join(scope.parts())}"
         self._thread = threading.Thread(
             target=_keep_merging, args=(weakref.ref(self),), name="recollect-near", daemon=True
         )
@@ -172,6 +177,13 @@ class NearDuplicates:
                     lambda connection: connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?,?)", values)
                 )
             return merged
+
+    def before_fork(self) -> None:
+        """A merge that is under way holds the database, which waits for it."""
+
+    def after_fork(self, *, child: bool) -> None:
+        if child and not self._stop.is_set() and not self._store.database.forked:
+            self._begin()
 
     def wait(self) -> bool:
         """Until the next look; False once it is to stop."""

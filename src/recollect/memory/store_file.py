@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from recollect.episodes.encoder import EncoderIdentity
-from recollect.memory import chain, rows, schema, words
+from recollect.memory import chain, forking, rows, schema, words
 from recollect.memory.database import Database, first, scalar, select
 from recollect.memory.dense import Block, DenseIndex
 from recollect.memory.embedding import Embedder
@@ -38,6 +38,10 @@ SIDECAR_LATE = 20_000
 """Journal entries that are always followed rather than read anew."""
 
 
+SCOPES = 1024
+"""Scopes whose names, and whose ids, are remembered."""
+
+
 class StoreFile:
     """Thread-safe; several processes may open one file. path: a file, or ":memory:"."""
 
@@ -57,20 +61,39 @@ class StoreFile:
         self.database = Database(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock
-        self._lock = threading.RLock()
-        self._dense: DenseIndex | None = None
-        self._dense_stamp: Stamp | None = None
-        self._to_keep = False  # whether what lies beside the file should be made again
-        self._distrusted = False  # whether it was damaged and could not be replaced
         self._scope_names: dict[int, Scope] = {}
-        self._scope_count = -1
         self._inside: dict[Scope, list[int] | None] = {}
-        self._word_counts = words.WordStatistics()
-        self._tail: tuple[object, words.Tail] | None = None
         self._set_id: int | None = None
+        self._begin()
+        forking.register(self)
         with self.database.reading() as connection:
             self._store_id = str(scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'store'"))
         self.use(embedder)
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()
+        self._to_keep = False  # whether what lies beside the file should be made again
+        self._distrusted = False  # whether it was damaged and could not be replaced
+        self._forget()
+
+    def _forget(self) -> None:
+        """Everything that can be made again from the file."""
+        self._dense: DenseIndex | None = None
+        self._dense_stamp: Stamp | None = None
+        self._scope_count = -1
+        self._inside.clear()
+        self._word_counts = words.WordStatistics()
+        self._tail: tuple[object, words.Tail] | None = None
+
+    def before_fork(self) -> None:
+        """The database waits for who is inside."""
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            # Another thread may have been in the middle of a change to it, or have held its lock.
+            self._begin()
+            if self.embedder is not None:
+                self.embedder.unlocked()
 
     def dense(self, scope: Scope, queries: Vectors, count: int) -> list[list[tuple[int, float]]]:
         """Per query the best current items of the scope as (row number, cosine). queries: (q, dimension), unit rows."""
@@ -316,16 +339,15 @@ class StoreFile:
     def reset_caches(self) -> None:
         """Forget everything that can be made again from the file."""
         with self._lock:
-            self._dense = self._dense_stamp = None
-            self._tail = None
-            self._scope_count = -1
-            self._inside.clear()
+            self._forget()
 
     def scope_named(self, connection: apsw.Connection, id: int) -> Scope:
         """The scope of an integer id."""
         scope = self._scope_names.get(id)
         if scope is None:
             row = first(connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
+            if len(self._scope_names) >= SCOPES:
+                self._scope_names.clear()
             scope = self._scope_names[id] = Scope(*row)
         return scope
 
@@ -345,6 +367,8 @@ class StoreFile:
                 found = select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)} ORDER BY id", values)
                 ids: list[int] = [id for (id,) in found]
                 everything = scalar(connection, "SELECT count(*) FROM scopes")
+                if len(self._inside) >= SCOPES:
+                    self._inside.clear()
                 self._inside[scope] = None if ids and len(ids) == everything else ids
             return self._inside[scope]
 

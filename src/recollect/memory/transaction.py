@@ -26,6 +26,7 @@ from recollect.memory.shelf import HASH_MODULUS
 if TYPE_CHECKING:
     import apsw
 
+_NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
 Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
 
@@ -55,12 +56,12 @@ class Transaction:
         self._former: list[tuple[Any, ...]] = []
         self._asked: int | None = None
         self._foreseen: dict[int, list[int]] = {}
-        last, self._link, self._indexed = first(
-            connection,
-            "SELECT (SELECT max(seq) FROM events), (SELECT chain FROM events ORDER BY seq DESC LIMIT 1), "
-            "(SELECT through FROM indexed)",
-        )
-        self.seq = (last or 0) + 1
+        newest = first(connection, _NEWEST)
+        if newest is None:
+            newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
+        self.seq: int = newest[0] + 1
+        self._link: bytes | None = newest[1]
+        self._indexed: int = newest[2]
 
     # What the executor sees.
 

@@ -216,12 +216,12 @@ def test_a_diverging_run_says_so(command: Command, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("recipe")
 def test_a_bug_is_one_line_and_a_saved_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BREAK_AT", "1")
+    monkeypatch.setenv("RECOLLECT_CACHE", str(Path.cwd() / "cache"))
     code, _, err = command("train", "counting")
     assert code == 1
     assert "ZeroDivisionError: one step too far" in err
-    saved = Path(next(word for word in err.split() if "recollect-" in word and ".txt" in word).rstrip(";,"))
+    saved = Path(next(word for word in err.split() if "tracebacks" in word).rstrip(";,"))
     assert "Traceback" in saved.read_text()
-    saved.unlink()
     with pytest.raises(ZeroDivisionError):
         main(["--debug", "train", "counting", "--fresh"])
     os.environ.pop("RECOLLECT_DEBUG")

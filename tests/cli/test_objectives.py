@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rich.console import Console
 
 from recollect.cli.main import main
 from recollect.cli.objectives import COLUMNS
+from recollect.episodes.terminal import terminal
 from recollect.learning.objective import PRESETS
 
 
@@ -23,10 +23,8 @@ def test_off_a_terminal_it_is_a_table_for_programs(arguments: list[str], capsys:
 def test_on_a_terminal_every_name_is_whole(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rich.console.Console",
-        lambda **options: Console(width=width, force_terminal=True, color_system=None, **options),
-    )
+    console = terminal(width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("recollect.episodes.terminal.terminal", lambda: console)
     assert main(["objectives"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in PRESETS)

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from recollect.cli.main import main
 from recollect.cli.watch import time_left, view_of
+from recollect.episodes.terminal import terminal
 from recollect.learning.dashboard import dashboard
 from recollect.learning.progress import SilentProgress
 from recollect.learning.run_folder import RunFolder
@@ -130,7 +130,7 @@ def test_there_is_nothing_to_watch(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_picture_fits_the_terminal(tmp_path: Path, width: int, height: int) -> None:
     view = view_of(sample_run(tmp_path / "r", steps=12))
     stream = io.StringIO()
-    Console(file=stream, width=width, height=height).print(dashboard(view, width, height - 1))
+    terminal(file=stream, width=width, height=height).print(dashboard(view, width, height - 1))
     lines = stream.getvalue().splitlines()
     assert len(lines) < height
     assert max(map(len, lines)) <= width

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
+from recollect.episodes.terminal import terminal
 from recollect.learning.progress import (
     PlainProgress,
     Progress,
@@ -40,7 +40,7 @@ def test_plain_lines() -> None:
 
 def test_the_live_display_shows_bar_numbers_and_phases() -> None:
     stream = io.StringIO()
-    told(RichProgress(Console(file=stream, force_terminal=True, width=120)))
+    told(RichProgress(terminal(file=stream, force_terminal=True, width=120)))
     text = stream.getvalue()
     for part in ("answerer", "3/3", "0.750", "▁▅█", "a step:  sample 1.5 s", "8 tokens/s drawn", "kept [1] note"):
         assert part in text
@@ -90,7 +90,7 @@ def test_what_begins_to_look_wrong_is_said_once() -> None:
 
 def test_the_live_display_says_it_while_it_holds() -> None:
     stream = io.StringIO()
-    progress = RichProgress(Console(file=stream, force_terminal=True, width=100))
+    progress = RichProgress(terminal(file=stream, force_terminal=True, width=100))
     progress.start(6, "x")
     for step in range(1, 7):
         progress.step(step, {"ess": 0.2})

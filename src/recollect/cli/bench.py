@@ -43,9 +43,9 @@ def memory(
     # A scan that is limited by memory gains nothing from threads, and loses much on a busy machine.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from rich.console import Console
     from rich.table import Table
 
+    from recollect.episodes.terminal import terminal
     from recollect.learning.disk import check_writable, disk
     from recollect.memory.measure.beside import Bounds, beside, lines, sync_here
     from recollect.memory.measure.corpus import DIMENSION
@@ -67,7 +67,7 @@ def memory(
                 f"{encoder} has {queries.identity.dimension} dimensions, the measured vectors have {DIMENSION}",
                 param_hint="--encoder",
             )
-    console = Console()
+    console = terminal()
     table = Table(title=f"memory engine, {size:,} items of 384 dimensions")
     for name in ("", "p50", "p95", "limit", "unit", "target", "how"):
         table.add_column(name, justify="right" if name in ("p50", "p95", "limit") else "left")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from recollect.cli.output import say_json
 from recollect.cli.train import Runs
 
 app = typer.Typer(help="Look into what a run continues from.", no_args_is_help=True)
@@ -27,12 +28,10 @@ def inspect(
     runs: Runs = Path("runs"),
 ) -> None:
     """Compare a checkpoint's files with their sums and say what is in them. Exits with 2 where one is damaged."""
-    import json
-
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from recollect.episodes.terminal import terminal
     from recollect.learning.inspection import find_checkpoint
     from recollect.learning.inspection import inspect as look
 
@@ -40,9 +39,9 @@ def inspect(
     if as_json:
         sections = {heading: {k: _jsonable(v) for k, v in lines.items()} for heading, lines in found.sections.items()}
         record = {"step": found.step, "path": str(found.path), "files": found.files, "sections": sections}
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False, default=str))
+        say_json(record, indent=2, default=str)
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal(soft_wrap=True)
     console.print(Text.assemble((f"step {found.step}", "bold"), f"  {found.path}"))
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_row(Text("\nfiles", style="bold"))

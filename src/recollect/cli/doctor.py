@@ -16,6 +16,8 @@ from typing import Annotated
 
 import typer
 
+from recollect.cli.output import say_json
+
 
 class Verdict(str, Enum):
     GOOD = "good"
@@ -53,11 +55,11 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Say what works on this machine and what to install for the rest. Exits with 1 where training cannot work."""
-    import json
     from dataclasses import asdict
 
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
+
+    from recollect.episodes.terminal import terminal
 
     found = [
         finding
@@ -65,16 +67,14 @@ def doctor(
         for finding in examine()
     ]
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+        say_json([asdict(each) for each in found], indent=2)
     else:
-        marks = {Verdict.GOOD: "[green]✓[/green]", Verdict.MISSING: "[yellow]○[/yellow]", Verdict.BAD: "[red]✗[/red]"}
-        console = Console(soft_wrap=True)
+        marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
+        console = terminal(soft_wrap=True)
         for each in found:
-            console.print(
-                f" {marks[each.verdict]} [bold]{each.subject:<13}[/bold] {escape(each.said)}", highlight=False
-            )
+            console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.said))
             if each.mend:
-                console.print(f"   {'':<13} [cyan]{escape(each.mend)}[/cyan]", highlight=False)
+                console.print(Text.assemble(f"   {'':<13} ", (each.mend, "cyan")))
     if any(each.verdict is Verdict.BAD for each in found):
         raise typer.Exit(1)
 

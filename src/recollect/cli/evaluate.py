@@ -36,11 +36,10 @@ def answerer(
     """Answer questions with the right memory, none, another question's, and the evidence alone."""
     import json
 
-    from rich.console import Console
-
     from recollect.cli.settings import resolve
     from recollect.cli.show import print_table
     from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.episodes.terminal import terminal
     from recollect.evaluation.answering import answers, rows
     from recollect.evaluation.manager import paired_gain
     from recollect.evaluation.tables import table_of_rows
@@ -102,7 +101,7 @@ def answerer(
         gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"])
         record["gain"] = {"metric": "f1", "mean": gain.mean, "low": gain.low, "high": gain.high, "n": gain.n}
         note += f" Gain in token F1, paired: {gain.mean:+.3f} [{gain.low:+.2f}, {gain.high:+.2f}]."
-    print_table(table_of_rows("Answering from memory", found, note), Console())
+    print_table(table_of_rows("Answering from memory", found, note), terminal())
     if output is not None:
         with disk(output):
             output.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

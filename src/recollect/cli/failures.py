@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -42,30 +42,53 @@ def report_bug(error: BaseException) -> int:
     """Say in one line what broke and where the traceback is; returns the exit code."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     line = str(error).strip().split("\n", 1)[0]
+    kept = _save(text)
+    where = f"The traceback is in {kept}; --debug prints it." if kept else "--debug prints the traceback."
     _say(
         f"something broke inside recollect: {type(error).__name__}: {line}",
-        f"The traceback is in {_save(text)}; --debug prints it. Please report it.",
+        f"{where} Please report it, and read it before: the last lines may quote your data.",
     )
     return BUG
 
 
 def _say(message: str, mend: str) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True)
+    from recollect.episodes.terminal import terminal
+
+    console = terminal(stderr=True)
     console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
     if mend:
         console.print(Text.assemble(("  hint: ", "bold"), mend), soft_wrap=True)
 
 
-def _save(text: str) -> str:
-    name = f"recollect-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    for folder in (Path(tempfile.gettempdir()), Path.cwd()):
-        try:
-            path = folder / name
-            path.write_text(f"$ {' '.join(sys.argv)}\n\n{text}", encoding="utf-8")
-        except OSError:
-            continue
-        return str(path)
-    return "no file (neither the temporary nor the working directory can be written)"
+def _save(text: str) -> Path | None:
+    """The file, which only its owner can read and nobody can have put there before; None where none can be written."""
+    from recollect.models.files import cache_folder
+
+    folder = cache_folder() / "tracebacks"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(f"$ {_without_values(sys.argv)}\n\n{text}")
+    except OSError:
+        return None
+    return path
+
+
+def _without_values(arguments: list[str]) -> str:
+    """The command and the names of its options: what else was typed may be secret."""
+    from recollect.cli.main import app
+
+    groups = [app, *(each.typer_instance for each in app.registered_groups if each.typer_instance)]
+    known = {str(each.name) for group in groups for each in group.registered_groups}
+    known |= {
+        each.name or each.callback.__name__ for group in groups for each in group.registered_commands if each.callback
+    }
+    shown = [
+        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in known else "..."
+        for place, word in enumerate(arguments[1:])
+    ]
+    return " ".join(["recollect", *shown])

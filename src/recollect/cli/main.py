@@ -17,6 +17,7 @@ from recollect.cli.doctor import doctor
 from recollect.cli.evaluate import app as evaluate_app
 from recollect.cli.models import app as models_app
 from recollect.cli.objectives import app as objectives_app
+from recollect.cli.output import say
 from recollect.cli.serve import serve
 from recollect.cli.show import report, show
 from recollect.cli.train import demo, recipes, train
@@ -49,7 +50,7 @@ for part, panel in (("memory", "Remember"), ("bench", LOOK)):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"recollect {__version__}")
+        say(f"recollect {__version__}")
         raise typer.Exit
 
 

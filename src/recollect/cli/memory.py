@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recollect.cli.output import say, say_json
+from recollect.episodes.terminal import one_line, terminal
+
 if TYPE_CHECKING:
     from recollect.memory.item import Item
     from recollect.memory.memory import Memory
@@ -89,13 +92,13 @@ def search(
             if as_json:
                 _print(hit.item, True, score=hit.score)
             else:
-                typer.echo(f"{hit.score:8.4f}  {hit.id:>6}  {hit.text}")
+                say(f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.text)}")
                 if hit.why is not None:
                     terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
                     cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
-                    typer.echo(f"          = {hit.why.formula}; words: {terms or 'not found'}; meaning: {cosine}")
+                    say(f"          = {hit.why.formula}; words: {terms or 'not found'}; meaning: {cosine}")
         if not hits:
-            typer.echo("Nothing found.", err=True)
+            say("Nothing found.", error=True)
 
 
 @app.command("list")
@@ -124,7 +127,7 @@ def show(id: Id, file: File = DEFAULT) -> None:
 
     with _open(file, "none") as memory:
         for name, value in to_record(memory.get(id)).items():
-            typer.echo(f"{name:>14}  {value}")
+            say(f"{name:>14}  {one_line(str(value))}")
 
 
 @app.command()
@@ -133,9 +136,9 @@ def history(id: Id, file: File = DEFAULT) -> None:
     with _open(file, "none") as memory:
         for revision in memory.history(id):
             after = revision.after
-            state = "(gone)" if after is None else f"{after.text}{_mark(after)}"
-            origin = revision.episode or revision.source
-            typer.echo(f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}")
+            state = "(gone)" if after is None else f"{one_line(after.text)}{_mark(after)}"
+            origin = one_line(revision.episode or revision.source)
+            say(f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}")
 
 
 @app.command()
@@ -147,9 +150,9 @@ def forget(
     """Delete items; with --purge, erase them so that nothing can bring them back."""
     with _open(file, "none") as memory:
         erased = memory.forget(*ids, purge_history=purge)
-        typer.echo(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
+        say(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
         if erased is not None and not erased.log_emptied:
-            typer.echo("Another process is reading: run `recollect memory compact` when it is done.", err=True)
+            say("Another process is reading: run `recollect memory compact` when it is done.", error=True)
 
 
 @app.command()
@@ -162,12 +165,12 @@ def rollback(
     """Undo an episode, a source, or everything since a snapshot."""
     with _open(file, "none") as memory:
         result = memory.rollback(target, source=source, since=since)
-        typer.echo(
+        say(
             f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
             f"{len(result.changed)} items changed. Undo this with: recollect memory rollback {result.id}"
         )
         for seq, reason in result.no_ops:
-            typer.echo(f"  entry {seq} no longer applies: {reason}")
+            say(f"  entry {seq} no longer applies: {reason}")
 
 
 @app.command()
@@ -183,9 +186,7 @@ def stats(file: File = DEFAULT, as_json: Json = False) -> None:
             _json(figures)
         else:
             for name, value in figures.items():
-                typer.echo(
-                    f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}"
-                )
+                say(f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}")
 
 
 @app.command()
@@ -196,10 +197,10 @@ def check(file: File = DEFAULT, quick: Annotated[bool, typer.Option("--quick", h
     with _open(file, "none") as memory:
         problems = check_store(memory.store, deep=not quick)
     for problem in problems:
-        typer.echo(problem)
+        say(problem)
     if problems:
         raise typer.Exit(2)
-    typer.echo("Sound.")
+    say("Sound.")
 
 
 @app.command()
@@ -214,7 +215,7 @@ def compact(
 
     with _open(file, "none") as memory:
         before, after = compact_store(memory.store, keep_decisions=keep_decisions)
-        typer.echo(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+        say(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
 
 
 @app.command()
@@ -223,7 +224,7 @@ def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: Fi
     from recollect.memory.upkeep import backup as back_up
 
     with _open(file, "none") as memory:
-        typer.echo(back_up(memory.store, target))
+        say(back_up(memory.store, target))
 
 
 @app.command("export")
@@ -239,7 +240,7 @@ def export_(
     with _open(file, "none") as memory:
         if str(target) == "-":
             for line in exported(memory.store):
-                typer.echo(line)
+                say(line)
             return
         if target.exists():
             raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
@@ -260,7 +261,7 @@ def import_(
     from recollect.memory.transfer import imported
 
     with _open(file, encoder, make=True) as memory, open(source, encoding="utf-8") as lines:
-        typer.echo(f"{imported(memory.store, lines)} items.")
+        say(f"{imported(memory.store, lines)} items.")
 
 
 @app.command()
@@ -274,11 +275,11 @@ def reembed(
     from recollect.memory.upkeep import reembed as make_again
     from recollect.models.encoders import encoder as named
 
-    with _open(file, "none") as memory, Progress(transient=True) as bar:
+    with _open(file, "none") as memory, Progress(console=terminal(), transient=True) as bar:
         job = bar.add_task("vectors", total=None)
         for done, everything in make_again(memory.store, named(encoder)):
             bar.update(job, completed=done, total=everything)
-    typer.echo(f"{file} now has vectors of {encoder}.")
+    say(f"{file} now has vectors of {encoder}.")
 
 
 def _lines_given() -> list[str]:
@@ -326,7 +327,7 @@ def _print(item: Item, as_json: bool, **more: Any) -> None:
 
         _json({**to_record(item), **more})
     else:
-        typer.echo(f"{item.id:>6}  {item.text}{_mark(item)}")
+        say(f"{item.id:>6}  {one_line(item.text)}{_mark(item)}")
 
 
 def _mark(item: Item) -> str:
@@ -338,6 +339,4 @@ def _mark(item: Item) -> str:
 
 
 def _json(record: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(record, ensure_ascii=False))
+    say_json(record)

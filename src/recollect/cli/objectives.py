@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from recollect.cli.output import say, say_row
+
 app = typer.Typer(help="List and explain training objectives.", invoke_without_command=True)
 
 COLUMNS = ("objective", "credit", "centre / scale", "ratio, anchor", "surrogate", "correction", "aggregation", "KL")
@@ -21,18 +23,18 @@ def objectives(context: typer.Context) -> None:
 def list_() -> None:
     """List the objectives, a line each: tab-separated where there is no terminal."""
     from rich import box
-    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    from recollect.episodes.terminal import terminal
     from recollect.learning.objective import listing
 
-    console = Console(highlight=False)
+    console = terminal()
     lines = listing()
     if not console.is_terminal:
         for line in (COLUMNS, *lines):
-            typer.echo("\t".join(line))
+            say_row(*line)
         return
     if console.width >= max(sum(map(len, line)) for line in lines) + 3 * len(COLUMNS):
         table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
@@ -55,4 +57,4 @@ def explain(name: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="A nam
 
     if name not in objective.PRESETS:
         raise UnknownName("objective", name, objective.PRESETS)
-    typer.echo(objective.explain(name))
+    say(objective.explain(name))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from recollect.cli.output import say
 from recollect.cli.train import Runs, terminated_like_interrupted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def serve(
     require_free(port)
     weights = _weights(run, role, runs) if run else None
     model = weights[0] if weights is not None else model or DEFAULT
-    typer.echo(f"Loading {model} ...")
+    say(f"Loading {model} ...")
     loaded = _loaded(model, precision)
     served = "" if weights is None else weights[1].name
     adapter = weights is not None and (weights[1] / "adapter_config.json").exists()
@@ -77,7 +78,7 @@ def serve(
                 _say(server.url, name, control)
                 server.wait()
         except KeyboardInterrupt:
-            typer.echo("\nStopped.")
+            say("\nStopped.")
             raise typer.Exit(130) from None
 
 
@@ -128,15 +129,19 @@ def _loaded(model: str, precision: str) -> InProcessModel:
 
 
 def _say(url: str, name: str, control: bool) -> None:
-    from rich.console import Console
+    import shlex
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{url}[/bold]  serves [bold]{name}[/bold] to this machine. Ctrl-C stops.")
+    from rich.text import Text
+
+    from recollect.episodes.terminal import terminal
+
+    console = terminal(soft_wrap=True)
+    console.print(Text.assemble((url, "bold"), "  serves ", (name, "bold"), " to this machine. Ctrl-C stops."))
     if not os.environ.get(KEY):
-        console.print(f"[dim]Any program of this machine may call it; {KEY} sets a key.[/dim]")
+        console.print(f"Any program of this machine may call it; {KEY} sets a key.", style="dim")
     if control:
-        console.print("[yellow]Callers may change its weights (--control).[/yellow]")
+        console.print("Callers may change its weights (--control).", style="yellow")
     body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16})
     console.print(
-        f"\ncurl {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '{body}'\n", markup=False
+        f"\ncurl {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}\n"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recollect.cli.output import say
 from recollect.cli.train import Runs
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ def show(
     runs: Runs = Path("runs"),
 ) -> None:
     """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
-    from rich.console import Console
-
     from recollect.episodes.errors import RecollectError
+    from recollect.episodes.terminal import terminal
 
-    console = Console()
+    console = terminal()
     filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
     given = [option for option, value in filters.items() if value is not None]
     if given and not episodes:
@@ -92,14 +92,14 @@ def report(
             raise RecollectError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
         page = out or Path("comparison.html")
         check_writable(page)
-        typer.echo(write_comparison(found, page))
+        say(write_comparison(found, page))
         return
     if out is not None:
         raise RecollectError("--out is for the page that compares several runs.", "Name more runs, or leave --out out.")
     run = found[0]
     if picture is not None:
         check_writable(picture)
-    typer.echo(write_report(run))
+    say(write_report(run))
     if picture is not None:
         held_out = [panel for panel in drawn(panels([], run.evals())) if panel.wide]
         if not held_out:
@@ -109,7 +109,7 @@ def report(
             )
         with disk(picture):
             write_picture(held_out, picture, "")
-        typer.echo(picture)
+        say(picture)
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
@@ -131,7 +131,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
     headline = (run.result() or {}).get("headline")
     if headline:
-        console.print(f"\n{headline}\n", style="bold", highlight=False)
+        console.print(f"\n{headline}\n", style="bold")
     for found in tables_of(run):
         print_table(found, console)
 
@@ -158,7 +158,7 @@ def print_table(found: ResultTable, console: Console) -> None:
         table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
     console.print(table)
     if found.note:
-        console.print(found.note, style="dim", highlight=False)
+        console.print(found.note, style="dim")
 
 
 def print_anomalies(run: RunFolder, console: Console) -> None:
@@ -168,7 +168,7 @@ def print_anomalies(run: RunFolder, console: Console) -> None:
 
     for each in anomalies(run.metrics()):
         console.print()
-        console.print(anomaly_lines(each), highlight=False)
+        console.print(anomaly_lines(each))
 
 
 def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
@@ -221,11 +221,13 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
         table.add_row(
             f"  {series.label}",
             Text(sparkline(values, scale, width=max(10, min(60, console.width - labels - 26))), style="cyan"),
-            f"{short(values[0])} [dim]to[/dim] {short(values[-1])}" if len(values) > 1 else short(values[0]),
+            Text.assemble(short(values[0]), (" to ", "dim"), short(values[-1]))
+            if len(values) > 1
+            else short(values[0]),
         )
     owner = f"{panel.role}: " if panel.role else ""
-    console.print(f"\n[bold]{owner}{panel.title}[/bold]  [dim]{panel.unit}[/dim]", highlight=False)
-    console.print(table, highlight=False)
+    console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
+    console.print(table)
 
 
 def _episode(stored: StoredEpisode) -> RenderableType:

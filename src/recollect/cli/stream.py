@@ -77,19 +77,19 @@ def stream(
     import json
     from functools import partial
 
-    from rich.console import Console
     from rich.progress import Progress
 
     from recollect.environments.rules import ORDERS, SPLITS
     from recollect.environments.streams import NAMES, missing
     from recollect.episodes.errors import RecollectError, UnknownName
+    from recollect.episodes.terminal import terminal
     from recollect.evaluation.stream import Results, run_matrix, table
     from recollect.evaluation.stream_attacks import attacks, recovery, tampering
     from recollect.evaluation.stream_claims import CONTROLS, claims
     from recollect.evaluation.stream_report import draw
     from recollect.recipes.experience_methods import METHODS
 
-    console = Console()
+    console = terminal()
     if streams == "list":
         for name in NAMES:
             console.print(name)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recollect.cli.output import say
+
 if TYPE_CHECKING:
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
@@ -70,7 +72,7 @@ def train(
     short = {"role": role, "data": data, "seed": seed, "steps": steps}
     resolved = resolve(found.Config, file=config, assignments=assign or [], short=short)
     if print_config:
-        typer.echo(as_toml(resolved), nl=False)
+        say(as_toml(resolved), end="")
         return
     record = {"recipe": recipe.replace("-", "_"), **resolved.model_dump(mode="json")}
     path = runs / _run_name(name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
@@ -80,16 +82,17 @@ def train(
 
 def recipes() -> None:
     """List the recipes, one line each."""
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from recollect.cli.catalogue import find_recipe
+    from recollect.episodes.terminal import terminal
     from recollect.recipes import RECIPES
 
     table = Table.grid(padding=(0, 3))
     for name in RECIPES:
-        table.add_row(f"[bold]{name}[/bold]", find_recipe(name).SUMMARY)
-    Console().print(table)
+        table.add_row(Text(name, style="bold"), find_recipe(name).SUMMARY)
+    terminal().print(table)
 
 
 def _carry_out(
@@ -101,9 +104,8 @@ def _carry_out(
     work: Callable[[RunFolder, Progress], None],
 ) -> None:
     """Open the run folder, train with a display, write the report, print the tables."""
-    from rich.console import Console
-
     from recollect.cli.show import print_tables
+    from recollect.episodes.terminal import terminal
     from recollect.learning.progress import progress_for
     from recollect.learning.run_folder import RunFolder
     from recollect.learning.run_status import StatedProgress
@@ -112,10 +114,10 @@ def _carry_out(
         from recollect.learning.tensorboard import require_tensorboard
 
         require_tensorboard()
-    console = Console()
+    console = terminal()
     with RunFolder.create(path, config, resume=not fresh) as run:
         if run.result() is not None:
-            console.print(f"{path} holds this run, finished. --fresh runs it again.", highlight=False)
+            console.print(f"{path} holds this run, finished. --fresh runs it again.")
         else:
             with _events(run) if tensorboard else nullcontext():
                 _train(run, again, work, StatedProgress(progress_for(), run.path))
@@ -123,7 +125,7 @@ def _carry_out(
 
         page = write_report(run)
         print_tables(run, console)
-        console.print(f"\nReport: {page}    Episodes: {program()} show {path} --episodes", highlight=False)
+        console.print(f"\nReport: {page}    Episodes: {program()} show {path} --episodes")
 
 
 @contextmanager
@@ -157,7 +159,7 @@ def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], Non
         progress.finish()
         last = run.latest_checkpoint(verify=False)
         where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
-        typer.echo(f"\nStopped. {where} To continue: {again}")
+        say(f"\nStopped. {where} To continue: {again}")
         raise typer.Exit(130) from None
     finally:
         progress.finish()

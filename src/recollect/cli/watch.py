@@ -34,12 +34,11 @@ def watch(
     """Watch a run: reward, held-out curves, what training costs, and what looks wrong. Ctrl-C leaves; the run goes on.
 
     Ends by itself when the run is finished or its process is gone."""
-    from rich.console import Console
-
     from recollect.cli.show import named_or_latest
+    from recollect.episodes.terminal import terminal
 
     run = named_or_latest(name, runs)
-    console = Console()
+    console = terminal()
     if console.is_terminal:
         _live(run, console, every, once)
     else:
@@ -124,11 +123,12 @@ def _live(run: RunFolder, console: Console, every: float, once: bool) -> None:
 
 def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
     """A line per step and per measurement, and one per anomaly that is new."""
+    from recollect.episodes.terminal import one_line
     from recollect.learning.progress import headline
     from recollect.learning.sparkline import duration, short
 
     def say(*words: str) -> None:
-        console.file.write("  ".join(word for word in words if word) + "\n")
+        console.file.write(one_line("  ".join(word for word in words if word)) + "\n")
         console.file.flush()
 
     step = -1

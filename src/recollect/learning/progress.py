@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from recollect.episodes.terminal import printable, terminal
 from recollect.learning.anomalies import present
 from recollect.learning.dashboard import View, dashboard
 from recollect.learning.sparkline import duration, short
@@ -101,7 +102,7 @@ class PlainProgress:
     def _say(self, text: str) -> None:
         # Looked up at each call: whoever captures standard output may have replaced it since.
         stream = self._stream or sys.stdout
-        stream.write(text + "\n")
+        stream.write(printable(text) + "\n")
         stream.flush()
 
 
@@ -109,9 +110,7 @@ class RichProgress:
     """A bar with the time left, what is being done, the curves so far, and what looks wrong."""
 
     def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self._console = console or Console()
+        self._console = console or terminal()
         self._live: Live | None = None
         self._title = ""
         self._phase = ""
@@ -136,7 +135,7 @@ class RichProgress:
     def phase(self, name: str) -> None:
         self._phase = name
         if self._live is None:
-            self._console.print(f"[dim]{name}[/dim]")
+            self._console.print(name, style="dim")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._clock.left(step, self._total)
@@ -144,7 +143,7 @@ class RichProgress:
         self._rows.append({"step": step, **metrics})
 
     def note(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text)
 
     def finish(self) -> None:
         if self._live is not None:

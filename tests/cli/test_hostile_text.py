@@ -1,0 +1,131 @@
+"""Runs and memories that hold terminal sequences and markup: what every command prints of them is only shown."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Memory
+from recollect.cli import failures
+from recollect.cli.main import main
+from tests.episodes.test_terminal import obeyed
+from tests.evaluation.sample_run import sample_run
+
+EVIL = "\x1b]0;PWNED\x07\x1b[2J\x1b[31mRED\x9b5m\u202e [bold red]x[/bold red] [/nope] "
+
+
+def spoilt(value: Any, keys: tuple[str, ...] = (), key: str = "") -> Any:
+    """`value` with hostile text in front of every string below one of `keys`."""
+    if isinstance(value, dict):
+        return {name: spoilt(each, keys, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [spoilt(each, keys, key) for each in value]
+    return EVIL + value if isinstance(value, str) and key in keys else value
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLUMNS", "120")
+    run = sample_run(tmp_path / "evil", steps=4)
+    for path in (run.path / "episodes").glob("*.gz"):
+        texts = ("question", "answer", "text", "item", "task", "expected", "errors", "outcome", "role", "input", "name")
+        with gzip.open(path, "rt", encoding="utf-8") as stored:
+            lines = [json.dumps(spoilt(json.loads(line), texts)) for line in stored]
+        with gzip.open(path, "wt", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in lines)
+    for name, keys in (("evals.jsonl", ("arm", "metric", "split")), ("metrics.jsonl", ())):
+        path = run.path / name
+        rows = [spoilt(json.loads(line), keys) for line in path.read_text().splitlines()]
+        for row in rows:
+            row |= {f"reward/{EVIL}": 1.0} if name == "metrics.jsonl" else {}
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    result = spoilt(json.loads((run.path / "result.json").read_text()), ("title", "note", "label", "arm", "headline"))
+    (run.path / "result.json").write_text(json.dumps({**result, "headline": EVIL}))
+    config = json.loads((run.path / "config.json").read_text())
+    config["config"][EVIL] = EVIL
+    (run.path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "evil"],
+        ["show", "evil", "--episodes", "--limit", "3"],
+        ["show", "evil", "--episodes", "--role", "manager", "--limit", "3"],
+        ["show", "evil", "--episodes", "--arm", EVIL],
+        ["show", "evil", "plain"],
+        ["watch", "evil", "--once"],
+        ["checkpoint", "inspect", "evil"],
+        ["report", "evil"],
+        ["show", EVIL],
+        ["eval", "answerer", "--run", EVIL],
+        ["train", EVIL],
+        ["memory", "list", "--file", EVIL],
+        [EVIL],
+    ],
+)
+def test_a_run_is_shown_and_not_obeyed(evil: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    sample_run(evil / "plain", steps=4)
+    named = ["--runs", str(evil)] if command[0] in ("show", "watch", "checkpoint", "report", "eval") else []
+    code = main([*command, *named])
+    said = capsys.readouterr()
+    assert code in (0, 2), said.err
+    assert obeyed(said.out + said.err) == []
+    assert "MarkupError" not in said.err
+
+
+def test_a_memory_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing") as memory:
+        item = memory.add(
+            "hello\n    m99  forged \u202e [red]x[/nope]", source=EVIL, metadata={"a": EVIL}, user_id="ana"
+        )
+    for command in (["list"], ["show", item.id], ["history", item.id], ["search", "hello"], ["stats"], ["check"]):
+        assert main(["memory", *command, "--file", str(path)]) == 0
+        said = capsys.readouterr()
+        assert obeyed(said.out + said.err) == [], command
+        assert "\n    m99" not in said.out, "a text must not pass for a line of ours"
+    assert main(["memory", "list", "--json", "--file", str(path)]) == 0
+    line = capsys.readouterr().out
+    assert obeyed(line) == []
+    with Memory(path, encoder="hashing") as memory:
+        assert json.loads(line)["text"] == memory.get(item.id).text
+
+
+def test_a_traceback_is_kept_for_its_owner_alone_and_without_what_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
+    typed = ["recollect", "memory", "add", "the code is 1905", "--user", "ana", "--source=vault"]
+    monkeypatch.setattr(sys, "argv", typed)
+    assert failures.report_bug(ValueError(f"broken {EVIL}")) == 1
+    said = capsys.readouterr().err
+    assert obeyed(said) == []
+    (kept,) = (tmp_path / "cache" / "tracebacks").iterdir()
+    assert str(kept) in said.replace("\n", "")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert kept.read_text(encoding="utf-8").startswith("$ recollect memory add ... --user ... --source\n")
+
+
+def test_a_traceback_is_written_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither through a link that somebody put there before, nor over a file."""
+    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path))
+    monkeypatch.setattr("secrets.token_hex", lambda length: "known")
+    monkeypatch.setattr("time.strftime", lambda form: "today")
+    folder, victim = tmp_path / "tracebacks", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("mine")
+    for occupy in (lambda path: path.symlink_to(victim), lambda path: path.write_text("mine")):
+        path = folder / "today-known.txt"
+        occupy(path)
+        assert failures._save("x") is None
+        assert path.read_text() == victim.read_text() == "mine"
+        os.unlink(path)

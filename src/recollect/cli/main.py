@@ -15,6 +15,7 @@ from recollect.cli import failures
 from recollect.cli.checkpoint import app as checkpoint_app
 from recollect.cli.doctor import doctor
 from recollect.cli.evaluate import app as evaluate_app
+from recollect.cli.interruption import interruptible
 from recollect.cli.models import app as models_app
 from recollect.cli.objectives import app as objectives_app
 from recollect.cli.output import say
@@ -75,7 +76,8 @@ def main(arguments: list[str]) -> int:
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:
-        code = app(arguments, prog_name="recollect", standalone_mode=False)
+        with interruptible():
+            code = app(arguments, prog_name="recollect", standalone_mode=False)
     except BrokenPipeError:
         # Whoever read our output has seen enough (`recollect show x | head`): nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from recollect.cli.interruption import interruptible
 from recollect.cli.output import say
-from recollect.cli.train import Runs, terminated_like_interrupted
+from recollect.cli.train import Runs
 
 if TYPE_CHECKING:
     from recollect.models.inprocess import InProcessModel
@@ -72,7 +73,7 @@ def serve(
     if weights is not None and adapter:
         server.model.load_adapter(served, str(weights[1]))
     name = served if adapter else server.model.name
-    with terminated_like_interrupted():
+    with interruptible():
         try:
             with server:
                 _say(server.url, name, control)

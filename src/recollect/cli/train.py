@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recollect.cli.interruption import interruptible
 from recollect.cli.output import say
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], Non
         for package, (then, now) in run.version_changes().items():
             progress.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
     try:
-        with terminated_like_interrupted():
+        with interruptible():
             work(run, progress)
     except FloatingPointError as error:
         raise RecollectError(
@@ -163,20 +162,6 @@ def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], Non
         raise typer.Exit(130) from None
     finally:
         progress.finish()
-
-
-@contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends what runs as Ctrl-C does: at a safe point, with what is kept of it."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run_name(name: str) -> str:

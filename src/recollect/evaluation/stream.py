@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,21 @@ def run_matrix(
                 if progress:
                     progress(done + number, len(jobs))
         else:
-            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            # Ctrl-C reaches every process of a terminal: this one tells the others.
+            ignored = (signal.SIGINT, signal.SIG_IGN)
+            with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
                 waiting = [pool.submit(run_job, job) for job in left]
-                for number, future in enumerate(as_completed(waiting), start=1):
-                    keep(future.result())
-                    if progress:
-                        progress(done + number, len(jobs))
+                try:
+                    for number, future in enumerate(as_completed(waiting), start=1):
+                        keep(future.result())
+                        if progress:
+                            progress(done + number, len(jobs))
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    for each in active_children():
+                        each.terminate()
+                        each.join()
+                    raise
     place = {job: number for number, job in enumerate(jobs)}
     rows = [each for each in kept if (each.family, each.order, each.seed) in wanted]
     return sorted(rows, key=lambda each: place[each.family, each.order, each.seed])

@@ -1,0 +1,111 @@
+"""SIGTERM ends what runs as Ctrl-C does: with what is kept of it, and without a word about tasks that were in the middle."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import closing
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+
+from recollect.cli.interruption import interruptible
+from recollect.cli.main import main
+from recollect.evaluation.stream import Job, Row, run_matrix
+from recollect.learning.event_loop import EventLoop
+from recollect.rollouts.driver import Limits, play
+from tests.rollouts.scripted_model import ScriptedModel
+from tests.rollouts.test_driver import ASK, OTHER, asking
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["", "in the background"])
+def shell(request: pytest.FixtureRequest) -> object:
+    """How a shell starts a program: jobs in its background ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield request.param
+    signal.signal(signal.SIGINT, before)
+
+
+def stopping(number: signal.Signals) -> ScriptedModel:
+    def answer(prompt: str, member: int) -> str:
+        if member == 1:
+            os.kill(os.getpid(), number)
+        return " 4\n"
+
+    return ScriptedModel(answer)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_sampling_is_left_without_a_trace(shell, number, caplog: pytest.LogCaptureFixture) -> None:
+    """The signal arrives while one task of many computes for all of them."""
+    if shell is signal.SIG_IGN and number == signal.SIGINT:
+        pytest.skip("ignored, as it should be")
+    model = stopping(number)
+    with caplog.at_level(logging.DEBUG, "asyncio"), pytest.raises(KeyboardInterrupt), interruptible():
+        play(model, [ASK, OTHER], asking(), n=4, limits=Limits(concurrent=3))
+    gc.collect()  # what nobody has retrieved is said when it is thrown away
+    assert [each.getMessage() for each in caplog.records if "never retrieved" in each.getMessage()] == []
+    assert len(model.batches) == 1
+    assert signal.getsignal(signal.SIGINT) is shell
+
+
+def test_a_loop_of_its_own_is_left_alike(shell, caplog: pytest.LogCaptureFixture) -> None:
+    loop = EventLoop()
+
+    async def rollout() -> None:
+        await loop.changed.wait()
+
+    async def learn() -> None:
+        loop.spawn(rollout())
+        os.kill(os.getpid(), signal.SIGTERM)
+        await loop.changed.wait()
+
+    with caplog.at_level(logging.DEBUG, "asyncio"), pytest.raises(KeyboardInterrupt), interruptible(), closing(loop):
+        loop.do(learn())
+    gc.collect()
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_who_does_not_want_to_wait_sends_it_twice() -> None:
+    def answer(prompt: str, member: int) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("went on computing")
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        play(ScriptedModel(answer), [ASK], asking())
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("recollect.models.files.list_models", lambda: os.kill(os.getpid(), number))
+    assert main(["models", "list"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def sleeps(job: Job) -> list[Row]:
+    Path(job[0]).touch()
+    time.sleep(600)
+    return []
+
+
+def test_processes_that_work_for_it_end_with_it(tmp_path: Path) -> None:
+    marker = tmp_path / "begun"
+
+    def stop() -> None:
+        while not marker.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+    jobs: list[Job] = [(str(marker), "random", seed) for seed in range(5)]
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        run_matrix(jobs, sleeps, tmp_path / "rows.jsonl", workers=2)
+    assert active_children() == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -315,3 +317,23 @@ def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
             assert [hit.item.scope.user for hit in m.search("cat", user_id=f"u{n}")] == [f"u{n}"]
         assert len(m.store._inside) <= 8
         assert len(m.store._scope_names) <= 8
+
+
+def test_what_other_libraries_hold_over_a_fork_is_taken_after_memories_are_left():
+    """Threads inside a memory hand texts to a pool, whose library holds a lock from before a fork until after it."""
+    script = (
+        "import os\n"
+        "held = []\n"
+        "import recollect.memory.forking as forking\n"
+        "import concurrent.futures.thread as pool\n"
+        "class Thing:\n"
+        "    def before_fork(self): held.append(pool._global_shutdown_lock.locked())\n"
+        "    def after_fork(self, *, child): pass\n"
+        "thing = Thing()\n"
+        "forking.register(thing)\n"
+        "child = os.fork()\n"
+        "if not child: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "assert held == [False], held\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

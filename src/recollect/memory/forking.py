@@ -8,6 +8,7 @@ the child: at once, not after a deadlock.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # see the end
 import logging
 import os
 import threading
@@ -29,6 +30,8 @@ class Forkable(Protocol):
 
 _KNOWN: tuple[weakref.WeakSet[Forkable], weakref.WeakSet[Forkable]] = (weakref.WeakSet(), weakref.WeakSet())
 _UNDER_WAY: list[Forkable] = []
+_ONE_AT_A_TIME = threading.RLock()
+"""Held from before a fork until after it, as what one thread has put away another must not take up again meanwhile."""
 
 
 def register(thing: Forkable, *, last: bool = False) -> None:
@@ -45,6 +48,7 @@ def _known() -> list[Forkable]:
 
 
 def _before() -> None:
+    _ONE_AT_A_TIME.acquire()
     _UNDER_WAY[:] = _known()
     for thing in _UNDER_WAY:
         try:
@@ -54,6 +58,7 @@ def _before() -> None:
 
 
 def _after(child: bool) -> None:
+    global _ONE_AT_A_TIME
     # A program that forks by itself, not through Python's os.fork, may call the hooks of the child alone.
     listed = _UNDER_WAY or _known()
     for thing in reversed(listed):
@@ -62,6 +67,10 @@ def _after(child: bool) -> None:
         except Exception:
             _LOG.exception("a memory was not taken up again after the process forked")
     _UNDER_WAY.clear()
+    if child:
+        _ONE_AT_A_TIME = threading.RLock()
+    else:
+        _ONE_AT_A_TIME.release()
 
 
 class Gate:
@@ -119,6 +128,8 @@ class Gate:
 
 
 if hasattr(os, "register_at_fork"):
+    # What is registered last is called first. Logging and pools of threads hold locks of theirs over a fork, which threads that
+    # are to leave a memory may wait for: so both are imported, and registered, before this.
     os.register_at_fork(
         before=_before, after_in_parent=lambda: _after(child=False), after_in_child=lambda: _after(child=True)
     )

@@ -42,6 +42,10 @@ class Entry:
         return decoded(self.kind, self.payload, self.scope)
 
 
+_COMPARED = '"compared":"all"'
+"""In entries whose duplicates agree in more than their words; see `operations.nothing_new`."""
+
+
 def encoded(act: Act, draft: Draft) -> tuple[str, str]:
     """(kind, payload) of an act. Fields with their usual values are left out."""
     if isinstance(act, Assignment):
@@ -63,6 +67,8 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
             _last_draft = (draft, rest)
     if rest:
         parts.append(rest)
+    if not draft.words_alone:
+        parts.append(_COMPARED)
     return act.kind.value, "{" + ",".join(parts) + "}"
 
 
@@ -119,6 +125,7 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         status=Status(body.get("status", "active")),
         metadata=body.get("metadata", {}),
         deduplicate=body.get("deduplicate", True),
+        words_alone="compared" not in body,
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 

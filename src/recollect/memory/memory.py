@@ -55,7 +55,7 @@ class Memory(MemoryWriting):
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     extractor: turns messages into facts for `add(..., infer=True)`.
     max_items: current items a scope may hold; a write beyond it is refused.
-    dedupe: True, or a cosine: items that say nearly the same as an older one are merged into it, on a thread beside.
+    dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
     """
 
     # Reading.

@@ -31,10 +31,20 @@ from recollect.memory.item import (
     text_problem,
 )
 from recollect.memory.moment import Moment, checked_interval, later, moment
-from recollect.memory.near_duplicates import LIKENESS, NEIGHBOURS, Pair, likeness, may_be_same, merge, near_duplicates
+from recollect.memory.near_duplicates import (
+    LIKENESS,
+    NEIGHBOURS,
+    Pair,
+    likeness,
+    may_be_same,
+    merge,
+    merge_two,
+    near_duplicates,
+)
 from recollect.memory.open_memory import Message, OpenMemory
-from recollect.memory.operations import Assignment, Draft, Outcome, new_item
+from recollect.memory.operations import Assignment, Draft, Outcome
 from recollect.memory.scope import Scope
+from recollect.memory.transaction import Transaction
 
 
 class MemoryWriting(OpenMemory):
@@ -51,7 +61,8 @@ class MemoryWriting(OpenMemory):
         may come without a list around it.
 
         infer: let the extractor turn the content into facts first; a fact that was only just recalled is not stored again.
-        Other options: see `add_many`. An exact duplicate of an open item is not stored again: that item is returned.
+        Other options: see `add_many`. What an open item says already, in the same words and with nothing new beside them (time,
+        metadata, trust, a longer life), is not stored again: that item is returned.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
@@ -97,8 +108,8 @@ class MemoryWriting(OpenMemory):
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
-        dedupe: True, or the cosine from which an item with other words, but the same numbers and negations, counts as the same
-        and is returned instead (see `recollect.memory.near_duplicates`);
+        dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one is
+        merged into it, and it is returned (see `recollect.memory.near_duplicates`);
         repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
@@ -289,7 +300,7 @@ class MemoryWriting(OpenMemory):
     def near_duplicates(
         self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = LIKENESS
     ) -> list[Pair]:
-        """Items that say nearly the same as an older one. To have them merged as they come, open with `dedupe=True`."""
+        """Items that say the same as an older one in another spelling. `Memory(dedupe=True)` merges them as they come."""
         scope = self._narrowed(user_id, agent_id, session_id)
         return list(near_duplicates(self.store, scope, threshold=likeness(threshold)))
 
@@ -306,33 +317,40 @@ class MemoryWriting(OpenMemory):
         bound: float,
         episode: str,
     ) -> list[Item]:
-        """Add those texts that neither an open item nor an earlier one of them says nearly the same as; one transaction."""
+        """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
         import numpy as np
 
         if self.store.embedder is None:
             raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-        time = moment(self._clock())
-        items = [new_item(operation.text, draft, new_id="", now=time) for operation, draft in acts]
-        matrix = np.stack([np.frombuffer(vectors[item.searched_text], np.float32) for item in items])
-        found: list[Item | None] = []
-        for item, line in zip(items, self.store.dense(scope, matrix, NEIGHBOURS), strict=True):
-            near = self.store.fetch(scope, [f"m{n}" for n, cosine in line if cosine >= bound])
-            known = (other for other in near.values() if other is not None and other.visible(time))
-            found.append(next((other for other in known if may_be_same(other, item)), None))
-        # Which of the new ones stand for themselves, and which earlier one the others stand for.
-        fresh: list[int] = []
-        stand_for: dict[int, int] = {}
-        for position, item in enumerate(items):
-            if found[position] is None:
-                alike = matrix[fresh] @ matrix[position] if fresh else np.zeros(0, np.float32)
-                twins = [one for one, cosine in zip(fresh, alike, strict=True) if cosine >= bound]
-                same = next((one for one in twins if may_be_same(items[one], item)), None)
-                if same is None:
-                    fresh.append(position)
-                stand_for[position] = position if same is None else same
-        done = self.store.perform_and_read(scope, [acts[one] for one in fresh], episode=episode, vectors=vectors)
-        added = {one: _there(item, outcome) for one, (outcome, item) in zip(fresh, done, strict=True)}
-        return [other if other is not None else added[stand_for[position]] for position, other in enumerate(found)]
+        time = self._clock()
+        searched = [draft.key or operation.text for operation, draft in acts]
+        matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
+        near = [
+            [f"m{n}" for n, cosine in line if cosine >= bound] for line in self.store.dense(scope, matrix, NEIGHBOURS)
+        ]
+
+        def work(transaction: Transaction) -> list[Item]:
+            out: list[Item] = []
+            for position, (operation, draft) in enumerate(acts):
+                outcome = transaction.perform(operation, draft, now=time, episode=episode)
+                item = _there(transaction.get(outcome.item), outcome)
+                if outcome.applied:
+                    earlier = (out[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound))
+                    for id in dict.fromkeys((*near[position], *earlier)):
+                        older = transaction.get(id)
+                        same = older is not None and older.visible(moment(time)) and may_be_same(older, item)
+                        if (
+                            older is not None
+                            and same
+                            and merge_two(transaction, id, item.id, now=time, episode=episode)
+                        ):
+                            item = older
+                            break
+                out.append(item)
+            return out
+
+        added: list[Item] = self.store.change(scope, work, vectors)
+        return added
 
 
 def _messages(content: object) -> Sequence[Message]:

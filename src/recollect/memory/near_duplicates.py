@@ -1,9 +1,12 @@
-"""Items that say nearly the same in other words: finding them, and merging them in the background.
+"""Items that say the same in another spelling: finding them, and merging them at once or in the background.
 
-Cosines alone would take "moved to Oslo in 2024" and "moved to Oslo in 2025" for the same. So two texts also have to agree in
-every number and every negation; items with a key have to agree in their text; and what happened twice (episodes, cases)
-happened twice. The older item stays, the newer is closed and points to it; every merge is a journal entry with the source
-"near-duplicates", so that `rollback(source="near-duplicates")` takes them all back.
+A cosine finds what may be the same and decides nothing: "Ana owes Bob 50 dollars" and "Bob owes Ana 50 dollars" have one of 0.97.
+Two items are the same only where they say the same words in the same order (see `said`), about the same time, with the same
+metadata. So numbers in digits or words, negations, names and who does what to whom always tell items apart, and a paraphrase
+that changes a word is kept: what is kept twice costs a line, what is dropped wrongly is lost.
+
+The older item stays, and only where it is trusted as much as the newer one; that is closed and points to it. Both are journal
+entries, the second with the source "near-duplicates", so that `rollback(source="near-duplicates")` takes all merges back.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.episodes.operation import Operation, OperationKind
@@ -20,12 +23,12 @@ from recollect.memory import forking
 from recollect.memory.database import scalar
 from recollect.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
 from recollect.memory.item import Item, ItemKind, Provenance, folded
-from recollect.memory.lexical import tokens
 from recollect.memory.operations import Draft
 from recollect.memory.scope import Scope
 
 if TYPE_CHECKING:
     from recollect.memory.store import Store
+    from recollect.memory.transaction import Transaction
 
 _LOG = logging.getLogger("recollect.memory")
 SOURCE = "near-duplicates"
@@ -33,14 +36,60 @@ LIKENESS = 0.95
 SECONDS = 2.0
 BATCH = 128
 NEIGHBOURS = 8
-NEGATIONS = frozenset(
-    ["not", "no", "never", "none", "nothing", "nobody", "neither", "nor", "without", "cannot", "t"]  # t: isn't, don't
+OPENERS = frozenset(
+    [
+        "the",
+        "my",
+        "your",
+        "his",
+        "her",
+        "its",
+        "our",
+        "their",
+        "he",
+        "she",
+        "it",
+        "they",
+        "we",
+        "you",
+        "this",
+        "these",
+        "those",
+        "there",
+        "when",
+        "if",
+        "while",
+        "because",
+        "do",
+        "does",
+        "did",
+        "is",
+        "are",
+        "was",
+        "were",
+        "has",
+        "have",
+        "had",
+        "always",
+        "never",
+        "every",
+        "each",
+        "please",
+        "not",
+        "user",
+    ]
 )
+"""Words that are the same with a capital where they begin a text. Most others may be a name with it, and none without."""
+_SPELLED = str.maketrans(
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', **dict.fromkeys("\u2010\u2011\u2013\u2014\u2212", "-")}
+)
+_SHORT = {"won't": "will not", "shan't": "shall not", "can't": "cannot", "ain't": "ain't"}
+_SHORT_ENDS = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two open items of one scope that say nearly the same: ids of the one that stays and of the newer one, and the cosine."""
+    """Two open items of one scope that say the same in another spelling: the one that stays, the newer one, their cosine."""
 
     older: str
     newer: str
@@ -55,27 +104,52 @@ def likeness(dedupe: bool | float) -> float:
     return float(value)
 
 
-def agree(one: str, other: str) -> bool:
-    """Whether two texts have the same numbers, in order, and the same negations."""
-    return _marks(one) == _marks(other)
+def said(text: str) -> tuple[str, ...]:
+    """What is said, as words in order: two texts say the same where these are equal. Typographic quotes and dashes, "isn't" and
+    "is not", a capital on a first word such as "the", and a full stop at the end make no difference; everything else does.
+
+    >>> said("The cat isn’t in.") == said("the cat is not in")
+    True
+    >>> said("The cat is in") == said("Is the cat in")
+    False
+    """
+    words: list[str] = []
+    for word in folded(text).translate(_SPELLED).rstrip(". ").split():
+        words.extend(_in_full(word))
+    if words and words[0].istitle() and words[0].lower() in OPENERS:
+        words[0] = words[0].lower()
+    return tuple(words)
 
 
-def _marks(text: str) -> tuple[list[str], list[str]]:
-    words = tokens(text)
-    numbers = [word for word in words if any(character.isdigit() for character in word)]
-    return numbers, sorted(word for word in words if word in NEGATIONS)
+def _in_full(word: str) -> list[str]:
+    """A contraction in full; anything else as it is."""
+    lower = word.lower()
+    if "'" not in word or word[1:] != lower[1:]:
+        return [word]
+    full = _SHORT.get(lower)
+    for end, meaning in _SHORT_ENDS.items():
+        if full is None and lower.endswith(end) and len(lower) > len(end):
+            full = f"{lower.removesuffix(end)} {meaning}"
+    return (word[0] + full[1:]).split() if full is not None else [word]
 
 
-def may_be_same(one: Item, other: Item) -> bool:
-    """Whether a cosine above the bound makes these the same: everything but the wording has to agree."""
+def may_be_same(older: Item, newer: Item) -> bool:
+    """Whether a cosine above the bound makes these the same: all but the spelling has to agree, and the one that stays is trusted
+    as much as the one that goes."""
     return (
-        one.scope == other.scope
-        and one.kind is other.kind
-        and one.kind not in (ItemKind.EPISODE, ItemKind.CASE)
-        and one.metadata == other.metadata
-        and one.expires_at == other.expires_at
-        and (folded(one.text) == folded(other.text) if one.key or other.key else agree(one.text, other.text))
+        older.scope == newer.scope
+        and older.kind is newer.kind
+        and older.kind not in (ItemKind.EPISODE, ItemKind.CASE)
+        and older.status is newer.status
+        and older.trust >= newer.trust
+        and older.metadata == newer.metadata
+        and all(getattr(older, name) == getattr(newer, name) for name in _TIMES)
+        and said(older.text) == said(newer.text)
+        and said(older.key) == said(newer.key)
     )
+
+
+_TIMES = ("event_time", "valid_from", "valid_to", "expires_at")
 
 
 def near_duplicates(
@@ -120,23 +194,25 @@ def _in_part(store: Store, part: Sequence[Item], threshold: float) -> Iterator[P
 
 def merge(store: Store, scope: Scope, pairs: Iterable[Pair]) -> list[Pair]:
     """Close the newer item of each pair in favour of the older, in one transaction; returns those that were closed. A pair of
-    which one is closed by now, by an earlier merge or by somebody else, is left alone."""
+    which one is closed by now, by an earlier merge or by somebody else, or of which the newer is trusted more, is left alone."""
     listed = list(pairs)
-    found = store.fetch(scope, [pair.older for pair in listed])
-    draft = Draft(scope=scope, provenance=Provenance(SOURCE))
-    acts, merging = [], []
-    for pair in listed:
-        older = found[pair.older]
-        if older is not None:
-            # A merge into the wording of one of its targets leaves that target as it is and closes the others.
-            acts.append((Operation(OperationKind.MERGE, (pair.older, pair.newer), older.text), _like(older, draft)))
-            merging.append(pair)
-    outcomes = store.perform(scope, acts) if acts else []
-    return [pair for pair, outcome in zip(merging, outcomes, strict=True) if outcome.applied]
+
+    def work(transaction: Transaction) -> list[Pair]:
+        time = store.clock()
+        return [pair for pair in listed if merge_two(transaction, pair.older, pair.newer, now=time)]
+
+    return list(store.change(scope, work)) if listed else []
 
 
-def _like(older: Item, draft: Draft) -> Draft:
-    return replace(draft, key=older.key, kind=older.kind, scope=older.scope)
+def merge_two(transaction: Transaction, older: str, newer: str, *, now: str, episode: str = "") -> bool:
+    """Close `newer` in favour of `older`, as one journal entry; False where that cannot be."""
+    stays, goes = transaction.get(older), transaction.get(newer)
+    if stays is None or goes is None or stays.trust < goes.trust:
+        return False
+    # A merge into the wording of one of its targets leaves that target as it is and closes the others.
+    act = Operation(OperationKind.MERGE, (older, newer), stays.text)
+    draft = Draft(kind=stays.kind, key=stays.key, scope=stays.scope, provenance=Provenance(SOURCE))
+    return transaction.perform(act, draft, now=now, episode=episode).applied
 
 
 class NearDuplicates:

@@ -2,7 +2,7 @@
 
 | operation | applies when | otherwise a no-op, with the reason |
 | --- | --- | --- |
-| ADD text | the text is sound and new | empty, control characters, too long; duplicate of an open item |
+| ADD text | the text is sound, and no open item says all of it | empty, control characters, too long; duplicate |
 | UPDATE one target, text | the target is open, the text is sound and different | unknown or closed target; unchanged; duplicate |
 | SUPERSEDE targets, text | every target is open | as above; a text that another open item already has links to that item |
 | DELETE targets | every target is known and not deleted | unknown target |
@@ -27,7 +27,6 @@ from recollect.memory.item import (
     Link,
     Provenance,
     Status,
-    duplicate_key,
     ended,
     text_problem,
 )
@@ -36,7 +35,10 @@ from recollect.memory.scope import EVERYWHERE, Scope
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What an operation knows beside its text: the fields of the item it would write. Times are canonical text."""
+    """What an operation knows beside its text: the fields of the item it would write. Times are canonical text.
+
+    deduplicate: not to store what an open item says already, see `nothing_new`. words_alone: to take the same words for the same,
+    whatever else is said; so old journals were written, and so they are read."""
 
     kind: ItemKind = ItemKind.FACT
     key: str = ""
@@ -50,6 +52,7 @@ class Draft:
     status: Status = Status.ACTIVE
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deduplicate: bool = True
+    words_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,8 @@ class View(Protocol):
 
     def get(self, id: str) -> Item | None: ...
 
-    def duplicate_of(self, item: Item) -> str | None:
-        """Id of an open item with the same `duplicate_key`, or None."""
+    def duplicates_of(self, item: Item) -> list[str]:
+        """Ids of open items with the same `duplicate_key`, in order of writing."""
         ...
 
     def put(self, item: Item) -> None: ...
@@ -137,6 +140,26 @@ def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
     )
 
 
+def nothing_new(item: Item, other: Item) -> bool:
+    """Whether `other`, an item in the same words, says nothing that the open `item` does not: no other time or metadata, no
+    higher trust, no longer life, and it would be found or held back alike."""
+    return (
+        item.status is other.status
+        and item.trust >= other.trust
+        and (not item.expires_at or (other.expires_at != "" and item.expires_at >= other.expires_at))
+        and all(getattr(other, time) in ("", getattr(item, time)) for time in ("event_time", "valid_from", "valid_to"))
+        and all(name in item.metadata and item.metadata[name] == value for name, value in other.metadata.items())
+    )
+
+
+def _duplicate(view: View, item: Item, draft: Draft, but: str = "") -> str | None:
+    """Id of an open item that says already what `item` would, or None."""
+    same = view.duplicates_of(item)
+    if draft.words_alone:
+        return same[0] if same and same[0] != but else None
+    return next((id for id in same if id != but and nothing_new(_known(view, id), item)), None)
+
+
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
     problem = draft_problem(operation.text, draft)
     if problem is not None:
@@ -144,7 +167,7 @@ def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) 
     if operation.targets:
         return Outcome(False, reason="ADD takes no targets")
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    existing = view.duplicate_of(item) if draft.deduplicate else None
+    existing = _duplicate(view, item, draft) if draft.deduplicate else None
     if existing is not None:
         return Outcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(item)
@@ -162,8 +185,8 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         return Outcome(False, reason="unchanged", item=old.id)
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
-    existing = view.duplicate_of(revised)
-    if existing is not None and existing != old.id:
+    existing = _duplicate(view, revised, draft, but=old.id)
+    if existing is not None:
         return Outcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(revised)
     return Outcome(True, (old.id,), item=old.id)
@@ -195,6 +218,10 @@ def _replace_with_new(
     draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     merging = operation.kind is OperationKind.MERGE
+    existing = _duplicate(view, item, draft)
+    if merging and not draft.words_alone:
+        # Into the wording of one of them: that one stays as it is.
+        existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
     if merging:
         # Merged items were the same fact in several wordings: the successor holds over their whole interval.
         item = replace(
@@ -203,7 +230,6 @@ def _replace_with_new(
             valid_from=draft.valid_from or min(old.valid_from or old.event_time or old.written_at for old in olds),
             trust=min(draft.trust, *(old.trust for old in olds)),
         )
-    existing = view.duplicate_of(item)
     if existing is not None and targets == (existing,):
         return Outcome(False, reason="unchanged", item=existing)
     survivor = existing if existing is not None else new_id
@@ -316,11 +342,6 @@ def _known(view: View, id: str) -> Item:
 def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
     # What is not text names no item, and may not be hashable either.
     return tuple(dict.fromkeys(target if isinstance(target, str) else repr(target) for target in targets))
-
-
-def duplicates_by_key(items: Iterable[Item]) -> dict[bytes, str]:
-    """Index of open items by `duplicate_key`, for views that keep it in memory."""
-    return {duplicate_key(item): item.id for item in items if item.open}
 
 
 _HANDLERS = {

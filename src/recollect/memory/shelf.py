@@ -180,8 +180,8 @@ class Stack:
                 return item
         return self.ground.get(id) if self.ground is not None else None
 
-    def duplicate_of(self, item: Item) -> str | None:
-        return min(self._same(item), key=lambda id: int(id[1:]), default=None)
+    def duplicates_of(self, item: Item) -> list[str]:
+        return sorted(self._same(item), key=lambda id: int(id[1:]))
 
     def _same(self, item: Item) -> tuple[str, ...]:
         """Ids of all open items with this content."""

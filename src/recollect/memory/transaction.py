@@ -69,7 +69,7 @@ class Transaction:
         item = self.load(id)
         return item if item is not None and self.scope.contains(item.scope) else None
 
-    def duplicate_of(self, item: Item) -> str | None:
+    def duplicates_of(self, item: Item) -> list[str]:
         key = duplicate_key(item)
         self._asked = rows.key_number(key)
         same = self._open.get(key, set()).copy()
@@ -82,7 +82,7 @@ class Transaction:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.add(other.id)
-        return min(same, key=lambda id: int(id[1:])) if same else None
+        return sorted(same, key=lambda id: int(id[1:])) if len(same) > 1 else list(same)
 
     def put(self, item: Item) -> None:
         self._replace(item.id, item)

@@ -89,10 +89,9 @@ class ReplayView:
         item = self.items.get(id)
         return item if item is not None and self.scope.contains(item.scope) else None
 
-    def duplicate_of(self, item: Item) -> str | None:
+    def duplicates_of(self, item: Item) -> list[str]:
         self.asked_contents.add(rows.content_number(item))
-        same = self._open.get(duplicate_key(item))
-        return f"m{min(same)}" if same else None
+        return [f"m{n}" for n in sorted(self._open.get(duplicate_key(item), ()))]
 
     def put(self, item: Item) -> None:
         self.force(item.id, item)

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from recollect.cli.watch import time_left
 from recollect.learning.plan import STEP, Part, Plan
-from recollect.learning.progress import PlainProgress, SilentProgress
+from recollect.learning.progress import PlainProgress, RichProgress, SilentProgress
 from recollect.learning.run_status import NAME, StatedProgress, read_status
 
 
@@ -74,6 +75,17 @@ def test_plain_lines_say_the_time_left_of_the_whole_at_every_step(monkeypatch: p
     lines = stream.getvalue().splitlines()
     assert lines[1:3] == ["step 1/2  left 24 s", "step 2/2  left 18 s"]  # not 0: the whole is not at its end
     assert lines[4] == "step 1/2  left 12 s"
+
+
+def test_the_live_display_shows_the_time_left_of_the_whole() -> None:
+    stream = io.StringIO()
+    plan = Plan(PARTS, {STEP: 60.0, "answer": 6.0}, Clock())
+    progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
+    progress.planned(plan)
+    progress.start(4, "training")
+    progress.phase("measuring before training")
+    progress.finish()
+    assert "6 min 00 s left" in stream.getvalue()
 
 
 def test_whoever_looks_on_from_another_process_sees_the_same_time(

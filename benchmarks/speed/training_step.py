@@ -81,14 +81,19 @@ class Side:
         code = self._process.wait()
         self._log.seek(0)
         said = self._log.read()
-        if code in (-9, 137) or "can't allocate memory" in said or "MemoryError" in said or "bad_alloc" in said:
+        wanting = ("can't allocate memory", "could not create a memory", "MemoryError", "bad_alloc")
+        if code in (-9, 137) or any(words in said for words in wanting):
             raise DoesNotFit("needs more memory than there is")
         raise RuntimeError(f"{self._process.args[2]} ended before it answered:\n{said[-3000:]}")  # type: ignore[index]
 
     def close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:  # in the middle of a step that nobody waits for any more
+            self._process.kill()
+            self._process.wait()
 
 
 def one_step(python: str, module: str, work: Work) -> dict[str, Any]:

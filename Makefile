@@ -5,6 +5,8 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples
 #   make lint             the checks that run nothing
+#   make lock             write requirements/lock.txt anew, with the newest versions that fit
+#   make audit            ask whether a locked package is known to be vulnerable
 #   make clean            remove .venv and caches (runs/ stays)
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, ...) hold. PYTHON=python3.12 picks another interpreter.
@@ -13,16 +15,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+UV := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clean
+.PHONY: help install demo test lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml requirements/constraints.txt requirements/install.sh
+$(STAMP): pyproject.toml requirements/lock.txt requirements/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh requirements/install.sh
 	@touch $@
 
@@ -37,6 +40,16 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# One file for Linux and macOS and every Python from 3.10: what differs has a marker. Only this asks an index for versions.
+lock:
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv==$(UV)
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.10 --no-emit-index-url \
+		--custom-compile-command "make lock" --extra dev --output-file requirements/lock.txt pyproject.toml requirements/pins.in
+
+audit: $(STAMP)
+	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,15 @@ def test_examples_run(
         line = text[: block.start(1)].count("\n")
         exec(compile("\n" * line + block.group(1), str(page), "exec"), namespace)
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)
+def test_examples_use_only_what_their_page_has_made(page: Path) -> None:
+    """Those that are not run, too: every name is imported or assigned in a block above."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", "--output-format=concise", "-"]
+    done = subprocess.run(command, input="\n".join(blocks), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[line for _, line in COMMANDS])

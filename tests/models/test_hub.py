@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from recollect.models.base import record_of
 from recollect.models.errors import IncompleteModel, UnknownModel, UnreachableModel
 from recollect.models.files import path_of
 
 
 def _checkpoint(folder: Path, *names: str) -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         (folder / name).write_text("{}")
     return folder
@@ -108,3 +109,39 @@ def test_a_snapshot_without_safetensors_is_incomplete(tmp_path: Path, monkeypatc
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
     with pytest.raises(IncompleteModel, match="lacks weights"):
         path_of("someone/pickled")
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "warned"),
+    [
+        ("someone/tiny", None, True),
+        ("someone/tiny@main", "main", True),
+        (f"someone/tiny@{COMMIT}", COMMIT, False),
+    ],
+)
+def test_files_of_the_hub_are_the_same_again_only_where_a_commit_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    asked: str | None,
+    warned: bool,
+) -> None:
+    import huggingface_hub
+
+    folder = _checkpoint(tmp_path / "snapshots" / COMMIT, "config.json", "tokenizer.json", "model.safetensors")
+    calls = []
+
+    def download(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        calls.append((repository, revision))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert path_of(name) == folder
+    assert calls == [("someone/tiny", asked)]
+    assert (f"name someone/tiny@{COMMIT}" in caplog.text) is warned
+    record = record_of(name, folder)
+    assert (record["repository"], record["revision"]) == ("someone/tiny", COMMIT)

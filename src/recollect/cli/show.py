@@ -137,7 +137,8 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 
 def print_table(found: ResultTable, console: Console) -> None:
-    """One line per arm; means with their intervals beside them, or below where there are many columns."""
+    """One line per arm; means with their intervals beside them, or below where there are many columns. Where the terminal is
+    too narrow for that, one line per arm and metric: nothing is cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -156,9 +157,29 @@ def print_table(found: ResultTable, console: Console) -> None:
             for cell in row.cells
         ]
         table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
-    console.print(table)
+    whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
+    console.print(table if whole else _long_table(found))
     if found.note:
         console.print(found.note, style="dim")
+
+
+def _long_table(found: ResultTable) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(f"\n{found.title}", style="bold")]
+    for row in found.rows:
+        style = "bold" if row.emphasis else ""
+        parts.append(Text.assemble("\n", (row.label, style), (f"  n {row.n}" if row.n else "", "dim")))
+        lines = Table.grid(padding=(0, 2))
+        lines.add_column(min_width=max(map(len, found.metrics)) + 2)
+        lines.add_column(justify="right")
+        for metric, cell in zip(found.metrics, row.cells, strict=True):
+            if cell:
+                lines.add_row(f"  {metric}", f"{cell.mean:.3f}", Text(cell.interval, style="not bold dim"), style=style)
+        parts.append(lines)
+    return Group(*parts, Text(""))
 
 
 def print_anomalies(run: RunFolder, console: Console) -> None:

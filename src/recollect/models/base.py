@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recollect.models.hub import is_hub_id
+from recollect.models.hub import hub_parts, is_hub_id
 from recollect.models.known import KNOWN
 from recollect.models.wheel import sha256_of
 
@@ -17,13 +17,13 @@ def repository_of(name: str, folder: Path | None) -> str:
     if name in KNOWN:
         return KNOWN[name].origin
     if is_hub_id(name) and not Path(name).is_dir():
-        return name
+        return hub_parts(name)[0]
     return str(folder.absolute()) if folder is not None else name
 
 
 def record_of(name: str, folder: Path | None) -> dict[str, Any]:
-    """repository: see `repository_of`. note: where these are not the repository's own weights. files: the sha256 of each
-    file of weights that was loaded."""
+    """repository: see `repository_of`. revision: the commit of it, where it came from the Hub. note: where these are not the
+    repository's own weights. files: the sha256 of each file of weights that was loaded."""
     record: dict[str, Any] = {"repository": repository_of(name, folder)}
     if name in KNOWN:
         model = KNOWN[name]
@@ -33,6 +33,8 @@ def record_of(name: str, folder: Path | None) -> dict[str, Any]:
             f"{model.requirement} (sha256 {source.sha256}) by `recollect models fetch {name}`. What was trained on them "
             "fits the repository's weights nearly, not exactly."
         )
+    if folder is not None and is_hub_id(name) and folder.parent.name == "snapshots":
+        record["revision"] = folder.name
     if folder is not None:
         record["files"] = {path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}
     return record

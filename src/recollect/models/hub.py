@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from pathlib import Path
 from recollect.models.errors import IncompleteModel, UnknownModel, UnreachableModel
 from recollect.models.known import KNOWN, availability, nearest
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_LOG = logging.getLogger("recollect.models")
+_HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 # No pickles: loading one runs its code.
 _HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt"]
 _PARTS = {
@@ -38,11 +41,22 @@ def complete_folder(folder: Path) -> Path:
 
 
 def is_hub_id(name: str) -> bool:
+    """`owner/name`, or `owner/name@revision`."""
     return _HUB_ID.fullmatch(name) is not None
+
+
+def hub_parts(name: str) -> tuple[str, str | None]:
+    """(owner/name, revision)."""
+    found = _HUB_ID.fullmatch(name)
+    assert found is not None
+    return found[1], found[2]
 
 
 def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
     """The local snapshot of a Hugging Face id, downloaded where the Hub's own cache lacks it.
+
+    `owner/name@commit` is the same files for ever. Without a commit it is what the owner last put there: a warning says so, and
+    which commit it was.
 
     Raises UnreachableModel where the Hub does not answer, HF_HUB_OFFLINE forbids asking or the model is gated; UnknownModel where
     the Hub has no such model; IncompleteModel where it has no safetensors weights.
@@ -55,20 +69,22 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
     if progress:
         progress(f"asking the Hugging Face Hub for {model}")
-    same = next((each.name for each in KNOWN.values() if each.origin.lower() == model.lower()), None)
+    repository, revision = hub_parts(model)
+    same = next((each.name for each in KNOWN.values() if each.origin.lower() == repository.lower()), None)
     near = nearest(model)
     instead = f" {same!r} holds the same model." if same else f" The nearest is {near!r}." if near else ""
     try:
-        snapshot = Path(snapshot_download(model, allow_patterns=_HUB_FILES))
+        snapshot = Path(snapshot_download(repository, revision=revision, allow_patterns=_HUB_FILES))
     except GatedRepoError as error:
         raise UnreachableModel(
             f"{model} is gated on the Hugging Face Hub.", "Accept its terms, then `hf auth login`."
         ) from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
         raise UnknownModel(
             f"The Hugging Face Hub has no {model!r}, or it is private.", availability() + instead
         ) from error
@@ -79,4 +95,13 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
             f"{model!r} is no folder here, and it could not be fetched from the Hugging Face Hub: {why}.",
             availability() + instead,
         ) from error
-    return complete_folder(snapshot)
+    folder = complete_folder(snapshot)
+    if revision is None or not _COMMIT.fullmatch(revision):
+        _LOG.warning(
+            "%s is whatever its owner last put there, today %s. To get the same files again, name %s@%s.",
+            model,
+            snapshot.name,
+            repository,
+            snapshot.name,
+        )
+    return folder

@@ -76,6 +76,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_nobody_is_told_to_install_what_is_somebody_elses() -> None:
+    """The name belongs to another package on the public index: this one is installed from its own folder."""
+    files = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.md")]
+    told = re.compile(r"pip install (?:-U )?['\"]?recollect\b")
+    assert [path.name for path in files if told.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_the_readme_gives_two_commands() -> None:
     first = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     assert first is not None

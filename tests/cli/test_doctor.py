@@ -33,5 +33,5 @@ def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.Monke
     found = {each.said.split(":")[0]: each for each in doctor._extras() if each.subject == "extra"}
     assert found["envs"].verdict is Verdict.MISSING
     assert found["envs"].said.endswith("(textworld_express is not there)")
-    assert found["envs"].mend == 'pip install "recollect[envs]"'
+    assert found["envs"].mend == 'pip install -e ".[envs]"'
     assert found["trl"].verdict is Verdict.GOOD

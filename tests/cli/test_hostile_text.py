@@ -129,3 +129,19 @@ def test_a_traceback_is_written_over_nothing(tmp_path: Path, monkeypatch: pytest
         assert failures._save("x") is None
         assert path.read_text() == victim.read_text() == "mine"
         os.unlink(path)
+
+
+def test_a_scope_without_items_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing") as memory:
+        memory.add("hello", user_id="ana")
+    assert main(["memory", "list", "--user", "bob", "--file", str(path)]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "Nothing found.\n")
+
+
+def test_hits_are_printed_to_be_read() -> None:
+    with Memory(":memory:", encoder="hashing") as memory:
+        item = memory.add("Ana likes tofu. " * 20)
+        (hit,) = hits = memory.search("tofu")
+    assert repr(hits) == f"[Hit({item.id}, {hit.score:.4f}, {item.text[:97] + '...'!r})]"

@@ -106,6 +106,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         resolve(Config, file=tmp_path / "quick.toml")
     with pytest.raises(BadSetting, match=r"Did you mean .*quick\.toml"):
         resolve(Config, file=tmp_path / "quik.toml")
+    (tmp_path / "pyproject.toml").touch()
+    with pytest.raises(BadSetting) as caught:
+        resolve(Config, file=tmp_path / "nope.toml")
+    assert "pyproject" not in str(caught.value), "they end alike and have nothing else in common"
 
 
 def test_the_printed_configuration_reads_back_the_same(tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from recollect.cli.show import print_table
 from recollect.episodes.terminal import terminal
 from recollect.evaluation.tables import ResultTable, table_of_rows
 
-METRICS = ("operation accuracy", "operation accuracy, near", "accuracy on ADD", "accuracy on UPDATE", "invalid operations")
+METRICS = (
+    "operation accuracy",
+    "operation accuracy, near",
+    "accuracy on ADD",
+    "accuracy on UPDATE",
+    "invalid operations",
+)
 
 
 def result() -> ResultTable:

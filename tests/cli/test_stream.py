@@ -41,6 +41,12 @@ def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, nea
         CliRunner().invoke(app, [option, value, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
+def test_names_can_be_listed() -> None:
+    for option, name in (("--streams", "near-miss"), ("--arms", "exprag")):
+        done = CliRunner().invoke(app, [option, "list"], catch_exceptions=False)
+        assert name in done.output.splitlines()
+
+
 def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecollectError, match="--data"):
         CliRunner().invoke(app, ["--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.evaluation import report
 from recollect.evaluation.report import write_report
 from recollect.evaluation.svg import embedded, nice_ticks
 from recollect.learning.run_folder import RunFolder
@@ -135,3 +136,11 @@ def test_ticks_cover_the_range_and_are_few(low: float, span: float) -> None:
 def test_ticks_are_round() -> None:
     assert nice_ticks(0.0, 0.7) == [0.0, 0.2, 0.4, 0.6, 0.8]
     assert nice_ticks(0, 45, 5) == [0, 10, 20, 30, 40, 50]
+
+
+def test_captions_may_break() -> None:
+    """Names of metrics and their units are as long as they are: on a phone they took the page along."""
+    style = (Path(report.__file__).parent / "page" / "report.css").read_text(encoding="utf-8")
+    rules = dict(re.findall(r"^([.\w][^{\n]*?) \{([^}]*)\}", style, re.MULTILINE))
+    for selector in (".chart figcaption b", ".chart small", ".anomaly small"):
+        assert "nowrap" not in rules[selector], selector

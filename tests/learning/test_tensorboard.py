@@ -46,5 +46,5 @@ def test_without_the_package_the_extra_is_named_before_anything_else(
     with pytest.raises(RecollectError, match="needs the package tensorboard"):
         require_tensorboard()
     assert main(["train", "memory_r1", "--tensorboard", "--runs", str(tmp_path / "runs")]) == 2
-    assert 'pip install "recollect[tensorboard]"' in capsys.readouterr().err
+    assert 'pip install -e ".[tensorboard]"' in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -47,7 +47,7 @@ def test_of_several_numbers_the_marked_one_counts() -> None:
         numeric("3", ["three"])
 
 
-@pytest.mark.skipif(find_spec("math_verify") is None, reason="needs the extra math (pip install 'recollect[math]')")
+@pytest.mark.skipif(find_spec("math_verify") is None, reason="needs the extra math (pip install -e '.[math]')")
 def test_math_verify_agrees() -> None:
     assert {text: bool(math_verify(text, ["51"])) for text in CASES} == CASES
     assert math_verify("$\\frac{102}{2}$", ["51"]) == 1.0
@@ -55,7 +55,7 @@ def test_math_verify_agrees() -> None:
 
 @pytest.mark.skipif(find_spec("math_verify") is not None, reason="the extra math is installed")
 def test_without_the_extra_math_verify_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"recollect\[math\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[math\]'"):
         math_verify("1", ["1"])
 
 

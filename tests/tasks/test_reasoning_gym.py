@@ -12,12 +12,12 @@ from recollect.tasks.reasoning_gym import reasoning_gym
 from recollect.tasks.verifiers import verify
 
 installed = find_spec("reasoning_gym") is not None
-needs_it = pytest.mark.skipif(not installed, reason="needs the extra envs (pip install 'recollect[envs]')")
+needs_it = pytest.mark.skipif(not installed, reason="needs the extra envs (pip install -e '.[envs]')")
 
 
 @pytest.mark.skipif(installed, reason="the extra envs is installed")
 def test_without_the_extra_it_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"recollect\[envs\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[envs\]'"):
         reasoning_gym("chain_sum", "train", 1)
 
 

@@ -217,7 +217,7 @@ def _extras() -> list[Finding]:
             said = f"{extra}: {purpose}"
             if len(absent) < len(modules):
                 said += f" ({', '.join(absent)} is not there)"
-            found.append(Finding("extra", Verdict.MISSING, said, f'pip install "recollect[{extra}]"'))
+            found.append(Finding("extra", Verdict.MISSING, said, f'pip install -e ".[{extra}]"'))
     return [*found, _java(), _alfworld()]
 
 

@@ -114,10 +114,13 @@ def list_(
 ) -> None:
     """List items in order of writing."""
     with _open(file, "none") as memory:
-        for item in memory.get_all(
+        items = memory.get_all(
             user_id=user, agent_id=agent, session_id=session, limit=limit, after=after, all_states=everything
-        ):
+        )
+        for item in items:
             _print(item, as_json)
+        if not items:
+            say("Nothing found.", error=True)
 
 
 @app.command()

@@ -84,8 +84,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         return dict(tomllib.loads(text))
     except FileNotFoundError as error:
-        near = nearest(path.name, [each.name for each in path.parent.glob("*.toml")])
-        hint = f"Did you mean {path.with_name(near)}?" if near else ""
+        near = nearest(path.stem, [each.stem for each in path.parent.glob("*.toml")])  # they all end alike
+        hint = f"Did you mean {path.with_name(f'{near}.toml')}?" if near else ""
         raise BadSetting(f"There is no configuration file {path}.", hint) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{path} cannot be read as TOML: {error}.") from error

@@ -43,7 +43,8 @@ def stream(
         str,
         typer.Option(
             "--arms",
-            help="Methods and controls, the usual ones if not given; NAME+shuffled learns from permuted rewards, "
+            help="Methods and controls, the usual ones if not given, or 'list' to see them; "
+            "NAME+shuffled learns from permuted rewards, "
             "NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper.",
         ),
     ] = "",
@@ -92,6 +93,10 @@ def stream(
     console = terminal()
     if streams == "list":
         for name in NAMES:
+            console.print(name)
+        return
+    if arms == "list":
+        for name in (*METHODS, *CONTROLS):
             console.print(name)
         return
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
@@ -258,11 +263,19 @@ def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Met
     return method(name, seed=seed, **settings.get(name, {}))
 
 
+_COLUMNS = (
+    "success: mean over the stream; held-out: frozen, on tasks after it; calls: of the model, a task; "
+    "routing loss: what was lost because right advice was kept and not shown"
+)
+
+
 def _print(console: Any, summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     for name, arms in summary["table"].items():
-        shown = Table("arm", "AUC", "± over seeds", "held-out", "calls", "routing loss", title=name)
+        shown = Table(
+            "arm", "success", "± over seeds", "held-out", "calls", "routing loss", title=name, caption=_COLUMNS
+        )
         for arm, values in arms.items():
             error = values["auc_error"]
             shown.add_row(

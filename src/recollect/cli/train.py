@@ -124,7 +124,8 @@ def _carry_out(
 
         page = write_report(run)
         print_tables(run, console)
-        console.print(f"\nReport: {page}    Episodes: {program()} show {path} --episodes")
+        # A command to copy is not broken in two.
+        console.print(f"\nReport:    {page}\nEpisodes:  {program()} show {path} --episodes", soft_wrap=True)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def require_tensorboard() -> None:
     if find_spec("tensorboard") is None:
         raise RecollectError(
             "--tensorboard needs the package tensorboard, which is not installed.",
-            'pip install "recollect[tensorboard]", or leave --tensorboard out: metrics.jsonl is written anyway.',
+            'pip install -e ".[tensorboard]", or leave --tensorboard out: metrics.jsonl is written anyway.',
         )
 
 

@@ -1,6 +1,6 @@
 """Faster, rebuildable proposals for dense search in large memories: the same scan over fewer bytes.
 
-Both kinds come from the library faiss (`pip install recollect[index]`) and hold nothing that is not in the matrix:
+Both kinds come from the library faiss (`pip install -e '.[index]'`) and hold nothing that is not in the matrix:
 
 * "int8": one byte per dimension, a quarter of the bytes of the exact scan.
 * "pq": product quantisation with four bits for every two dimensions, one sixteenth of the bytes, compared in registers
@@ -90,7 +90,7 @@ def check_kind(kind: str) -> None:
         try:
             import_module("faiss")
         except ImportError as error:
-            raise InvalidFilter(f"index={kind!r} needs the library faiss: pip install recollect[index]") from error
+            raise InvalidFilter(f"index={kind!r} needs the library faiss: pip install -e '.[index]") from error
 
 
 def build(kind: str, parts: Sequence[Vectors], *, seed: int = 0) -> Proposer | None:

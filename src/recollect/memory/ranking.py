@@ -59,6 +59,11 @@ class Hit:
     dense: float | None = None
     why: Explanation | None = field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        """Short: a list of hits is printed to be read."""
+        text = self.text if len(self.text) <= 100 else f"{self.text[:97]}..."
+        return f"Hit({self.id}, {self.score:.4f}, {text!r})"
+
     @property
     def id(self) -> str:
         return self.item.id

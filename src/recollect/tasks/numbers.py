@@ -59,7 +59,7 @@ def math_verify(prediction: str, golds: Sequence[str]) -> float:
     except ImportError as error:
         raise MissingExtra(
             f"The verifier math_verify needs the package math-verify, which is not usable here ({error}).",
-            "pip install 'recollect[math]', or use the verifier numeric.",
+            "pip install -e '.[math]', or use the verifier numeric.",
         ) from error
     # Its own limit of time works by signals, which only the main thread may have: whoever runs rewards limits them.
     found = package.parse(prediction, parsing_timeout=None)

@@ -1,6 +1,6 @@
 """Reasoning Gym: generated puzzles with a verifier each, as tasks (Stojanovski and others, arXiv 2505.24760; Apache-2.0).
 
-The package `reasoning-gym` is an extra (`pip install 'recollect[envs]'`). Everything about a puzzle follows from its
+The package `reasoning-gym` is an extra (`pip install -e '.[envs]'`). Everything about a puzzle follows from its
 dataset's name, its parameters, a seed and an index, so that a task's key says all of it. Seeds of training and testing
 never meet: the split is part of the seed.
 """
@@ -70,7 +70,7 @@ def _package() -> Any:
     except ImportError as error:
         raise MissingExtra(
             f"Puzzles of Reasoning Gym need the package reasoning-gym, which is not usable here ({error}).",
-            "pip install 'recollect[envs]'",
+            "pip install -e '.[envs]'",
         ) from error
 
 

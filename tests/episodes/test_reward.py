@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes.reward import RewardTerm, checked_terms, finite_number
+from recollect.episodes.reward import RewardScope, RewardTerm, checked_terms, finite_number, metric
 
 
 @pytest.mark.parametrize("value", [
@@ -69,3 +69,15 @@ def test_terms_come_out_as_plain_floats_and_their_sum_is_finite() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             checked_terms(bad)  # type: ignore[arg-type]
+
+
+def test_the_metric_leaves_shaping_out() -> None:
+    right = RewardTerm("f1", 0.5)
+    shaped = (right, RewardTerm("format", 0.2, shaping=True), RewardTerm("turn", 1.0, scope=RewardScope.SEGMENT))
+    logged = RewardTerm("exact_match", 1.0, weight=0.0)
+    assert metric((*shaped, logged)) == 0.5
+    assert metric((RewardTerm("f1", 0.5, weight=0.5),)) == 0.25
+    attribution = RewardTerm("attribution", 0.3, scope=RewardScope.SEGMENT, segment=0)
+    assert metric((attribution, logged)) == 1.0  # the score, which is in the turns' terms already
+    assert metric((RewardTerm("format", 0.2, shaping=True),)) == 0.2  # nothing else says anything
+    assert metric(()) == 0.0

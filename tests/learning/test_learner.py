@@ -25,6 +25,7 @@ from recollect.learning.masters import Diverged, Masters
 from recollect.learning.objective import preset
 from recollect.learning.objective.options import ObjectiveError
 from recollect.learning.objective.presets import PRESETS, varied, without_kl
+from recollect.learning.rows import rows_of
 from recollect.models.adapter import attach_lora, unfreeze
 from recollect.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network
@@ -104,6 +105,23 @@ def test_groups_without_a_difference_change_nothing_but_are_counted() -> None:
     assert metrics["zero_variance_groups"] == 1.0
     assert metrics["trained_rows"] == 0.0
     assert all(torch.equal(before[name], value) for name, value in model.network.named_parameters())
+
+
+def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
+    """DAPO's filter drops a group whose members all did the task: a term for length or format must not hide that."""
+    model = tiny_model(precision="fp64")
+    objective = varied(GROUP_RELATIVE, name="filtered", group_filter="mixed")
+    learner = Learner(model, unfreeze(model), objective, Optimisation(), "speaker")
+    shaped = []
+    for i, each in enumerate(groups_of(model)):
+        episodes = [
+            replace(e, rewards=(RewardTerm("f1", 1.0 if i else e.reward), RewardTerm("length", -0.1 * j, shaping=True)))
+            for j, e in enumerate(each.episodes)
+        ]
+        shaped.append(replace(each, episodes=tuple(episodes)))
+    metrics = learner.update(shaped)
+    assert (metrics["rejected_groups"], metrics["trained_rows"]) == (1.0, 4.0)
+    assert rows_of(shaped, ("speaker",), 0).batch.metric.tolist() == [*REWARDS[0], 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_tiny_model_learns_what_is_rewarded_and_not_what_is_shuffled() -> None:

@@ -116,7 +116,7 @@ def test_tasks_outside_the_band_are_put_aside_and_come_back(run: RunFolder) -> N
     assert order[1] == ["b"]  # a was won at step 1: aside at step 4
     assert order[2] == ["a"]  # and is tried again at step 7, more than 3 steps later
     aside = [row for row in run.curriculum() if row["what"] == "aside"]
-    assert aside[0]["reason"] == "too easy: mean reward 1.00 is not below 1"
+    assert aside[0]["reason"] == "too easy: mean score 1.00 is not below 1"
 
 
 def test_what_is_known_of_tasks_comes_back_from_the_log(run: RunFolder) -> None:
@@ -143,7 +143,7 @@ def test_difficulty_is_a_running_mean() -> None:
     known.note("t", 0.0, 2)
     assert known.aside("t", 3) == ""
     known.note("t", 0.0, 3)
-    assert known.aside("t", 4) == "too hard: mean reward 0.25 is not above 0.3"
+    assert known.aside("t", 4) == "too hard: mean score 0.25 is not above 0.3"
     assert known.aside("t", 14) == ""
     for wrong in ({"low": 0.5, "high": 0.5}, {"retry": 0}, {"memory": 1.0}):
         with pytest.raises(BadBand):
@@ -275,3 +275,23 @@ def test_a_steered_training_that_was_stopped_ends_like_a_straight_one(tmp_path: 
     assert [row["curriculum/stage"] for row in straight if "reward" in row and "episodes" in row] == [0, 0, 1, 1, 1, 1]
     assert {row["task"] for row in straight if row.get("what") == "aside"} <= {"ab", "cd", "always", "never"}
     assert any(row.get("what") == "rejected" for row in straight)
+
+
+def test_difficulty_goes_by_the_score_before_shaping(run: RunFolder) -> None:
+    """With a term for length on top, no task would ever look as if it were always won."""
+
+    class Shaped(World):
+        def sample(self, tasks: Sequence[str], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+            def longer(each: Episode, by: float) -> Episode:
+                return replace(each, rewards=(*each.rewards, RewardTerm("length", -by, shaping=True)))
+
+            groups = super().sample(tasks, step, attempt, stage)
+            return [
+                replace(group, episodes=tuple(longer(each, 0.1 * i) for i, each in enumerate(group.episodes)))
+                for group in groups
+            ]
+
+    world = Shaped({"a": WON, "b": MIXED, "c": MIXED})
+    collector = SteeredCollector(world, run, Steering(1, band=Band(0.0, 1.0, retry=3)))
+    assert [tasks_of(collector.collect(step).groups) for step in (0, 3)] == [["a"], ["b"]]
+    assert [row["score"] for row in run.curriculum() if row["what"] == "outcome"] == [1.0, 0.5]

@@ -88,7 +88,7 @@ class ToolUse:
             known = ", ".join(f"{each}:" for each in (*self._tools, ANSWER))
             return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
         text, error = await self._used(self._tools[name], argument)
-        cost = (RewardTerm("tool_cost", -self._cost),) if self._cost else ()
+        cost = (RewardTerm("tool_cost", -self._cost, shaping=True),) if self._cost else ()
         if self._tools[name].ends:
             return Step(rewards=cost, stop=StopReason.TOOL_STOP, errors=error)
         return self._goes_on(text, rewards=cost, errors=error)

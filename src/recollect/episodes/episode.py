@@ -8,7 +8,7 @@ from enum import Enum
 
 from recollect.episodes.decision import Decision
 from recollect.episodes.operation import Operation, ParseStatus
-from recollect.episodes.reward import RewardTerm, combined
+from recollect.episodes.reward import RewardTerm, combined, metric
 from recollect.episodes.segment import Segment
 
 
@@ -69,6 +69,10 @@ class Episode:
     @property
     def reward(self) -> float:
         return combined(self.rewards)
+
+    @property
+    def metric(self) -> float:
+        return metric(self.rewards)
 
 
 @dataclass(frozen=True, slots=True)

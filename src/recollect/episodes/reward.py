@@ -19,7 +19,8 @@ class RewardScope(str, Enum):
 class RewardTerm:
     """`value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
     `scorer` names the reader or judge, with its version, that produced it ("" for a plain function).
-    `segment`: index among the episode's segments of the one that earned it (scope "segment" only)."""
+    `segment`: index among the episode's segments of the one that earned it (scope "segment" only).
+    `shaping`: it steers how the task is done (format, length, cost, novelty) and says nothing about whether it was done."""
 
     name: str
     value: float
@@ -27,11 +28,24 @@ class RewardTerm:
     scope: RewardScope = RewardScope.EPISODE
     scorer: str = ""
     segment: int | None = None
+    shaping: bool = False
 
 
 def combined(terms: tuple[RewardTerm, ...]) -> float:
     """The reward that credit starts from: the weighted sum of the episode's terms."""
     return sum(term.value * term.weight for term in terms)
+
+
+def metric(terms: tuple[RewardTerm, ...]) -> float:
+    """How well the task itself was done, before shaping: what filters, curricula and teachers go by.
+
+    The weighted sum of the terms of the whole episode that are no shaping. Where those are logged with weight 0 alone, their
+    sum; where there is none, the reward."""
+    own = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
+    trained = [term.value * term.weight for term in own if term.weight]
+    if trained:
+        return sum(trained)
+    return sum(term.value for term in own) if own else combined(terms)
 
 
 def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:

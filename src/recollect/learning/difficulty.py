@@ -1,4 +1,4 @@
-"""Difficulty of tasks, from the rewards they earned: those that are always won or never won are put aside for a while.
+"""Difficulty of tasks, from how well they were done before shaping: those always won or never won are put aside for a while.
 
 Sampling the middle is the idea of many curricula (for example "Prioritized Level Replay", arXiv 2010.03934); what is kept here
 is the simplest form that can be read in a log: a running mean, two bounds, and a second chance after some steps.
@@ -19,7 +19,7 @@ class BadBand(RecollectError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Tasks whose mean reward is at `low` or below, or at `high` or above, are put aside for `retry` steps after they were
+    """Tasks whose mean score is at `low` or below, or at `high` or above, are put aside for `retry` steps after they were
     last sampled; then they get another chance, because the policy has changed since. memory: weight of what was known
     before, against the newest group."""
 
@@ -48,15 +48,15 @@ class Difficulty:
         self._last: dict[str, int] = {}
 
     def restore(self, outcomes: Iterable[Mapping[str, Any]]) -> None:
-        """Rows as `SteeredCollector` logs them: {"step", "task", "reward"}."""
+        """Rows as `SteeredCollector` logs them: {"step", "task", "score"}."""
         for row in outcomes:
             if row.get("what") == "outcome":
-                self.note(str(row["task"]), float(row["reward"]), int(row["step"]))
+                self.note(str(row["task"]), float(row["score"]), int(row["step"]))
 
-    def note(self, task: str, reward: float, step: int) -> None:
-        """A group of `task` earned `reward` on average, at the run's step `step`."""
+    def note(self, task: str, score: float, step: int) -> None:
+        """A group of `task` scored so much on average (`Episode.metric`), at the run's step `step`."""
         before = self._mean.get(task)
-        self._mean[task] = reward if before is None else self.band.memory * before + (1 - self.band.memory) * reward
+        self._mean[task] = score if before is None else self.band.memory * before + (1 - self.band.memory) * score
         self._last[task] = step
 
     def aside(self, task: str, step: int) -> str:
@@ -65,9 +65,9 @@ class Difficulty:
         if mean is None or step - self._last[task] > self.band.retry:
             return ""
         if mean <= self.band.low:
-            return f"too hard: mean reward {mean:.2f} is not above {self.band.low:g}"
+            return f"too hard: mean score {mean:.2f} is not above {self.band.low:g}"
         if mean >= self.band.high:
-            return f"too easy: mean reward {mean:.2f} is not below {self.band.high:g}"
+            return f"too easy: mean score {mean:.2f} is not below {self.band.high:g}"
         return ""
 
     def oldest(self, tasks: Sequence[str]) -> str:

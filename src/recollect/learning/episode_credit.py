@@ -90,7 +90,7 @@ def with_compression(
     Source: Memory-R2, arXiv 2605.21768 (see `objective.branching.session_reward` for what is unverified).
     """
     value = session_reward(0.0, bank_tokens, seen_tokens, allowed, 1.0)
-    return replace(episode, rewards=(*episode.rewards, RewardTerm("compression", value, weight)))
+    return replace(episode, rewards=(*episode.rewards, RewardTerm("compression", value, weight, shaping=True)))
 
 
 def as_rerolls(anchor: Episode, index: int, rerolls: Sequence[Episode]) -> Group:
@@ -132,7 +132,7 @@ def with_episodic_reward(
         outcomes = [episode.reward for episode in group.episodes]
         values = aid.score_group(vectors[0], vectors[1:], outcomes)
         episodes = tuple(
-            replace(episode, rewards=(*episode.rewards, RewardTerm(name, value, weight)))
+            replace(episode, rewards=(*episode.rewards, RewardTerm(name, value, weight, shaping=True)))
             for episode, value in zip(group.episodes, values, strict=True)
         )
         found.append(replace(group, episodes=episodes))

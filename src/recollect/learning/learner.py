@@ -129,7 +129,7 @@ class Learner:
         does not take it (a critic, which goes first, may have taken its own)."""
         begun = time.perf_counter()
         kept, rejected = kept_groups(
-            {i: [e.reward for e in group.episodes] for i, group in enumerate(groups)}, self.objective
+            {i: [e.metric for e in group.episodes] for i, group in enumerate(groups)}, self.objective
         )
         if rejected and not kept:
             self.steps += 1

@@ -139,6 +139,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         mask=mask,
         lp_behaviour=behaviour,
         rewards=torch.tensor([episode.reward for _, _, episode, _ in found], dtype=torch.float64),
+        metric=torch.tensor([episode.metric for _, _, episode, _ in found], dtype=torch.float64),
         group=torch.tensor([number for number, *_ in found]),
         episode=torch.tensor([numbers[number, index] for number, index, *_ in found]),
         task_type=torch.tensor([types.setdefault(kind_of(episode), len(types)) for _, _, episode, _ in found]),

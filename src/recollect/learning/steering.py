@@ -174,10 +174,10 @@ class SteeredCollector(Collector, Generic[T]):
     def _note(self, group: Group, step: int) -> None:
         if self._difficulty is None:
             return
-        reward = sum(episode.reward for episode in group.episodes) / len(group.episodes)
+        score = sum(episode.metric for episode in group.episodes) / len(group.episodes)
         at = self._first + step + 1
-        self._difficulty.note(group.task, reward, at)
-        self._run.append_curriculum(at, what="outcome", task=group.task, reward=reward)
+        self._difficulty.note(group.task, score, at)
+        self._run.append_curriculum(at, what="outcome", task=group.task, score=score)
 
     def _reject(self, task: str, reason: str, step: int, what: str = "rejected") -> None:
         self._run.append_curriculum(self._first + step + 1, what=what, task=task, reason=reason)

@@ -83,9 +83,9 @@ class SteeredAhead:
         """Whether another group is to be sampled in the place of this one, which has ended."""
         rewards = [episode.reward for episode in group.episodes]
         if self._difficulty is not None:
-            mean = sum(rewards) / len(rewards)
-            self._difficulty.note(group.task, mean, at)
-            self._rows.append({"what": "outcome", "task": group.task, "reward": mean})
+            score = sum(episode.metric for episode in group.episodes) / len(group.episodes)
+            self._difficulty.note(group.task, score, at)
+            self._rows.append({"what": "outcome", "task": group.task, "score": score})
         reason = self._silent(group)
         self._sampled += 1
         self._rejected += bool(reason)

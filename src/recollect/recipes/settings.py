@@ -50,7 +50,7 @@ class TrainingSettings(BaseModel):
 
     refill: Refill = 0
     difficulty: tuple[float, float] | None = Field(
-        default=None, description="tasks whose mean reward is not between these are put aside"
+        default=None, description="tasks whose mean score (before shaping) is not between these are put aside"
     )
     retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
 

@@ -238,4 +238,4 @@ def _carried_out(step: Step, text: str) -> tuple[MemoryEvent, Bank]:
 
 
 def _format_term(status: ParseStatus, weight: float) -> RewardTerm:
-    return RewardTerm("format", format_reward(status), weight=weight)
+    return RewardTerm("format", format_reward(status), weight=weight, shaping=True)

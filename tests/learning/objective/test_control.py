@@ -52,6 +52,14 @@ def test_a_closed_gate_drops_negative_episodes_and_their_denominator() -> None:
     assert metrics["masked_share"] == 0.5
 
 
+def test_a_closed_gate_keeps_successes_alone() -> None:
+    """A group that earned nothing is not below its own average; the authors require a reward above 0 as well."""
+    batch = bandit_batch([1.0, 0.0, 0.0, 0.0], [0, 0, 1, 1], task_type=torch.zeros(4, dtype=torch.long))
+    closed = select(batch, AEPO, advantages(batch, AEPO), Controls(positives_only=True))
+    assert closed.keep is not None
+    assert closed.keep[:, 0].tolist() == [1, 0, 0, 0]
+
+
 def test_the_adaptive_bonus_moves_by_its_step_and_acts_below_its_target() -> None:
     objective = varied(
         without_kl(preset("grpo")), entropy="adaptive", entropy_coefficient=0.01, entropy_target=0.2, entropy_step=0.005
@@ -112,6 +120,12 @@ def test_the_teacher_fades() -> None:
     assert controls.teacher_coefficient == 5e-3
     assert advanced(controls, objective).teacher_coefficient == pytest.approx(4e-3)
     assert teacher_coefficient(varied(objective, teacher_final=None, teacher_steps=None), 50) == 5e-3
+
+
+def test_an_answer_that_is_barely_right_is_taught() -> None:
+    """By the metric, where there is one: token F1 of 0.1 is no right answer, whatever shaping adds to the reward."""
+    batch = bandit_batch([0.3, 1.2, -0.1, 0.9], metric=torch.tensor([0.1, 1.0, 0.0, 0.6], dtype=torch.float64))
+    assert teacher_rows(batch, preset("kdrl", teacher_mask="wrong")).tolist() == [True, False, True, False]
 
 
 def test_the_teacher_acts_where_it_is_told() -> None:

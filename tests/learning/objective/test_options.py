@@ -64,7 +64,7 @@ GRPO = without_kl(preset("grpo"))
         ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
         ({"surrogate": "regression", "clip_low": None, "clip_high": None}, "belong together"),
         ({"veto": 1e-4}, "veto has no effect"),
-        ({"clip_low": -0.1}, "must not be negative"),
+        ({"clip_low": -0.1}, r"clip_low=-0.1 is not in \[0, 1\]"),
         ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
     ],
 )

@@ -44,7 +44,7 @@ class Batch:
     gradient. rewards [B]: the episode's combined reward, the same on each of its rows. group, episode, task_type [B]:
     integer ids, not necessarily contiguous. version_lag [B,T]: trainer's version minus the token's. step [B,T]:
     position in `steps` of the turn a token belongs to, -1 where none. ids [B,T]: sampled token ids.
-    truncated [B]: the answer hit the length limit. metric [B]: unshaped score (1 is right) for filters and teacher
+    truncated [B]: the answer hit the length limit. metric [B]: score before shaping (1 is right), for teacher
     masks; the reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's
     optimal value under the reference. score_norm [B]: ||grad log pi(episode)||, the same on each row. branch [B]:
     0 for whole rollouts, 1 for local re-rolls. entropy_behaviour [B,T]: the sampler's entropy.

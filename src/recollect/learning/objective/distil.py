@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from recollect.learning.objective.batch import Batch
 
+RIGHT = 0.5
+"""The metric from which on an answer counts as right."""
+
 
 def teacher_coefficient(objective: Objective, step: int) -> float:
     """Linear from teacher_coefficient to teacher_final over teacher_steps updates; constant without them."""
@@ -25,18 +28,20 @@ def teacher_coefficient(objective: Objective, step: int) -> float:
 
 
 def teacher_rows(batch: Batch, objective: Objective) -> Tensor:
-    """[B] bool: rows the teacher's term acts on. wrong: metric (reward where absent) of 0 or less; wrong_groups: only
-    where the whole group is wrong."""
+    """[B] bool: rows the teacher's term acts on. wrong: a metric below half, or where there is none a reward of 0 or less;
+    wrong_groups: only where the whole group is wrong.
+
+    The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
+    common with the right one is wrong."""
     import torch
 
-    score = batch.rewards if batch.metric is None else batch.metric
-    wrong: Tensor = score <= 0
+    wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
     if objective.teacher_mask == "all":
         return torch.ones_like(wrong)
     if objective.teacher_mask == "wrong":
         return wrong
     _, group = torch.unique(batch.group, return_inverse=True)
-    best = torch.full((int(group.max()) + 1,), -torch.inf, dtype=torch.float64, device=score.device)
-    best = best.scatter_reduce(0, group, score.to(torch.float64), "amax")
-    hopeless: Tensor = best[group] <= 0
+    right = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=wrong.device)
+    right[group[~wrong]] = True
+    hopeless: Tensor = ~right[group]
     return hopeless

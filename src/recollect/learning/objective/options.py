@@ -52,12 +52,65 @@ Bootstrap = Literal["none", "truncated"]
 TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
 _CLIPPING = ("clip", "dual_clip", "cispo")
+_OF_GAPS = ("k2_mask", "k3_mask")
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
 
 
 class ObjectiveError(RecollectError, ValueError):
     """An objective that cannot be, or that a run does not give what it needs."""
+
+
+_RANGES = {
+    "discount": "[0, 1]",
+    "trace_decay": "[0, 1]",
+    "episode_weight": "[0, inf)",
+    "step_weight": "[0, inf)",
+    "scale_epsilon": "[0, inf)",
+    "advantage_clamp": "(0, inf)",
+    "overlong_buffer": "(0, 1]",
+    "length_budget": "[1, inf)",
+    "clip_low": "[0, 1]",  # from 1 on, no ratio is below the bound
+    "clip_high": "[0, inf)",
+    "dual_clip": "(1, inf)",
+    "gate_temperature_positive": "(0, inf)",
+    "gate_temperature_negative": "(0, inf)",
+    "regression_coefficient": "(0, inf)",
+    "soft_value_temperature": "(0, inf)",
+    "correction_low": "[0, 1]",  # a range of ratios holds 1, or tokens without a gap are dropped
+    "veto": "(0, 1)",
+    "max_lag": "[0, inf)",
+    "local_weight": "(0, inf)",
+    "kl_coefficient": "[0, inf)",
+    "reset_kl": "(0, inf)",
+    "reset_patience": "[1, inf)",
+    "entropy_coefficient": "[0, inf)",
+    "entropy_target": "(0, inf)",
+    "entropy_step": "(0, inf)",
+    "teacher_coefficient": "[0, inf)",
+    "teacher_final": "[0, inf)",
+    "teacher_steps": "[1, inf)",
+    "adapter_decay": "[0, inf)",
+    "gate_low": "[0, inf)",
+    "gate_high": "[0, inf)",
+    "selection_first": "[0, inf)",
+    "selection_probability": "[0, 1]",
+    "selection_limit": "[1, inf)",
+    "filter_spread": "[0, inf)",
+    "value_coefficient": "[0, inf)",
+    "value_clip": "(0, inf)",
+    "ess_base": "(0, 1]",
+    "ess_power": "(0, inf)",
+}
+"""The values that each number may have, in the notation of intervals. All are finite."""
+
+
+def within_range(value: float, interval: str) -> bool:
+    """Whether the value is finite and in the interval: "(0, 1]" is above 0 and at most 1."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value > low if interval[0] == "(" else value >= low
+    below = value < high if interval[-1] == ")" else value <= high
+    return above and below  # false for what is not a number
 
 
 class Objective(BaseModel):
@@ -291,7 +344,6 @@ def _problems(o: Objective) -> list[str]:
         o.discount != 1.0 and o.credit not in (*_TOKEN_RETURNS, *_STEP_CREDITS),
         f"discount={o.discount} has no effect with credit={o.credit!r}, which spreads one number over the episode",
     )
-    refuse(not 0.0 <= o.discount <= 1.0, f"discount={o.discount} is outside [0, 1]")
     refuse(
         o.center != "none" and o.credit in ("gae", "prefix_tree", "soft_value"),
         f"center={o.center!r} has no effect: credit={o.credit!r} brings its own baseline",
@@ -394,7 +446,24 @@ def _problems(o: Objective) -> list[str]:
     refuse(
         o.step_control == "ess" and not corrected, "step_control='ess' measures correction weights: set a correction"
     )
-    for field in ("clip_low", "clip_high", "correction_high", "kl_coefficient", "entropy_coefficient", "scale_epsilon"):
+    high = "(0, inf)" if o.correction in _OF_GAPS else "[1, inf)"
+    for field, interval in {**_RANGES, "correction_high": high}.items():
         value = getattr(o, field)
-        refuse(value is not None and not value >= 0.0, f"{field}={value!r} must not be negative")
+        refuse(value is not None and not within_range(value, interval), f"{field}={value!r} is not in {interval}")
+    refuse(
+        o.episode_weight == 0.0 == o.step_weight, "episode_weight and step_weight are both 0: nothing is learned from"
+    )
+    if o.selection_probability is not None and o.selection in ("first_and_random", "top_entropy"):
+        refuse(
+            o.selection_probability == 0.0 and (o.selection == "top_entropy" or not o.selection_first),
+            "selection_probability=0.0 selects no token",
+        )
+        refuse(
+            o.selection_probability == 1.0 and o.selection_limit is None,
+            f"selection={o.selection!r} has no effect with selection_probability=1.0, which selects every token",
+        )
+    refuse(
+        o.selection_limit is not None and o.selection_limit < (o.selection_first or 0),
+        f"selection_limit={o.selection_limit} is below selection_first={o.selection_first}",
+    )
     return found

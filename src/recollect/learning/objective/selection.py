@@ -97,6 +97,7 @@ def select(
             raise ValueError("max_lag needs Batch.version_lag")
         keep = keep * (batch.version_lag <= objective.max_lag)
     if objective.negatives == "entropy_gate" and controls is not None and controls.positives_only:
-        keep = keep * (advantages >= 0)
+        # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
+        keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
     taught = teacher_rows(batch, objective) if objective.teacher_mask is not None else None
     return replace(batch, keep=keep, teacher_rows=taught)

@@ -1,0 +1,108 @@
+"""Numbers outside their range are refused by name; inside it, every objective stays finite."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
+from recollect.learning.objective.options import _RANGES, ObjectiveError, within_range
+from tests.learning.objective.toys import runnable, toy
+
+SOFT = varied(
+    preset("grpo"),
+    surrogate="soft_gate",
+    clip_low=None,
+    clip_high=None,
+    gate_temperature_positive=1.0,
+    gate_temperature_negative=1.05,
+)
+ADAPTIVE = preset("grpo", entropy="adaptive", entropy_coefficient=0.01, entropy_target=1.0, entropy_step=0.001)
+SPREAD = preset("grpo", group_filter="spread", filter_spread=0.1)
+READERS: dict[str, Objective] = {
+    **dict.fromkeys(("trace_decay", "value_coefficient", "value_clip"), preset("ppo")),
+    **dict.fromkeys(("discount", "episode_weight", "step_weight"), preset("gigpo")),
+    **dict.fromkeys(("overlong_buffer", "length_budget"), runnable(preset("dapo"))),
+    **dict.fromkeys(("dual_clip", "local_weight"), preset("memory_r2")),
+    **dict.fromkeys(("gate_temperature_positive", "gate_temperature_negative"), SOFT),
+    **dict.fromkeys(("regression_coefficient", "soft_value_temperature"), preset("a_star_po")),
+    **dict.fromkeys(("correction_low", "correction_high", "veto"), preset("icepop")),
+    **dict.fromkeys(("reset_kl", "reset_patience"), preset("prorl")),
+    **dict.fromkeys(("entropy_target", "entropy_step", "entropy_coefficient"), ADAPTIVE),
+    **dict.fromkeys(("teacher_coefficient", "teacher_final", "teacher_steps"), preset("kdrl")),
+    **dict.fromkeys(("gate_low", "gate_high"), preset("aepo")),
+    **dict.fromkeys(("selection_first", "selection_probability", "selection_limit"), preset("s_grpo")),
+    **dict.fromkeys(("ess_base", "ess_power"), preset("vcpo")),
+    "adapter_decay": preset("t_spmo"),
+    "filter_spread": SPREAD,
+}
+INTERVALS = {**_RANGES, "correction_high": "[1, inf)"}
+WHOLE = {"length_budget", "max_lag", "reset_patience", "teacher_steps", "selection_first", "selection_limit"}
+FIELDS = st.sampled_from(sorted(INTERVALS))
+
+
+def with_value(field: str, value: float) -> Objective:
+    return varied(READERS.get(field, preset("grpo")), **{field: value})
+
+
+def test_every_number_of_an_objective_has_a_range() -> None:
+    kinds = {name: {info.annotation, *get_args(info.annotation)} for name, info in Objective.model_fields.items()}
+    numbers = {name for name, types in kinds.items() if types & {int, float}}
+    assert numbers == set(INTERVALS)
+
+
+@given(FIELDS, st.data())
+def test_a_number_outside_its_range_is_refused_with_the_range(field: str, data: st.DataObject) -> None:
+    numbers = st.integers(-5, 0) if field in WHOLE else st.floats() | st.floats(-3, 9)
+    value = data.draw(numbers.filter(lambda number: not within_range(number, INTERVALS[field])))
+    with pytest.raises(ObjectiveError, match=re.escape(f"{field}={value!r} is not in {INTERVALS[field]}")):
+        with_value(field, value)
+
+
+@settings(max_examples=40)
+@given(FIELDS, st.data())
+def test_a_number_inside_its_range_keeps_every_loss_finite(field: str, data: st.DataObject) -> None:
+    numbers = st.integers(0, 20) if field in WHOLE else st.floats(0, 8)
+    value = data.draw(numbers.filter(lambda number: within_range(number, INTERVALS[field])))
+    objective = None
+    with contextlib.suppress(ObjectiveError):  # another rule speaks, such as gate_low below gate_high
+        objective = runnable(with_value(field, value))
+    if objective is None:
+        return
+    world = toy()
+    estimate = advantages(world.batch, objective)
+    batch = select(world.batch, objective, estimate, initial(objective), torch.Generator().manual_seed(0))
+    lp, entropy = world.forward()
+    scalar, metrics = loss(objective, lp, entropy, estimate, batch, denominators(batch, objective), initial(objective))
+    scalar.backward()
+    assert math.isfinite(float(scalar.detach()))
+    assert all(math.isfinite(number) for number in metrics.values())
+    assert world.logits.grad is not None
+    assert bool(torch.isfinite(world.logits.grad).all())
+
+
+@pytest.mark.parametrize(("name", "changes", "says"), [
+    ("gigpo", {"step_weight": 0.0, "episode_weight": 0.0}, "nothing is learned from"),
+    ("s_grpo", {"selection_limit": 1}, "below selection_first=8"),
+    ("s_grpo", {"selection_first": 0, "selection_probability": 0.0}, "selects no token"),
+    ("s_grpo", {"selection_probability": 1.0}, "no effect"),
+    ("icepop", {"correction_low": 6.0}, r"correction_low=6.0 is not in \[0, 1\]"),
+    ("tis", {"correction_high": 0.5}, r"correction_high=0.5 is not in \[1, inf\)"),
+])  # fmt: skip
+def test_numbers_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ObjectiveError, match=says):
+        preset(name, **changes)
+
+
+def test_gaps_have_a_bound_of_their_own() -> None:
+    changes: dict[str, Any] = {"correction": "k3_mask", "correction_low": None, "correction_high": 0.001}
+    assert preset("icepop", **changes).correction_high == 0.001
+    with pytest.raises(ObjectiveError, match=re.escape("correction_high=0.0 is not in (0, inf)")):
+        preset("icepop", **{**changes, "correction_high": 0.0})

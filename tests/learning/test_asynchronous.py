@@ -7,6 +7,7 @@ import json
 import math
 import threading
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ from recollect.episodes import StopReason
 from recollect.learning.admission import AdmissionError
 from recollect.learning.asynchronous import RolloutsFail
 from recollect.learning.asynchrony import Asynchrony
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import preset
+from recollect.learning.objective.options import ObjectiveError
 from recollect.learning.run_folder import RunFolder
+from recollect.models.adapter import unfreeze
 from tests.learning.letters import Letters, low, settings, train_letters
+from tests.models.tiny import tiny_model
 
 
 def trained(folder: Path) -> list[tuple[int, int, int]]:
@@ -207,3 +213,14 @@ def test_what_is_on_disk_is_json(tmp_path: Path) -> None:
     assert state["done"] == [[0, 8]]
     assert state["updates"] == 2
     assert {each["ticket"] for each in (*state["finished"], *state["open"])} == set(range(8, state["next"]))
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo"])
+def test_an_objective_that_takes_old_tokens_for_its_own_is_refused(tmp_path: Path, name: str) -> None:
+    model = tiny_model(hidden=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of grpo's clip, with one pass
+        learner = Learner(model, unfreeze(model), preset(name), Optimisation(), "speaker")
+    with pytest.raises(ObjectiveError, match=rf"'{name}' takes tokens as drawn .* 1 updates old"):
+        train_letters(tmp_path / "run", 1, settings(max_staleness=1), learner=learner)
+    train_letters(tmp_path / "fresh", 1, settings(max_staleness=0, pipeline_depth=1.0), learner=learner)

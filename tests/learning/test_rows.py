@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from recollect.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
 from recollect.learning.objective import advantages, denominators, preset
 from recollect.learning.objective.aggregation import row_weights
-from recollect.learning.rows import BadEpisode, Rows, micro_batches, require_credit, rows_of, soft_values_of, stretches
+from recollect.learning.rows import (
+    BadEpisode,
+    BudgetTooSmall,
+    Rows,
+    micro_batches,
+    require_credit,
+    rows_of,
+    soft_values_of,
+    stretches,
+)
+from recollect.models.tree import round_up
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident
@@ -128,6 +138,30 @@ def test_each_episode_counts_once_however_many_rows_it_has(made: list[list[Call]
                 torch.testing.assert_close(share, torch.full_like(share, 1 / len(group.episodes)))
 
 
+def within_budget(rows: Rows, chosen: list[int], budget: int, whole: bool) -> tuple[int, list[list[int]]]:
+    """The budget, raised to what each refusal says is needed, and the micro-batches."""
+    while True:
+        try:
+            return budget, micro_batches(rows, chosen, budget, whole)
+        except BudgetTooSmall as error:
+            needed = int(str(error).split(" padded tokens")[0].rsplit(" ", 1)[1])
+            assert needed > budget
+            budget = needed
+
+
+def test_a_budget_that_one_group_exceeds_is_refused_with_what_it_needs() -> None:
+    """16 answers of 1,024 tokens to one prompt were one micro-batch of 16,400 tokens under a budget of 2,048."""
+    made = [[Call("a", (1, 2), (), (3,) * 1024)] for _ in range(16)]
+    rows = rows_of([group_of(made)], ["a"], 0)
+    with pytest.raises(
+        BudgetTooSmall, match=r"token_budget = 2048, and 16 answers .* are 16400 padded tokens"
+    ) as error:
+        micro_batches(rows, range(16), 2048, False)
+    assert "Set token_budget to 16640 or more" in error.value.mend
+    assert micro_batches(rows, range(16), 16400, False) == [list(range(16))]
+    assert micro_batches(rows, range(2), 2080, False) == [[0, 1]]  # rows without a gradient need no room
+
+
 @quick
 @given(st.lists(calls, min_size=1, max_size=5), st.integers(16, 200), st.booleans())
 def test_micro_batches_cover_every_row_once_and_keep_together_what_belongs_together(
@@ -136,7 +170,15 @@ def test_micro_batches_cover_every_row_once_and_keep_together_what_belongs_toget
     group = group_of(made)
     rows = rows_of([group], ["a", "b"], 0)
     chosen = list(range(len(rows.contexts)))
-    batches = micro_batches(rows, chosen, budget, whole)
+    budget, batches = within_budget(rows, chosen, budget, whole)
+    for batch in batches:
+        shared = {context: [row for row in batch if rows.contexts[row] == context] for context in rows.contexts}
+        sizes = [
+            round_up(len(context), 16) + round_up(sum(len(rows.answers[row]) for row in members), 16)
+            for context, members in shared.items()
+            if members
+        ]
+        assert max(sizes) * len(sizes) <= budget
     assert sorted(row for batch in batches for row in batch) == chosen
     place = {row: number for number, batch in enumerate(batches) for row in batch}
     episode_of = rows.batch.episode.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,9 @@ from recollect.episodes import RewardTerm, StopReason, Task
 from recollect.episodes.interaction import Observation
 from recollect.evaluation.tables import tables_of
 from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import PRESETS
 from recollect.learning.progress import SilentProgress
+from recollect.learning.rows import BudgetTooSmall
 from recollect.learning.run_folder import RunFolder
 from recollect.models.adapter import unfreeze
 from recollect.models.inprocess import InProcessModel
@@ -226,3 +229,92 @@ def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settin
         recipe.Config(**settings)
     with pytest.raises(Exception, match="Did you mean 'dapo'"):
         recipe.Config(objective="dappo")
+
+
+FED_BY_NONE = {
+    "gigpo": "needs states of turns",
+    "fine_mem": "needs rewards of turns",
+    "memory_r_plus": "needs a reward term 'episodic'",
+    "memory_r2": "needs re-rolls",
+    "kdrl": "needs lp_teacher",
+    "a_star_po": "needs soft_value",
+}
+
+
+@pytest.mark.parametrize("recipe", [strings, overwrite_reading, arithmetic])
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(recipe: ModuleType, name: str) -> None:
+    if name in FED_BY_NONE:
+        with pytest.raises(ValidationError, match=f"objective '{name}' {FED_BY_NONE[name]}"):
+            recipe.Config(objective=name)
+    else:
+        recipe.Config(objective=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"objective": "rloo", "passes": 4}, "passes = 4 with objective 'rloo': it has no ratio"),
+        ({"objective": "grpo", "sampling": "overlap"}, "'grpo' takes tokens as drawn by the policy that is trained"),
+        ({"objective": "t_spmo", "train": "full"}, "needs adapter_decay"),
+        ({"passes": 0}, "greater than or equal to 1"),
+        ({"max_norm": 0.0}, "greater than 0"),
+    ],
+)
+def test_an_objective_that_does_not_fit_the_rest_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        strings.Config(**settings)
+
+
+class Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_passes_reach_the_learner_and_an_idle_clip_is_said(checkpoint: Path, tmp_path: Path, passes: int) -> None:
+    settings = {**TINY, "steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
+    config = arithmetic.Config(model=str(checkpoint), objective="lite_ppo", passes=passes, warmup_steps=1, **settings)
+    progress = Notes()
+    with RunFolder.create(tmp_path / "run", {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
+        system = arithmetic.system(config)
+        any_answer = Play(lambda task: Answered(), system.play.agent)  # the tiny model is never right
+        run_system(config, replace(system, play=any_answer), run, progress)
+    said = [note for note in progress.notes if "clip_low, clip_high change nothing with passes = 1" in note]
+    (table,) = tables_of(run)
+    (row,) = run.metrics()
+    if passes == 1:
+        assert len(said) == 1
+        assert "change nothing with passes = 1" in table.note
+        assert row["ratio_max"] == pytest.approx(1.0)
+    else:
+        assert not said
+        assert "passes" not in table.note
+        assert row["ratio_max"] > 1.01
+
+
+class Answered:
+    """Pays by the length of the answer, so that groups differ."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Step:
+        return Step(rewards=(RewardTerm("math", sum(action.encode()) % 7 / 7),), stop=StopReason.COMPLETED)
+
+    async def close(self) -> None: ...
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_before_a_model_is_looked_for(tmp_path: Path) -> None:
+    settings = {"max_tokens": 1024, "group_size": 16}
+    config = strings.Config(model=str(tmp_path / "nowhere"), **settings)  # type: ignore[arg-type]
+    with (
+        RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run,
+        pytest.raises(BudgetTooSmall, match=r"token_budget = 2048, and 16 answers .* are 16400 padded tokens"),
+    ):
+        strings.train(config, run, SilentProgress())
+    # A run that was stopped by its budget goes on with a larger one.
+    RunFolder.create(run.path, {**run.config, "token_budget": 16640}).close()

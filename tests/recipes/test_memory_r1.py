@@ -164,6 +164,8 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
         common |= {"memories": 1, "words": 10, "max_tokens": 3}
     elif settings.get("maintained", True) or settings.get("manager_reward") == "answer":
         common |= {"encoder": "hashing", "max_tokens": 3}
+    if settings.get("role") == "manager":
+        common["token_budget"] = 2048  # the tiny model's tokens are bytes
     if settings.get("method") == "supervised":
         del common["group_size"]
     return memory_r1.Config(**{**common, **settings})  # type: ignore[arg-type]

@@ -109,6 +109,7 @@ def test_the_manager_is_judged_by_a_reader_ahead_too(tmp_path: Path) -> None:
         "manager_reward": "answer",
         "encoder": "hashing",
         "max_tokens": 2,
+        "token_budget": 2048,  # the tiny model's tokens are bytes
     }
     few = {**TINY, "steps": 1, "evaluate_every": 1}
     config = memory_r1.Config(model=str(model), sampling="overlap", **few, **own)  # type: ignore[arg-type]

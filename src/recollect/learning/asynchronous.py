@@ -23,6 +23,8 @@ from recollect.learning.checkpoint import Checkpoint, reading
 from recollect.learning.collector import Collected, Collector
 from recollect.learning.event_loop import EventLoop
 from recollect.learning.expected_lengths import ExpectedLengths
+from recollect.learning.objective.inputs import require_off_policy
+from recollect.learning.objective.options import Objective
 from recollect.learning.open_group import OpenGroup, open_from_json, open_to_json, said
 from recollect.learning.pipeline_store import (
     STATE,
@@ -55,7 +57,8 @@ class Pipeline(Collector):
 
     engine: samples in place of this process. steering: stages, which groups are replaced by others, which tasks are put
     aside, hooks, as in turns; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the
-    engine cannot honour, or that contradict each other."""
+    engine cannot honour, or that contradict each other, and ObjectiveError for an objective that would take stale tokens for
+    its own policy's."""
 
     def __init__(
         self,
@@ -66,6 +69,9 @@ class Pipeline(Collector):
         engine: HttpModel | None = None,
         steering: Steering | None = None,
     ) -> None:
+        objective = getattr(learner, "objective", None)
+        if isinstance(objective, Objective):
+            require_off_policy(objective, 1, settings.staleness.max_staleness)
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
         self._steering = SteeredAhead(

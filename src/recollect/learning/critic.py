@@ -16,7 +16,7 @@ from recollect.learning.masters import Masters
 from recollect.learning.objective.advantage import value_targets
 from recollect.learning.objective.aggregation import Denominators
 from recollect.learning.objective.batch import Batch
-from recollect.learning.objective.options import Objective
+from recollect.learning.objective.options import Objective, require_range
 from recollect.learning.objective.policy_loss import value_loss
 from recollect.learning.objective.ratio import unit_of, unit_sum
 from recollect.learning.role_head import RoleHead
@@ -36,6 +36,10 @@ class CriticSettings:
     warmup: int = 0
     max_norm: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, interval in (("rank", "[1, inf)"), ("warmup", "[0, inf)"), ("max_norm", "(0, inf]")):
+            require_range(name, getattr(self, name), interval)
 
 
 class Critic:

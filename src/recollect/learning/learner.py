@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,14 +21,14 @@ from recollect.learning.objective.batch import Batch
 from recollect.learning.objective.control import Controls, advanced, initial, learning_rate_scale
 from recollect.learning.objective.correction import effective_sample_size
 from recollect.learning.objective.filters import kept_groups
-from recollect.learning.objective.inputs import require_inputs
+from recollect.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from recollect.learning.objective.optimal import score_norms
-from recollect.learning.objective.options import Objective, ObjectiveError
+from recollect.learning.objective.options import Objective, ObjectiveError, require_range
 from recollect.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from recollect.learning.objective.ratio import unit_of, unit_sum
 from recollect.learning.objective.selection import select
 from recollect.learning.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
-from recollect.learning.rows import Rows, micro_batches, require_credit, rows_of, soft_values_of
+from recollect.learning.rows import Rows, micro_batches, require_budget, require_credit, rows_of, soft_values_of
 from recollect.models.adapter import Named
 from recollect.models.inprocess import InProcessModel
 from recollect.models.tree import micro_batches as prompt_batches
@@ -36,8 +37,13 @@ from recollect.models.tree import tree
 
 @dataclass(frozen=True, slots=True)
 class Optimisation:
-    """AdamW and its schedule. token_budget: padded tokens of one forward and backward pass; it bounds memory only.
-    passes: optimiser steps on the same episodes; from the second on, the ratio to the proximal policy is not 1."""
+    """AdamW and its schedule.
+
+    max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value.
+    token_budget: padded tokens of one forward and backward pass at most; it bounds memory only. A prompt and the answers that
+    share it are computed together: where they alone are more, `update` raises BudgetTooSmall.
+    passes: optimiser steps on the same episodes; from the second on, the ratio to the proximal policy is not 1.
+    Raises ObjectiveError for a number outside its range."""
 
     learning_rate: float = 3e-4
     betas: tuple[float, float] = (0.9, 0.95)
@@ -47,30 +53,20 @@ class Optimisation:
     token_budget: int = 2048
     passes: int = 1
 
+    def __post_init__(self) -> None:
+        for name, interval in _RANGES.items():
+            require_range(name, getattr(self, name), interval)
+        for beta in self.betas:
+            require_range("betas", beta, "[0, 1)")
 
-PROVIDED = frozenset(
-    {
-        "lp_proximal",
-        "lp_reference",
-        "version_lag",
-        "ids",
-        "truncated",
-        "task_type",
-        "steps",
-        "branch",
-        "score_norm",
-        "entropy_behaviour",
-        "values",
-        "critic",
-        "learning_rate_scale",
-        "group_filter",
-        "reference_reset",
-        "whole_episodes",
-        "reward_term",
-    }
-)
-"""What this learner always gives an objective. The rest depends on what it was handed: a teacher, values of tasks, an
-adapter to decay."""
+
+_RANGES = {
+    "weight_decay": "[0, inf)",
+    "max_norm": "(0, inf]",
+    "warmup_steps": "[0, inf)",
+    "token_budget": "[1, inf)",
+    "passes": "[1, inf)",
+}
 
 
 class Learner:
@@ -79,7 +75,8 @@ class Learner:
     role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
     objective with a teacher's term. soft_values: V* of each task, for one that regresses on it. critic: settings of the
     value model of an objective that has one.
-    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is.
+    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one pass, also a
+    clip of your own; that of a preset is warned of, because many train it so.
     """
 
     def __init__(
@@ -100,8 +97,11 @@ class Learner:
             "soft_value": soft_values is not None,
             "adapter_decay": hasattr(model.network, "peft_config"),
         }
-        require_inputs(objective, PROVIDED | {name for name, there in given.items() if there}, "the learner")
-        _require_effect(objective, optimisation, teacher is not None, soft_values is not None, critic is not None)
+        require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "the learner")
+        _require_effect(objective, teacher is not None, soft_values is not None, critic is not None)
+        require_off_policy(objective, optimisation.passes)
+        if idle := require_clip(objective, optimisation.passes):
+            warnings.warn(idle, stacklevel=2)
         if teacher is not None:
             require_same_tokens(teacher, model)
         self.model = model
@@ -171,6 +171,8 @@ class Learner:
         prompts, completions = list(by_prompt), list(by_prompt.values())
         total = sum(len(completion) for _, completion in pairs)
         value = 0.0
+        for prompt, own in by_prompt.items():
+            require_budget(len(prompt) + sum(map(len, own)), self.optimisation.token_budget, len(own))
         for index in prompt_batches(prompts, completions, self.optimisation.token_budget):
             lp, _ = self.model.tree_scores(tree([prompts[i] for i in index], [completions[i] for i in index]))
             scalar = -lp.sum() / total
@@ -362,9 +364,7 @@ class Learner:
         return self._warmup() * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
 
 
-def _require_effect(
-    objective: Objective, optimisation: Optimisation, teacher: bool, soft_values: bool, critic: bool
-) -> None:
+def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:
     """Raises ObjectiveError for something that was handed over and would be left unused."""
     unused = [
         name
@@ -380,5 +380,3 @@ def _require_effect(
             f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
             "Leave it out, or choose an objective that uses it.",
         )
-    if optimisation.passes < 1:
-        raise ObjectiveError(f"passes = {optimisation.passes}: an update takes at least one.", "Set it to 1 or more.")

@@ -25,6 +25,21 @@ class BadEpisode(RecollectError, ValueError):
     """An episode that cannot be trained on as it is."""
 
 
+class BudgetTooSmall(RecollectError, ValueError):
+    """A token_budget that cannot be kept: what has to be computed at once is larger."""
+
+
+def require_budget(tokens: int, token_budget: int, answers: int) -> None:
+    """Raises BudgetTooSmall, with the number that is needed, where `tokens` of one prompt's `answers` are above the budget."""
+    if tokens > token_budget:
+        raise BudgetTooSmall(
+            f"token_budget = {token_budget}, and {answers} answers of one prompt, which are computed together, are "
+            f"{tokens} padded tokens.",
+            f"Set token_budget to {round_up(tokens, 256)} or more, or make groups smaller or answers shorter. A run that was "
+            "stopped here continues with a larger one.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not;
@@ -203,7 +218,7 @@ def micro_batches(rows: Rows, chosen: Sequence[int], token_budget: int, whole_ep
     """The chosen rows in micro-batches of at most `token_budget` padded tokens, largest first.
 
     Rows of one prompt stay together, so that the prompt is computed once; with `whole_episodes`, so do those of an
-    episode. What must stay together and is larger than the budget goes alone.
+    episode. Raises BudgetTooSmall where what must stay together is larger than the budget.
     """
     shared = by_context(rows.contexts, chosen)
     episode = rows.batch.episode.tolist()
@@ -224,6 +239,8 @@ def micro_batches(rows: Rows, chosen: Sequence[int], token_budget: int, whole_ep
         for prompt, members in shared.items()
     }
     largest = {id(unit): max(size[prompt] for prompt in unit) for unit in units}
+    for unit in units:
+        require_budget(largest[id(unit)] * len(unit), token_budget, sum(len(shared[prompt]) for prompt in unit))
     batches: list[list[Tokens]] = []
     widest = 0
     for unit in sorted(units, key=lambda unit: -largest[id(unit)]):
@@ -241,7 +258,8 @@ def require_credit(rows: Rows, groups: Sequence[Group], credit: str, term: str |
     if credit == "step_state" and not bool((rows.batch.steps.state >= 0).any()):
         raise BadEpisode(
             f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
-            "Let the environment give Segment.state, a key of what it showed before the turn.",
+            "Set Segment.state, a key of what the environment showed before the turn, where you build the episodes: the "
+            "drivers of recollect do not.",
         )
     episodes = [episode for group in groups for episode in group.episodes]
     if credit == "step_index" and not any(

@@ -15,8 +15,8 @@ ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
 
-ADDRESSES = ("engine",)
-"""Settings that say where something is reached."""
+CHANGEABLE = ("engine", "token_budget")
+"""Settings that a run may be continued with another value of: where something is reached, and how much is computed at once."""
 
 
 class RunConflict(RecollectError):
@@ -77,11 +77,11 @@ def refuse_links(path: Path) -> None:
 
 
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address may change: where
-    something is reached says nothing about the run, and whether there is one does."""
+    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address or a budget of
+    memory may change: they say nothing about the run, and whether there is one does."""
     then, now = flatten(before), flatten(asked)
     absent = object()
-    moved = {key for key in ADDRESSES if then.get(key) and now.get(key)}
+    moved = {key for key in CHANGEABLE if then.get(key) and now.get(key)}
     changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))
     if not changed:
         return

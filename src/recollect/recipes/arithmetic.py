@@ -105,6 +105,7 @@ def system(config: Config) -> System:
         metrics={verifier: "accuracy"},
         limits=Limits(max_turns=turns, environment_seconds=config.environment_seconds),
         length_budget=turns * config.max_tokens,
+        row_budget=turns * config.max_tokens,
         note=f"{config.source}, answered as {config.answer}, greedy.",
     )
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from recollect.learning.objective.inputs import idle_clip
 from recollect.learning.objective.options import Objective
 from recollect.learning.objective.presets import preset, varied
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
@@ -25,6 +26,7 @@ from recollect.recipes.settings import (
     idle_in_training,
     require_band,
     require_effect,
+    require_objective,
     steering_of,
 )
 
@@ -68,10 +70,13 @@ class Settings(TrainingSettings):
         return self
 
     @model_validator(mode="after")
-    def _objective_is_known(self) -> Settings:
+    def _objective_can_be_trained(self) -> Settings:
         if self.objective:
-            preset(self.objective)
+            require_objective(preset(self.objective), self, self.train, self.holds)
         return self
+
+    holds: ClassVar[frozenset[str]] = frozenset()
+    """What the recipe's episodes hold besides rewards of whole episodes: see `recollect.learning.objective.inputs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class System:
     train, play: tasks to train on, and who plays them where. dev: measured while training. test: measured before and
     after, by name; the first is the one that the run is about. metrics: reward terms, and what they are called in tables.
     imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
-    tokens that an episode can draw, for objectives that divide by it."""
+    tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can."""
 
     role: str
     title: str
@@ -100,6 +105,7 @@ class System:
     metrics: Mapping[str, str]
     limits: Limits
     length_budget: int
+    row_budget: int
     objective: Objective = GROUP_RELATIVE
     imitated: Callable[[InProcessModel], list[list[tuple[Tokens, Tokens]]]] | None = None
     imitation_rate: float = 1e-4
@@ -112,15 +118,18 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     from recollect.models.files import path_of
     from recollect.models.known import ModelKind
     from recollect.recipes.engine import engine_of
+    from recollect.recipes.training import require_room
 
-    progress.phase(f"looking for {settings.model}")
-    path_of(settings.model, kind=ModelKind.LANGUAGE)
     objective = preset(settings.objective) if settings.objective else system.objective
     if objective.needs_length_budget and objective.length_budget is None:
         objective = varied(objective, length_budget=system.length_budget)
+    require_objective(objective, settings, settings.train, settings.holds)
+    require_room(settings.token_budget, settings.group_size, system.row_budget)
+    progress.phase(f"looking for {settings.model}")
+    path_of(settings.model, kind=ModelKind.LANGUAGE)
     with engine_of(settings, settings.train, run, progress) as engine:
         _train_system(settings, system, objective, run, progress, engine)
-    tables = tables_of_system(run, settings, system)
+    tables = tables_of_system(run, settings, system, idle_clip(objective, settings.passes))
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
 
 
@@ -262,16 +271,17 @@ def term_value(episode: Episode, name: str) -> float:
     return sum(term.value for term in episode.rewards if term.name == name)
 
 
-def tables_of_system(run: RunFolder, settings: Settings, system: System) -> list[dict[str, Any]]:
-    """One table per set of test questions, from what the run measured."""
-    tables = []
+def tables_of_system(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
+    """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
+    tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
     for name in system.test:
         rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
         means = {row["arm"]: row["mean"] for row in rows if row["metric"] == metric}
+        said = f"{remark}." if remark and not tables else ""
         table: dict[str, Any] = {
             "title": name[:1].upper() + name[1:],
-            "note": f"{system.note} Seed {settings.seed}.".strip(),
+            "note": " ".join(filter(None, (system.note, f"Seed {settings.seed}.", said))),
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
         }
         if {"trained", "untrained"} <= set(means):

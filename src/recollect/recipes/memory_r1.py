@@ -193,7 +193,10 @@ def without_effect(config: Config) -> Iterator[Idle]:
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":
-            rewarded = ("group_size", "temperature", "reward", "entropy", "refill", "difficulty", "stages", "sampling")
+            rewarded = (
+                *("group_size", "temperature", "reward", "entropy", "refill", "difficulty", "stages", "sampling"),
+                *("passes", "warmup_steps"),
+            )
             yield rewarded, "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"

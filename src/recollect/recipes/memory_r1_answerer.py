@@ -30,8 +30,8 @@ from recollect.models.known import ModelKind
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
 from recollect.recipes.engine import engine_of
 from recollect.recipes.memory_r1 import Config, stages_of
-from recollect.recipes.settings import GROUP_RELATIVE, steering_of
-from recollect.recipes.training import keep_weights, prepared, sampled_ahead
+from recollect.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
+from recollect.recipes.training import keep_weights, prepared, require_room, sampled_ahead
 from recollect.rollouts.answering import answer, answer_one, demonstrations
 
 CURVE = "with memory"
@@ -51,6 +51,10 @@ def train_answerer(
     assert config.steps is not None
     assert config.evaluate_every is not None
     # Before the model is loaded: what is missing should be said at once.
+    require_objective(GROUP_RELATIVE, config, config.train)
+    if config.method == "reinforce":
+        longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
+        require_room(config.token_budget, config.group_size, longest)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from recollect.agents.answerer import Style
-from recollect.agents.manager import warm_start_examples
+from recollect.agents.manager import ANSWER_TOKENS, warm_start_examples
 from recollect.episodes import Episode, Group, Task
 from recollect.episodes.errors import RecollectError
 from recollect.evaluation.manager import (
@@ -46,7 +46,7 @@ from recollect.models.known import ModelKind
 from recollect.recipes.drawing import drawn_tasks, sampling_seed
 from recollect.recipes.engine import engine_of
 from recollect.recipes.memory_r1 import Config, stages_of
-from recollect.recipes.settings import GROUP_RELATIVE, steering_of
+from recollect.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
 from recollect.recipes.training import (
     batch,
     imitate_first,
@@ -54,6 +54,7 @@ from recollect.recipes.training import (
     kept_weights,
     loaded_model,
     prepared,
+    require_room,
     sampled_ahead,
     with_weights,
 )
@@ -91,6 +92,8 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
     """Warm start, reinforcement, both measures; returns the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
+    require_objective(GROUP_RELATIVE, config, config.train)
+    require_room(config.token_budget, config.group_size, ANSWER_TOKENS)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None

@@ -120,6 +120,7 @@ def system(config: Config) -> System:
         metrics={"token_f1": "f1", "exact_match": "em"},
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
+        row_budget=max(config.memory_tokens, config.answer_tokens),
         objective=MULTI_CONVERSATION,
         imitated=(lambda model: imitated(model, config, texts.train)) if imitates else None,
         imitation_rate=config.warm_start_learning_rate,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from recollect.learning.difficulty import Band
+from recollect.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
+from recollect.learning.objective.options import Objective
 from recollect.learning.objective.presets import preset, varied
 from recollect.learning.stages import Stage
 from recollect.learning.steering import Steering
@@ -47,6 +49,16 @@ class TrainingSettings(BaseModel):
     temperature: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
     rank: Count = 16
     alpha: Rate = 32.0
+
+    passes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="optimiser steps on the same episodes; a preset's clip acts from the second on",
+    )
+    warmup_steps: Amount = Field(default=0, description="updates over which the learning rate rises")
+    max_norm: Rate = Field(default=1.0, description="a longer gradient is cut to this")
+    weight_decay: Share = 0.0
 
     refill: Refill = 0
     difficulty: tuple[float, float] | None = Field(
@@ -110,6 +122,18 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
     ]
     if said:
         raise ValueError("; ".join(dict.fromkeys(said)))
+
+
+def require_objective(
+    objective: Objective, settings: TrainingSettings, train: str | None, held: Collection[str] = ()
+) -> None:
+    """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot give the objective what it needs.
+
+    held: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
+    given = LEARNER_GIVES | {"length_budget"} | ({"adapter_decay"} if train == "lora" else set())
+    require_inputs(objective, given, "this recipe")
+    require_episodes(objective, held, "this recipe")
+    require_off_policy(objective, settings.passes, 0 if settings.sampling == "synchronous" else settings.max_staleness)
 
 
 def require_band(difficulty: tuple[float, float] | None) -> None:

@@ -107,6 +107,7 @@ def system(config: Config) -> System:
         metrics={"same_words": "accuracy"},
         limits=Limits(max_turns=1, environment_seconds=config.environment_seconds),
         length_budget=config.max_tokens,
+        row_budget=config.max_tokens,
         imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         note=f"{config.held_out} questions, {config.length} words each, greedy.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
@@ -12,13 +13,16 @@ from recollect.learning.admission import Staleness
 from recollect.learning.asynchrony import Asynchrony, Episodes
 from recollect.learning.learner import Learner, Optimisation
 from recollect.learning.objective import Objective, varied
+from recollect.learning.objective.inputs import idle_clip
 from recollect.learning.progress import Progress
+from recollect.learning.rows import require_budget
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.steering import Steering
 from recollect.learning.task_order import batch as batch
 from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from recollect.models.inprocess import InProcessModel, Precision
 from recollect.models.threads import SLOWER, Speed, in_faster_type, settle_threads
+from recollect.models.tree import round_up
 from recollect.recipes.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -62,6 +66,18 @@ class Trains(Runs, Protocol):
 
     @property
     def token_budget(self) -> int | None: ...
+
+    @property
+    def passes(self) -> int: ...
+
+    @property
+    def warmup_steps(self) -> int: ...
+
+    @property
+    def max_norm(self) -> float: ...
+
+    @property
+    def weight_decay(self) -> float: ...
 
 
 def loaded_model(config: Runs, progress: Progress, precision: str = "") -> InProcessModel:
@@ -123,8 +139,27 @@ def prepared(
     assert config.token_budget is not None
     if config.entropy:
         objective = varied(objective, entropy="bonus", entropy_coefficient=config.entropy)
-    optimisation = Optimisation(learning_rate=config.learning_rate, token_budget=config.token_budget)
-    return model, Learner(model, named, objective, optimisation, role)
+    optimisation = Optimisation(
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        max_norm=config.max_norm,
+        warmup_steps=config.warmup_steps,
+        token_budget=config.token_budget,
+        passes=config.passes,
+    )
+    if idle := idle_clip(objective, config.passes):
+        progress.note(f"{idle}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the learner says the same
+        return model, Learner(model, named, objective, optimisation, role)
+
+
+def require_room(token_budget: int | None, group_size: int, row_budget: int) -> None:
+    """Raises BudgetTooSmall, before anything is loaded, where a group whose answers are all as long as they may be is larger
+    than the budget of a forward pass. row_budget: the most tokens that one of its rows can draw."""
+    assert token_budget is not None
+    shortest_prompt = 16
+    require_budget(shortest_prompt + round_up(group_size * row_budget, 16), token_budget, group_size)
 
 
 RAMP = 5

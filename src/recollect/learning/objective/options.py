@@ -53,12 +53,20 @@ TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
 _CLIPPING = ("clip", "dual_clip", "cispo")
 _OF_GAPS = ("k2_mask", "k3_mask")
+CLIP_NUMBERS = ("clip_low", "clip_high", "dual_clip", "gate_temperature_positive", "gate_temperature_negative")
+"""Numbers that act only where a ratio is not 1."""
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
 
 
 class ObjectiveError(RecollectError, ValueError):
     """An objective that cannot be, or that a run does not give what it needs."""
+
+
+def require_range(name: str, value: float, interval: str) -> None:
+    """Raises ObjectiveError for a number outside its range (see `within_range`)."""
+    if not within_range(value, interval):
+        raise ObjectiveError(f"{name} = {value} is not in {interval}.", "Set it to a number inside.")
 
 
 _RANGES = {
@@ -268,6 +276,23 @@ class Objective(BaseModel):
             or self.entropy != "none"
             or self.needs_teacher
         )
+
+    @property
+    def clips(self) -> bool:
+        """True if the surrogate treats ratios away from 1 otherwise than `plain` does."""
+        return self.surrogate in (*_CLIPPING, "soft_gate")
+
+    @property
+    def takes_passes(self) -> bool:
+        """True if a second optimiser step on the same tokens is still a step of this objective."""
+        ratio = self.ratio != "none" and self.anchor != "current"
+        return ratio or self.surrogate == "regression" or (self.correction != "none" and self.anchor == "current")
+
+    @property
+    def corrects_staleness(self) -> bool:
+        """True if tokens that an older policy drew are weighed or dropped for it."""
+        anchored = self.ratio != "none" and self.anchor in ("behaviour", "interpolated")
+        return anchored or self.correction != "none" or self.max_lag == 0
 
     @property
     def needs_length_budget(self) -> bool:

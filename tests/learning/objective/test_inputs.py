@@ -1,0 +1,125 @@
+"""What an objective needs of a run is asked for by name before the run begins, and what could change nothing is refused."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from recollect.learning.critic import CriticSettings
+from recollect.learning.learner import Learner, Optimisation
+from recollect.learning.objective import PRESETS, Objective, preset, varied, without_kl
+from recollect.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
+from recollect.learning.objective.options import ObjectiveError
+from recollect.models.adapter import unfreeze
+from recollect.recipes.overwrite_reading import MULTI_CONVERSATION
+from recollect.recipes.settings import GROUP_RELATIVE
+from tests.learning.test_learner import groups_of
+from tests.models.tiny import tiny_model
+
+WITHOUT_RATIO = {"reinforce", "rloo", "vcpo", "aepo"}
+CORRECTED = {"areal", "tis", "icepop", "vcpo"}
+WITHOUT_CLIP = {*WITHOUT_RATIO, "a_star_po"}
+
+
+def learner_of(objective: Objective, passes: int = 1, seed: int = 0) -> Learner:
+    model = tiny_model(seed=seed, precision="fp64")
+    return Learner(model, unfreeze(model), objective, Optimisation(passes=passes, learning_rate=3e-3), "speaker")
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_more_passes_need_a_ratio_and_stale_tokens_a_correction(name: str) -> None:
+    """Eight steps of the score function on the same tokens raised a ratio to 842, unclipped and unsaid."""
+    if name in WITHOUT_RATIO:
+        with pytest.raises(ObjectiveError, match=rf"passes = 2 with objective '{name}': it has no ratio"):
+            require_off_policy(preset(name), 2)
+    else:
+        require_off_policy(preset(name), 8)
+    if name in CORRECTED:
+        require_off_policy(preset(name), 1, max_staleness=4)
+    else:
+        with pytest.raises(ObjectiveError, match=rf"objective '{name}' takes tokens as drawn .* 4 updates old"):
+            require_off_policy(preset(name), 1, max_staleness=4)
+
+
+def test_the_recipes_own_objectives_take_both() -> None:
+    for objective in (GROUP_RELATIVE, MULTI_CONVERSATION):
+        require_off_policy(objective, 4, max_staleness=2)
+    require_off_policy(varied(without_kl(preset("grpo")), anchor="behaviour"), 4, max_staleness=2)
+
+
+def test_the_learner_refuses_passes_without_a_ratio() -> None:
+    with pytest.raises(ObjectiveError, match=r"passes = 8 with objective 'rloo'.*Set passes = 1"):
+        learner_of(preset("rloo"), passes=8)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo", "lite_ppo", "tis"])
+def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: str) -> None:
+    """Weights with and without the clip: equal with one pass, whatever policy the sampler was."""
+    objective = preset(name)
+    objective = without_kl(objective) if objective.needs_reference else objective
+    objective = varied(objective, length_budget=8) if objective.needs_length_budget else objective
+    bare = varied(objective, name="bare", surrogate="plain", clip_low=None, clip_high=None)
+    behind = groups_of(tiny_model(seed=3, precision="fp64"))  # another policy sampled these
+
+    def weights(of: Objective, passes: int) -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            learner = learner_of(of, passes)
+        for _ in range(2):
+            learner.update(behind)
+        return torch.cat([value.detach().flatten() for value in learner.masters.named.values()])
+
+    assert (weights(objective, 1) - weights(bare, 1)).abs().max() < 1e-12
+    assert (weights(objective, 4) - weights(bare, 4)).abs().max() > 1e-6
+    with pytest.warns(UserWarning, match=rf"{name}: clip_low, clip_high change nothing with passes = 1"):
+        learner_of(objective)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner_of(objective, passes=2)
+
+
+def test_every_preset_with_a_clip_is_warned_of_and_no_other() -> None:
+    assert {name for name in PRESETS if not idle_clip(preset(name), 1)} == WITHOUT_CLIP
+    assert not any(idle_clip(objective, 2) for objective in PRESETS.values())
+
+
+def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
+    for objective in (
+        preset("grpo", clip_high=0.28),
+        varied(preset("areal"), name="mine"),
+        preset("memory_r2", dual_clip=2.0),
+    ):
+        with pytest.raises(ObjectiveError, match=r"change nothing with passes = 1.*Set passes = 2 or more"):
+            learner_of(objective)
+        learner_of(objective, passes=2)
+    learner_of(varied(without_kl(preset("grpo")), name="mine", anchor="behaviour"))  # against the sampler it acts
+
+
+def test_what_episodes_must_hold_is_named() -> None:
+    needs = {name: episode_inputs(preset(name)) for name in PRESETS if episode_inputs(preset(name))}
+    assert needs == {
+        "gigpo": ("states of turns",),
+        "fine_mem": ("rewards of turns",),
+        "memory_r2": ("re-rolls",),
+        "memory_r_plus": ("a reward term 'episodic'",),
+    }
+    with pytest.raises(ObjectiveError, match=r"'gigpo' needs states of turns, which episodes of this recipe"):
+        require_episodes(preset("gigpo"), (), "this recipe")
+    require_episodes(preset("gigpo"), ("states of turns",), "this recipe")
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("passes", 0), ("warmup_steps", -1), ("max_norm", 0.0), ("max_norm", float("nan")), ("weight_decay", -0.1),
+    ("token_budget", 0), ("betas", (0.9, 1.0)), ("betas", (float("nan"), 0.9)),
+])  # fmt: skip
+def test_numbers_of_the_optimiser_have_ranges_too(name: str, value: object) -> None:
+    with pytest.raises(ObjectiveError, match=rf"{name} = .* is not in"):
+        Optimisation(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "value"), [("rank", 0), ("warmup", -1), ("max_norm", -1.0)])
+def test_and_those_of_the_critic(name: str, value: float) -> None:
+    with pytest.raises(ObjectiveError, match=rf"{name} = .* is not in"):
+        CriticSettings(**{name: value})  # type: ignore[arg-type]

@@ -1,12 +1,15 @@
 """Every objective on the tiny model, and each claim against the objective that does not make it.
 
-    python -m benchmarks.objectives.run [--seeds 5] [--only stale,sparse] [--processes 2]
+    python -m benchmarks.objectives.run [--seeds 10] [--only stale,sparse] [--processes 2]
+    python -m benchmarks.objectives.run --tune
 
-Settings (`world.py`): `all` (graded answers, fresh data: does every preset learn?), `stale` (the sampler is eight updates
-behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and `longer` (a walk of up to seven or
-twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token decides). Within a
-setting every arm has the same learning rate, number of updates and episodes per update, unless the table says
-otherwise; seeds are shared, so that differences to the setting's baseline are paired. What is measured is the share of
+Settings (`world.py`): `all` (graded answers of unequal lengths, fresh data: does every preset learn?), `stale` (the
+sampler is eight updates behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and `longer`
+(a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token
+decides). Within a setting every arm has the same learning rate, number of updates and episodes per update, unless the
+table says otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without
+a ratio, which take no more. The learning rate is the one at which the setting's baseline has the largest area on other
+seeds (`--tune`). Seeds are shared, so that differences to the baseline are paired. What is measured is the share of
 reward after the last update (`final`) and the mean over measurements along the way (`area`, which a faster learner
 raises). Writes `objectives.json`.
 """
@@ -19,8 +22,8 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +82,8 @@ class Setting:
     size: int = 8
     lag: int = 0
     rank: int | None = None
-    budget: int = 3
+    budget: int = 12
+    passes: int = 4
 
 
 def _free(name: str, **changes: Any) -> Arm:
@@ -92,12 +96,9 @@ def _free(name: str, **changes: Any) -> Arm:
 
 
 def every() -> tuple[Arm, ...]:
-    """All presets as they are; those for turns or re-rolls where they degenerate to whole answers are said so."""
-    arms = []
-    for name in PRESETS:
-        extra = {"aid": True} if name == "memory_r_plus" else {}
-        arms.append(Arm(name, name, {}, turn_rewards=name == "fine_mem", **extra))
-    return tuple(arms)
+    """All presets as they are, but for those that need turns or re-rolls: in answers of one call they would be another's twin."""
+    needs_turns = ("gigpo", "fine_mem", "memory_r2")
+    return tuple(Arm(name, name, aid=name == "memory_r_plus") for name in PRESETS if name not in needs_turns)
 
 
 WALKERS = (
@@ -188,7 +189,7 @@ def taught(world: OneCall, seed: int) -> InProcessModel:
     for _ in range(60):
         pairs = []
         for number, prompt in enumerate(world.prompts):
-            right = [w for w in range(WORDS) if w % 8 == number]
+            right = [w for w in range(WORDS) if w % 8 == number and w not in world.stops]
             pairs += [(prompt, tuple(int(w) for w in generator.choice(right, world.tokens))) for _ in range(4)]
         learner.imitate(pairs)
     return model
@@ -224,7 +225,8 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
         extras["soft_values"] = reference_values(world.rollout(model, 5_000_000, 8), objective)
     if objective.needs_critic:
         extras["critic"] = CriticSettings(learning_rate=1e-2, warmup=3)
-    optimisation = Optimisation(learning_rate=setting.rate, token_budget=8192)
+    passes = setting.passes if objective.takes_passes else 1
+    optimisation = Optimisation(learning_rate=setting.rate, token_budget=8192, passes=passes)
     learner = Learner(model, named, objective, optimisation, ROLE, **extras)
     aid = Aid() if arm.aid else None
     lag = setting.lag if arm.lag is None else arm.lag
@@ -240,7 +242,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
             groups = world.rollout(model, 1000 * seed + step, setting.size)
             sampled += sum(len(g.episodes) for g in groups)
             for again in range(3 if arm.refill else 0):
-                kept, _ = kept_groups({i: [e.reward for e in g.episodes] for i, g in enumerate(groups)}, objective)
+                kept, _ = kept_groups({i: [e.metric for e in g.episodes] for i, g in enumerate(groups)}, objective)
                 if len(kept) >= 4:
                     break
                 more = world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
@@ -262,6 +264,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
         "final": measured[-1],
         "area": float(np.mean(measured[1:])),
         "episodes": sampled,
+        "optimiser_steps": passes * setting.steps,
         "cpu_seconds": time.process_time() - begun,
     }
 
@@ -275,6 +278,36 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]
         return {"mean": float(gap.mean()), "low": float(gap.mean()), "high": float(gap.mean())}
     half = float(stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5)
     return {"mean": float(gap.mean()), "low": float(gap.mean()) - half, "high": float(gap.mean()) + half}
+
+
+def coinciding(measured: Mapping[str, Any]) -> list[list[str]]:
+    """Arms whose measurements are the same to the last bit in every seed: here they are one and the same update."""
+    twins: dict[str, list[str]] = {}
+    for name, curves in measured.items():
+        twins.setdefault(json.dumps(curves), []).append(name)
+    return [names for names in twins.values() if len(names) > 1]
+
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+TUNING = 100_000
+"""The first of the seeds on which learning rates are chosen."""
+
+
+def tune(names: Sequence[str], seeds: int, processes: int) -> dict[str, dict[str, float]]:
+    """The baseline's mean area by learning rate, setting by setting, on seeds that are measured nowhere else."""
+    found: dict[str, dict[str, float]] = {}
+    with _pool(processes) as submit:
+        for name in names:
+            arm = next(arm for arm in SETTINGS[name].arms if arm.name == SETTINGS[name].baseline)
+            pending = {
+                rate: [submit(train, replace(SETTINGS[name], rate=rate), arm, TUNING + seed) for seed in range(seeds)]
+                for rate in RATES
+            }
+            areas = {
+                rate: float(np.mean([each()["area"] for each in each_seed])) for rate, each_seed in pending.items()
+            }
+            found[name] = {f"{rate:g}": area for rate, area in areas.items()}
+    return found
 
 
 def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
@@ -293,6 +326,10 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
             "learning_rate": setting.rate,
             "group": setting.size,
             "lag": setting.lag,
+            "passes": setting.passes,
+            "coincide": coinciding(
+                {arm.name: [each["measured"] for each in found[name, arm.name]] for arm in setting.arms}
+            ),
             "adapter_rank": setting.rank,
             "baseline": setting.baseline,
             "arms": [
@@ -304,6 +341,7 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
                     "area": [each["area"] for each in found[name, arm.name]],
                     "measured": [each["measured"] for each in found[name, arm.name]],
                     "episodes": float(np.mean([each["episodes"] for each in found[name, arm.name]])),
+                    "optimiser_steps": found[name, arm.name][0]["optimiser_steps"],
                     "final_beyond_baseline": paired(
                         [each["final"] for each in found[name, arm.name]], [each["final"] for each in base]
                     ),
@@ -330,7 +368,8 @@ def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--only", default=",".join(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", default=str(HERE / "objectives.json"))
@@ -338,6 +377,11 @@ def main() -> None:
     names = options.only.split(",")
     about = machine(1)
     path = Path(options.output)
+    if options.tune:
+        tuned = tune(names, 4, options.processes)
+        (HERE / "tuned.json").write_text(json.dumps({"seeds": [TUNING, TUNING + 3], "area": tuned}, indent=2) + "\n")
+        print(json.dumps(tuned, indent=2))
+        return
     settings = json.loads(path.read_text())["settings"] if path.exists() else {}
     for name in names:
         settings[name] = run([name], options.seeds, options.processes)[name] | {"machine": about}

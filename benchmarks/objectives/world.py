@@ -81,14 +81,16 @@ def segment(context: Tokens, sample: Sample, state: str = "") -> Segment:
 
 @dataclass(frozen=True)
 class OneCall:
-    """Prompts that are answered in one call; `score` (prompt index, ids) says how right an answer is."""
+    """Prompts that are answered in one call; `score` (prompt index, ids) says how right an answer is. tokens: at most so
+    many; stops: tokens that end an answer before, so that answers are of unequal lengths."""
 
     prompts: tuple[Tokens, ...]
     tokens: int
     score: Callable[[int, Tokens], float]
+    stops: frozenset[int] = frozenset()
 
     def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
-        drawn = model.sample(self.prompts, SamplingParams(self.tokens, n=size, seed=seed))
+        drawn = model.sample(self.prompts, SamplingParams(self.tokens, n=size, seed=seed, stop_ids=self.stops))
         return [
             Group(
                 f"t{number}",
@@ -115,9 +117,14 @@ def prompts(count: int) -> tuple[Tokens, ...]:
     return tuple((3 + number, 7, 11 + number, 2) for number in range(count))
 
 
+STOPS = frozenset(range(28, WORDS))
+"""Four words of 32: an answer that is drawn by chance has eight tokens on average, and twelve at most."""
+
+
 def graded(number: int, ids: Tokens) -> float:
-    """The share of tokens of the prompt's own residue: 1/4 by chance."""
-    return sum(token % 4 == number % 4 for token in ids) / len(ids)
+    """Eight tokens of the prompt's own residue are right, and each is worth an eighth; one in four is right by chance."""
+    right = sum(token % 4 == number % 4 for token in ids if token not in STOPS)
+    return min(right, 8) / 8
 
 
 def sparse(number: int, ids: Tokens) -> float:
@@ -130,7 +137,7 @@ def branching(number: int, ids: Tokens) -> float:
     return float(ids[1] % 4 == number % 4)
 
 
-GRADED = OneCall(prompts(4), 3, graded)
+GRADED = OneCall(prompts(4), 12, graded, STOPS)
 SPARSE = OneCall(prompts(4), 2, sparse)
 BRANCHING = OneCall(prompts(4), 6, branching)
 

@@ -178,3 +178,14 @@ def test_bad_input_is_named() -> None:
         maintained_answers(always("ADD"), [], READER, Bank.empty(None))
     with pytest.raises(ValueError, match="no tasks"):
         operation_accuracy(always("ADD"), [])
+
+
+def test_questions_of_one_composition_are_one_cluster() -> None:
+    """63 questions about seven compositions, each all right or all wrong, say as much as seven questions."""
+    values = [float(composition < 4) for composition in range(7) for _ in range(9)]
+    clusters = [str(composition) for composition in range(7) for _ in range(9)]
+    apart, together = estimate(values), estimate(values, clusters=clusters)
+    assert (apart.n, together.n) == (63, 7)
+    assert apart.mean == together.mean == pytest.approx(4 / 7)
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    assert estimate([1.0, 0.0, 0.0], clusters=["a", "b", "b"]).mean == 0.5  # each composition counts once

@@ -27,6 +27,7 @@ from recollect.recipes import arithmetic, overwrite_reading, strings
 from recollect.recipes.interactive import Measured, Playing, run_system
 from recollect.recipes.training import kept_weights
 from recollect.rollouts.driver import Limits, Play, play
+from recollect.tasks.strings import same_words
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -318,3 +319,39 @@ def test_a_budget_that_cannot_be_kept_is_refused_before_a_model_is_looked_for(tm
         strings.train(config, run, SilentProgress())
     # A run that was stopped by its budget goes on with a larger one.
     RunFolder.create(run.path, {**run.config, "token_budget": 16640}).close()
+
+
+@pytest.mark.parametrize(("recipe", "settings", "calls"), [
+    (strings, {**STRINGS, "warm_start": 1}, 1),
+    (overwrite_reading, {**READING, "held_out": 4, "tasks": 16}, 3),
+])  # fmt: skip
+def test_the_supervised_arm_imitates_as_many_right_answers_as_are_sampled(
+    checkpoint: Path, tmp_path: Path, recipe: ModuleType, settings: dict[str, Any], calls: int
+) -> None:
+    run = run_of(recipe, checkpoint, tmp_path / "run", method="supervised", learning_rate=1e-2, **settings)
+    shown = [stored.episode for stored in run.episodes(arm="train")]
+    assert len(shown) == 2 * 4  # two steps of two tasks, in groups of two
+    assert {len(episode.segments) for episode in shown} == {calls}
+    assert {episode.reward for episode in shown} == {1.0}
+    last = shown[0].segments[-1].text
+    assert same_words(last, shown[0].expected) if recipe is strings else last.strip() == shown[0].expected[0]
+    losses = [row["loss"] for row in run.metrics()]
+    assert losses[1] < losses[0]
+    assert kept_weights(run, shown[0].role).is_dir()
+
+
+def test_what_samples_has_no_effect_on_the_supervised_arm() -> None:
+    for settings in ({"objective": "grpo"}, {"temperature": 0.5}, {"passes": 2}, {"entropy": 0.1}):
+        with pytest.raises(ValidationError, match="with method = supervised"):
+            strings.Config(method="supervised", **settings)
+    with pytest.raises(ValidationError, match="method = 'supervised' has no effect with source = longmemeval"):
+        overwrite_reading.Config(method="supervised", source="longmemeval")
+
+
+def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:
+    config = strings.Config(model=str(checkpoint), **{**TINY, **STRINGS, "held_out": 87, "questions": None, "steps": 1})
+    with RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
+        strings.train(config, run, SilentProgress())
+    counts = {row["split"]: row["n"] for row in run.evals()}
+    assert counts["unseen compositions of 2"] == 29  # 87 questions
+    assert counts["single functions"] == 12

@@ -11,9 +11,11 @@ from recollect.tasks.splits import SPLITS
 from recollect.tasks.strings import (
     FUNCTIONS,
     WORDS,
+    composition_of,
     compositions,
     covering,
     last_value,
+    novel,
     same_words,
     steps,
     string_tasks,
@@ -26,9 +28,39 @@ X = ("a", "b", "c")
 
 def test_every_function_by_hand() -> None:
     found = {name: " ".join(function(X)) for name, function in FUNCTIONS.items()}
-    assert found == {"f": "c b a", "g": "b c a", "h": "c b a", "k": "b c", "p": "a b", "q": "a a b c"}
+    assert found == {
+        "f": "c b a",
+        "g": "b c a",
+        "h": "c b a",
+        "k": "b c",
+        "m": "a b c a",
+        "n": "c a b c",
+        "p": "a b",
+        "q": "a a b c",
+        "r": "c a b",
+        "s": "b a c",
+        "t": "a b c c",
+        "v": "a c",
+    }
     assert value(("h",), ("a", "b", "c", "d")) == ("d", "b", "c", "a")
     assert steps(("f", "g"), X) == ["g(a b c) = b c a", "f(b c a) = a c b"]
+
+
+@pytest.mark.parametrize(("depth", "least"), [(2, 25), (3, 100)])
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_held_out_compositions_are_many_and_do_what_no_trained_one_does(split: str, depth: int, least: int) -> None:
+    """`hh` is `ff`, and `pq` is `qp`: held out by name alone, they would test memory and not composition."""
+    for length in (4, 5):
+        argument = WORDS[:length]
+        trained = [names for upto in range(1, depth + 1) for names in compositions("train", upto)]
+        known = {value(names, argument) for names in trained}
+        held_out = novel(split, depth, length)
+        assert not known & {value(names, argument) for names in held_out}
+        assert set(held_out) <= set(compositions(split, depth))
+        assert len(held_out) >= (least if split == "test" else least // 2)
+    asked = string_tasks(split, 60, depth=depth)
+    assert {composition_of(task.key) for task in asked} <= {"(".join(names) for names in novel(split, depth, 4)}
+    assert novel("train", depth, 4) == compositions("train", depth)
 
 
 @pytest.mark.parametrize("depth", [2, 3])
@@ -61,10 +93,12 @@ def test_tasks_are_right_distinct_and_reproducible(split: str, depth: int, seed:
 
 
 def test_a_few_compositions_show_every_function_inside_and_outside() -> None:
-    first = covering("train", 2)[:7]
+    first = covering("train", 2)[:13]
     assert {inner for _, inner in first} == {outer for outer, _ in first} == set(FUNCTIONS)
     assert sorted(covering("train", 2)) == sorted(compositions("train", 2))
-    assert {task.tags["composition"] for task in string_tasks("train", 30, only=7)} == {"".join(each) for each in first}
+    assert {task.tags["composition"] for task in string_tasks("train", 30, only=13)} == {
+        "".join(each) for each in first
+    }
 
 
 def test_an_answer_is_what_stands_last_on_the_first_line() -> None:

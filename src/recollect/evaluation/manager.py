@@ -59,7 +59,7 @@ def keeping_evidence(tasks: Sequence[Task]) -> Choose:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over `n` questions with its 95 % interval (bootstrap over questions, percentile)."""
+    """A mean over `n` questions, or clusters of them, with its 95 % interval (percentile bootstrap over what `n` counts)."""
 
     mean: float
     low: float
@@ -67,10 +67,18 @@ class Estimate:
     n: int
 
 
-def estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
-    """The mean of one value per question. Raises ValueError where there is none."""
+def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
+    """The mean of one value per question. Raises ValueError where there is none.
+
+    clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
+    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions."""
     if not values:
         raise ValueError("estimate: no values were given, so there is no mean")
+    if clusters is not None:
+        of_each: dict[str, list[float]] = {}
+        for value, cluster in zip(values, clusters, strict=True):
+            of_each.setdefault(cluster, []).append(value)
+        return estimate([sum(own) / len(own) for own in of_each.values()], seed=seed)
     mean = sum(values) / len(values)
     if min(values) == max(values):
         # Every resample is the same; scipy warns and returns nan.

@@ -79,6 +79,17 @@ class Settings(TrainingSettings):
     """What the recipe's episodes hold besides rewards of whole episodes: see `recollect.learning.objective.inputs`."""
 
 
+Pair = tuple["Tokens", "Tokens"]
+"""A prompt and what should follow it."""
+
+
+def idle_in_imitation(settings: Settings) -> Iterator[Idle]:
+    """The keys that can change nothing where right answers are imitated in the place of reinforcement."""
+    if supervised(settings):
+        sampled = ("objective", "temperature", "refill", "difficulty", "sampling", "entropy", "passes", "warmup_steps")
+        yield sampled, "with method = supervised", "set method = reinforce"
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls."""
@@ -94,7 +105,9 @@ class System:
     train, play: tasks to train on, and who plays them where. dev: measured while training. test: measured before and
     after, by name; the first is the one that the run is about. metrics: reward terms, and what they are called in tables.
     imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
-    tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can."""
+    tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
+    right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
+    over, where several test questions are of one such; None where each question is its own."""
 
     role: str
     title: str
@@ -107,8 +120,10 @@ class System:
     length_budget: int
     row_budget: int
     objective: Objective = GROUP_RELATIVE
-    imitated: Callable[[InProcessModel], list[list[tuple[Tokens, Tokens]]]] | None = None
+    imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
     imitation_rate: float = 1e-4
+    right: Callable[[InProcessModel, Task], list[Pair]] | None = None
+    unit: Callable[[str], str] | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
@@ -141,6 +156,7 @@ def _train_system(
     progress: Progress,
     engine: HttpModel | None,
 ) -> None:
+    from recollect.learning.imitation import Imitator
     from recollect.learning.steering import SteeredCollector
     from recollect.learning.trainer import Schedule, restore
     from recollect.learning.trainer import train as train_steps
@@ -153,11 +169,18 @@ def _train_system(
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
     synchronous = settings.sampling == "synchronous"
-    collector = (
-        SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner, engine)
-    )
-    train_steps(run, learner, collector, schedule, progress, system.title)
+    if supervised(settings):
+        train_steps(run, Imitator(learner), Demonstrating(playing), schedule, progress, system.title)
+    else:
+        collector = (
+            SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner, engine)
+        )
+        train_steps(run, learner, collector, schedule, progress, system.title)
     keep_weights(run, learner)
+
+
+def supervised(settings: Settings) -> bool:
+    return getattr(settings, "method", "reinforce") == "supervised"
 
 
 @dataclass(slots=True)
@@ -226,7 +249,9 @@ class Playing:
         episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
         for term, metric in self.system.metrics.items():
-            found = estimate([term_value(episode, term) for episode in episodes])
+            values = [term_value(episode, term) for episode in episodes]
+            clusters = [self.system.unit(task.key) for task in tasks] if self.system.unit else None
+            found = estimate(values, clusters=clusters)
             self.run.append_eval(
                 step,
                 arm=arm,
@@ -238,6 +263,55 @@ class Playing:
                 role=self.system.role,
                 split=split,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrating:
+    """The curriculum of the supervised arm: as many tasks an update as reinforcement samples episodes, all different, each with
+    its right calls in the place of samples."""
+
+    playing: Playing
+
+    def rollout(self, step: int) -> list[Group]:
+        from recollect.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+
+        settings, system, model = self.playing.settings, self.playing.system, self.playing.model
+        assert system.right is not None
+        groups = []
+        for task in self.playing.tasks(step, 0, settings.tasks_per_step * settings.group_size):
+            calls = system.right(model, task)
+            segments = tuple(
+                Segment(
+                    role=system.role,
+                    prompt_id="right",
+                    context=prompt,
+                    ids=ids,
+                    logprobs=(0.0,) * len(ids),  # nothing was drawn
+                    temperature=0.0,
+                    finish=FinishReason.STOP,
+                    spans=(VersionSpan(model.version, 0, len(ids)),),
+                    text=model.decode(ids),
+                )
+                for prompt, ids in calls
+            )
+            episode = Episode(
+                id=f"{step + 1}/{task.key}",
+                task=task.key,
+                role=system.role,
+                question=task.input,
+                segments=segments,
+                answer=task.answers[0],
+                expected=task.answers,
+                rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
+                stop=StopReason.COMPLETED,
+                memory_snapshot="",
+                policy_version=model.version,
+            )
+            groups.append(Group(task.key, "", (episode,)))
+        return groups
+
+    def evaluate(self, step: int) -> None:
+        self.playing.evaluate(step)
 
 
 def ahead(playing: Playing, learner: Learner, engine: HttpModel | None = None) -> Pipeline:

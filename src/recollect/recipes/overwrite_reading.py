@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from recollect.learning.objective.presets import varied
-from recollect.recipes.interactive import Measured, Settings, System, run_system
+from recollect.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, run_system
 from recollect.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
 
 if TYPE_CHECKING:
     from recollect.agents.agent import Agent
     from recollect.environments.document import Document
     from recollect.episodes import Task
-    from recollect.episodes.model import Tokens
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
     from recollect.memory.bank import Bank
@@ -40,6 +39,10 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", scale="no
 class Config(Settings):
     """A text is `sections` of `sentences` sentences about people, or of `windows` windows of at most `words` words."""
 
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce",
+        description="source = people: supervised imitates right memories and answers instead, of as many texts",
+    )
     steps: Count = 16
     tasks_per_step: Count = 4
     learning_rate: Rate = 4e-4
@@ -66,10 +69,11 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
+        yield from idle_in_imitation(self)
         first = ("warm_start_batch", "warm_start_learning_rate")
         if self.source == "longmemeval":
             yield (
-                ("warm_start", *first, "sentences", "tasks", "held_out"),
+                ("method", "warm_start", *first, "sentences", "tasks", "held_out"),
                 "with source = longmemeval",
                 "set source = people",
             )
@@ -124,24 +128,33 @@ def system(config: Config) -> System:
         objective=MULTI_CONVERSATION,
         imitated=(lambda model: imitated(model, config, texts.train)) if imitates else None,
         imitation_rate=config.warm_start_learning_rate,
+        right=right,
         note=f"{texts.said}, greedy.",
     )
 
 
-def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[tuple[Tokens, Tokens]]]:
-    """Right memories and answers of training texts, one pair a call of the reader, a text's calls in one batch."""
+def right(model: InProcessModel, task: Task) -> list[Pair]:
+    """A text about people read as it should be: each call's prompt, and the right memory or answer behind it."""
     from recollect.agents.overwrite_reader import NOTHING, answering, reading
-    from recollect.recipes.training import batch
     from recollect.tasks.people_reading import memories_of, text_of
 
-    pairs: list[tuple[Tokens, Tokens]] = []
+    pairs: list[Pair] = []
+    memory = NOTHING
+    for section, kept in zip(text_of(task), memories_of(task, NOTHING), strict=True):
+        pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {kept}\n")))
+        memory = kept
+    return [
+        *pairs,
+        (model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")),
+    ]
+
+
+def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[Pair]]:
+    """Right memories and answers of training texts, one pair a call of the reader, a text's calls in one batch."""
+    from recollect.recipes.training import batch
+
     texts = -(-config.warm_start * config.warm_start_batch // (config.sections + 1))
-    for task in batch(tasks, texts, 0, config.seed):
-        memory = NOTHING
-        for section, kept in zip(text_of(task), memories_of(task, NOTHING), strict=True):
-            pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {kept}\n")))
-            memory = kept
-        pairs.append((model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")))
+    pairs = [pair for task in batch(tasks, texts, 0, config.seed) for pair in right(model, task)]
     size = config.warm_start_batch
     return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
 

@@ -10,15 +10,15 @@ So a few training compositions (`worked`) are imitated worked out; `worked = 0` 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from recollect.recipes.interactive import Measured, Settings, System, run_system
+from recollect.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, run_system
 from recollect.recipes.settings import Count, Idle, Rate, Refill
 
 if TYPE_CHECKING:
-    from recollect.episodes.model import Tokens
+    from recollect.episodes import Task
     from recollect.learning.progress import Progress
     from recollect.learning.run_folder import RunFolder
     from recollect.models.inprocess import InProcessModel
@@ -32,6 +32,9 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 class Config(Settings):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce", description="supervised imitates right answers instead, as many as reinforcement samples"
+    )
     steps: Count = 24
     refill: Refill = 2
     evaluate_every: Count = 12
@@ -39,15 +42,18 @@ class Config(Settings):
     depth: int = Field(default=2, ge=2, le=4)
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
-    held_out: int = Field(default=63, ge=2, description="questions per measurement")
-    max_tokens: int = Field(default=56, ge=4)
-    warm_start: int = Field(default=80, ge=0, description="batches to imitate first: single functions, and `worked`")
-    worked: int = Field(default=7, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs")
+    held_out: int = Field(default=87, ge=2, description="questions per measurement")
+    max_tokens: int = Field(default=72, ge=4)
+    warm_start: int = Field(default=160, ge=0, description="batches to imitate first: single functions, and `worked`")
+    worked: int = Field(
+        default=13, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs"
+    )
     warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 1e-3
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
+        yield from idle_in_imitation(self)
         if not self.warm_start:
             yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
@@ -64,14 +70,17 @@ def system(config: Config) -> System:
     from recollect.agents.completer import Completer
     from recollect.environments.question import Question
     from recollect.rollouts.driver import Limits, Play
-    from recollect.tasks.strings import steps, string_tasks, worked_out, written
+    from recollect.tasks.strings import composition_of, steps, string_tasks, worked_out, written
 
     head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
 
     def agent() -> Completer:
         return Completer(head, after=" =", max_tokens=config.max_tokens)
 
-    def imitated(model: InProcessModel) -> list[list[tuple[Tokens, Tokens]]]:
+    def right(model: InProcessModel, task: Task) -> list[Pair]:
+        return [(model.encode(agent().render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
+
+    def imitated(model: InProcessModel) -> list[list[Pair]]:
         from recollect.recipes.training import batch
 
         # Inside a composition a function is given one word more or fewer than the argument has.
@@ -80,10 +89,7 @@ def system(config: Config) -> System:
         if config.worked:
             shown += string_tasks("train", 200, config.seed, depth=depth, length=config.length, only=config.worked)
         return [
-            [
-                (model.encode(agent().render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))
-                for task in batch(shown, config.warm_start_batch, step, config.seed)
-            ]
+            [pair for task in batch(shown, config.warm_start_batch, step, config.seed) for pair in right(model, task)]
             for step in range(config.warm_start)
         ]
 
@@ -110,7 +116,9 @@ def system(config: Config) -> System:
         row_budget=config.max_tokens,
         imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
-        note=f"{config.held_out} questions, {config.length} words each, greedy.",
+        right=right,
+        unit=composition_of,
+        note=f"{config.held_out} questions, {config.length} words each, greedy; intervals over compositions.",
     )
 
 

@@ -27,8 +27,14 @@ FUNCTIONS: Mapping[str, Callable[[Words], Words]] = MappingProxyType(
         "g": lambda x: x[1:] + x[:1],  # the first word goes last
         "h": lambda x: x[-1:] + x[1:-1] + x[:1] if len(x) > 1 else x,  # first and last change places
         "k": lambda x: x[1:],  # without the first
+        "m": lambda x: x + x[:1],  # the first word again at the end
+        "n": lambda x: x[-1:] + x,  # the last word again in front
         "p": lambda x: x[:-1],  # without the last
         "q": lambda x: x[:1] + x,  # the first word twice
+        "r": lambda x: x[-1:] + x[:-1],  # the last word goes first
+        "s": lambda x: x[1:2] + x[:1] + x[2:],  # the first two change places
+        "t": lambda x: x + x[-1:],  # the last word twice
+        "v": lambda x: x[:1] + x[2:],  # without the second
     }
 )
 WORDS = (
@@ -46,7 +52,7 @@ def string_tasks(
     depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ:
     single functions are what is known before. From depth 2 on, no composition of one split occurs in another; a deeper
     composition belongs to training only if every neighbouring pair in it does, so that depth 3 of "test" has pairs that
-    were never trained on.
+    were never trained on. Held out are only compositions that do something new (`novel`).
     length: words of the argument. answers: the value, words joined by blanks. tags: split, depth, composition.
 
     Errors: UnknownName for a split; ValueError for numbers out of range, or for more tasks than there are.
@@ -57,7 +63,7 @@ def string_tasks(
             f"string_tasks: count and depth are at least 1 and length is depth + 1 to 8, not count={count}, depth={depth}, "
             f"length={length}"
         )
-    chosen = compositions(split, depth) if only is None else covering(split, depth)[:only]
+    chosen = novel(split, depth, length) if only is None else covering(split, depth)[:only]
     if not chosen:
         raise ValueError(f"string_tasks: {split} has no composition of depth {depth}")
     if 2 * count > len(chosen) * perm(len(WORDS), length):
@@ -79,6 +85,18 @@ def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=32)
+def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
+    """The compositions of `split`; of a held-out split those alone that move `length` words otherwise than a single function
+    and every composition of training up to this depth. `h(h(x))` is `f(f(x))`: held out by name, known by what it does."""
+    own = compositions(split, depth)
+    if split == "train" or depth == 1:
+        return own
+    argument = WORDS[:length]
+    known = {value(names, argument) for upto in range(1, depth + 1) for names in compositions("train", upto)}
+    return tuple(names for names in own if value(names, argument) not in known)
+
+
+@lru_cache(maxsize=32)
 def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
     """The compositions of `split` in an order in which the first few show as many functions in as many places as so few can."""
     left = list(compositions(split, depth))
@@ -90,6 +108,11 @@ def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
         found.append(best)
         shown |= set(enumerate(best))
     return tuple(found)
+
+
+def composition_of(key: str) -> str:
+    """From a task's key to its composition: `f(g`."""
+    return key.partition("/")[2].rpartition("(")[0]
 
 
 def value(names: Sequence[str], words: Words) -> Words:

@@ -55,18 +55,21 @@ def setting(name: str) -> str:
                 "" if base else f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
                 verdict,
                 f"{arm['episodes']:.0f}",
+                arm["optimiser_steps"],
                 f"{arm['cpu_seconds']:.1f}",
             )
         )
-    head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict", "episodes", "CPU s")
+    head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict", "episodes", "steps", "CPU s")
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""
     rank = f", LoRA of rank {one['adapter_rank']}" if one["adapter_rank"] else ", all weights"
     about = (
-        f"{one['steps']} updates, groups of {one['group']}, learning rate {one['learning_rate']:g}{lag}{rank}, "
+        f"{one['steps']} updates of {one['passes']} steps, groups of {one['group']}, learning rate {one['learning_rate']:g}{lag}{rank}, "
         f"{seeds} seeds; revision {one['machine']['revision']}."
     )
-    return table(head, rows) + "\n\n" + about
+    twins = [" and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]]
+    said = f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
+    return table(head, rows) + "\n\n" + about + said
 
 
 def _verdict(gap: dict[str, float]) -> str:

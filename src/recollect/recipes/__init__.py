@@ -1,4 +1,4 @@
-"""One file per system: a composition of everything below.
+"""Systems as compositions of everything below, and what those share (settings, training, interactive ...).
 
 A recipe is a module with `Config` (a pydantic model that forbids unknown keys), `SUMMARY` (one line) and
 `train(config, run, progress)`. Its name in `RECIPES` is what `recollect train` takes.

@@ -1,1 +1,1 @@
-"""Running agents: driver, scheduler, reward terms that need services."""
+"""Running agents: the driver and its batching, streams, deadlines, and rewards that need a bank or a frozen reader."""

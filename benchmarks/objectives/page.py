@@ -56,18 +56,31 @@ def setting(name: str) -> str:
                 verdict,
                 f"{arm['episodes']:.0f}",
                 arm["optimiser_steps"],
+                f"{arm['learning_rate']:g}",
                 f"{arm['cpu_seconds']:.1f}",
             )
         )
-    head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict", "episodes", "steps", "CPU s")
+    head = (
+        "arm",
+        "reward at the end",
+        "area",
+        "area beyond the baseline, 95 %",
+        "verdict",
+        "episodes",
+        "steps",
+        "rate",
+        "CPU s",
+    )
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""
     rank = f", LoRA of rank {one['adapter_rank']}" if one["adapter_rank"] else ", all weights"
     about = (
-        f"{one['steps']} updates of {one['passes']} steps, groups of {one['group']}, learning rate {one['learning_rate']:g}{lag}{rank}, "
+        f"{one['steps']} updates of {one['passes']} steps, groups of {one['group']}{lag}{rank}, "
         f"{seeds} seeds; revision {one['machine']['revision']}."
     )
-    twins = [" and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]]
+    twins = [
+        " and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]
+    ]
     said = f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
     return table(head, rows) + "\n\n" + about + said
 

@@ -6,12 +6,11 @@
 Settings (`world.py`): `all` (graded answers of unequal lengths, fresh data: does every preset learn?), `stale` (the
 sampler is eight updates behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and `longer`
 (a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token
-decides). Within a setting every arm has the same learning rate, number of updates and episodes per update, unless the
-table says otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without
-a ratio, which take no more. The learning rate is the one at which the setting's baseline has the largest area on other
-seeds (`--tune`). Seeds are shared, so that differences to the baseline are paired. What is measured is the share of
-reward after the last update (`final`) and the mean over measurements along the way (`area`, which a faster learner
-raises). Writes `objectives.json`.
+decides). Within a setting every arm has the same number of updates and episodes per update, unless the table says
+otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without a ratio,
+which take no more. Every arm has the best of three learning rates, chosen on other seeds (`--tune`). Seeds are shared, so
+that differences to the baseline are paired. What is measured is the share of reward after the last update (`final`) and
+the mean over measurements along the way (`area`, which a faster learner raises). Writes `objectives.json`.
 """
 
 from __future__ import annotations
@@ -288,33 +287,39 @@ def coinciding(measured: Mapping[str, Any]) -> list[list[str]]:
     return [names for names in twins.values() if len(names) > 1]
 
 
-RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (3e-3, 1e-2, 3e-2)
 TUNING = 100_000
 """The first of the seeds on which learning rates are chosen."""
+TUNED = HERE / "tuned.json"
 
 
-def tune(names: Sequence[str], seeds: int, processes: int) -> dict[str, dict[str, float]]:
-    """The baseline's mean area by learning rate, setting by setting, on seeds that are measured nowhere else."""
-    found: dict[str, dict[str, float]] = {}
+def tune(name: str, seeds: int, processes: int) -> dict[str, dict[str, float]]:
+    """The mean area of every arm of a setting by learning rate, on seeds that are measured nowhere else."""
+    setting = SETTINGS[name]
     with _pool(processes) as submit:
-        for name in names:
-            arm = next(arm for arm in SETTINGS[name].arms if arm.name == SETTINGS[name].baseline)
-            pending = {
-                rate: [submit(train, replace(SETTINGS[name], rate=rate), arm, TUNING + seed) for seed in range(seeds)]
-                for rate in RATES
-            }
-            areas = {
-                rate: float(np.mean([each()["area"] for each in each_seed])) for rate, each_seed in pending.items()
-            }
-            found[name] = {f"{rate:g}": area for rate, area in areas.items()}
-    return found
+        pending = {
+            (arm.name, rate): [submit(train, replace(setting, rate=rate), arm, TUNING + seed) for seed in range(seeds)]
+            for arm in setting.arms
+            for rate in RATES
+        }
+        areas = {key: float(np.mean([each()["area"] for each in runs])) for key, runs in pending.items()}
+    return {arm.name: {f"{rate:g}": areas[arm.name, rate] for rate in RATES} for arm in setting.arms}
+
+
+def rate_of(name: str, arm: Arm) -> float:
+    """The learning rate at which the arm did best while tuning."""
+    areas = json.loads(TUNED.read_text())["area"][name][arm.name]
+    return float(max(areas, key=areas.__getitem__))
 
 
 def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
     jobs = [(name, arm, seed) for name in names for arm in SETTINGS[name].arms for seed in range(seeds)]
     found: dict[tuple[str, str], list[Any]] = {}
     with _pool(processes) as submit:
-        pending = [(name, arm, submit(train, SETTINGS[name], arm, seed)) for name, arm, seed in jobs]
+        pending = [
+            (name, arm, submit(train, replace(SETTINGS[name], rate=rate_of(name, arm)), arm, seed))
+            for name, arm, seed in jobs
+        ]
         for name, arm, result in pending:
             found.setdefault((name, arm.name), []).append(result())
     settings = {}
@@ -323,7 +328,6 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
         base = found[name, setting.baseline]
         settings[name] = {
             "steps": setting.steps,
-            "learning_rate": setting.rate,
             "group": setting.size,
             "lag": setting.lag,
             "passes": setting.passes,
@@ -337,6 +341,7 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
                     "name": arm.name,
                     "preset": arm.preset,
                     "changes": arm.changes,
+                    "learning_rate": rate_of(name, arm),
                     "final": [each["final"] for each in found[name, arm.name]],
                     "area": [each["area"] for each in found[name, arm.name]],
                     "measured": [each["measured"] for each in found[name, arm.name]],
@@ -378,9 +383,10 @@ def main() -> None:
     about = machine(1)
     path = Path(options.output)
     if options.tune:
-        tuned = tune(names, 4, options.processes)
-        (HERE / "tuned.json").write_text(json.dumps({"seeds": [TUNING, TUNING + 3], "area": tuned}, indent=2) + "\n")
-        print(json.dumps(tuned, indent=2))
+        areas = json.loads(TUNED.read_text())["area"] if TUNED.exists() else {}
+        for name in names:
+            areas[name] = tune(name, 2, options.processes)
+            TUNED.write_text(json.dumps({"seeds": [TUNING, TUNING + 1], "area": areas, **about}, indent=2) + "\n")
         return
     settings = json.loads(path.read_text())["settings"] if path.exists() else {}
     for name in names:

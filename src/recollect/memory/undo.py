@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import apsw
 
 Ranges = tuple[tuple[int, int], ...]
+_MAKING = ("ADD", "SUPERSEDE", "MERGE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +242,19 @@ def _replayed_closure(
     members = _numbers(
         connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", moved
     )
+    # What was a duplicate when it was written may have become an item since, by an earlier rollback.
+    members |= set(moved)
     contents: set[int] = set()
+    of = "IN (SELECT value FROM json_each(?1))"
     while True:
+        # Whoever asked for what a member says, or said, may have had another answer without it.
+        contents |= _numbers(
+            connection,
+            f"SELECT content FROM items WHERE n {of} AND content IS NOT NULL"
+            f" UNION SELECT content FROM former_contents WHERE n {of}"
+            f" UNION SELECT content FROM events WHERE seq {of} AND content IS NOT NULL",
+            members,
+        )
         chosen = _numbers(
             connection, "SELECT DISTINCT seq FROM changes WHERE n IN (SELECT value FROM json_each(?))", members
         )
@@ -254,7 +266,7 @@ def _replayed_closure(
             " UNION SELECT n FROM former_contents WHERE content IN (SELECT value FROM json_each(?1))",
             contents,
         )
-        chosen = {seq for seq in chosen if not within(seq, cancelled)}
+        chosen = {seq for seq in chosen | members if not within(seq, cancelled)}
         listed = entries(
             connection, transaction.scope_of, "seq IN (SELECT value FROM json_each(?))", (json.dumps(sorted(chosen)),)
         )
@@ -264,11 +276,27 @@ def _replayed_closure(
             connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", expanding
         )
         wider |= {n for n in view.asked_items if n <= transaction.seq}
+        # What an entry did not make here it may have made in the view as it stands.
+        wider |= {entry.seq for entry in listed if entry.kind in _MAKING}
         wider |= {number for number in (rows.number_of(id) for id in view.items) if number is not None}
         richer = contents | view.asked_contents
         if wider == members and richer == contents:
-            return view, members, no_ops
+            break
         members, contents = wider, richer
+    shaped = (
+        "SELECT 1 FROM tombstones t JOIN events e ON e.seq = t.n WHERE e.payload IS NOT NULL "
+        "AND t.n IN (SELECT value FROM json_each(?)) LIMIT 1"
+    )
+    if first(connection, shaped, (json.dumps(sorted(members)),)) is None:
+        return view, members, no_ops
+    # What is left of an erased item has no number by which duplicates are found: only all entries together tell what it led to.
+    everything = entries(connection, transaction.scope_of, "1", ())
+    concerned = {entry.seq for entry in listed}
+    view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
+    no_ops = [(seq, reason) for seq, reason in all_no_ops if seq in concerned]
+    known = (rows.number_of(id) for id in view.items)
+    members = {n for n in known if n is not None} | {n for (n,) in select(connection, "SELECT n FROM items")}
+    return view, members, no_ops
 
 
 def _numbers(connection: apsw.Connection, query: str, values: Iterable[int]) -> set[int]:

@@ -1,0 +1,93 @@
+"""Rollback is replay without the rolled-back entries, whatever other rollbacks there were before it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.errors import MemoryProblem
+from recollect.memory.memory import Memory
+from recollect.memory.upkeep import check
+
+
+def texts(m: Memory) -> list[str]:
+    return [item.text for item in m.get_all()]
+
+
+def test_what_became_an_item_by_a_rollback_goes_with_its_own_episode():
+    m = Memory(encoder=None)
+    with m.episode() as one:
+        one.remember("a cat")
+    with m.episode() as other:
+        other.remember("a cat")  # a duplicate, as long as the first is there
+    m.rollback(one.id)
+    assert texts(m) == ["a cat"]
+    m.rollback(other.id)
+    assert texts(m) == []
+    assert check(m.store) == []
+
+
+def test_a_successor_comes_back_when_the_item_that_said_it_already_goes():
+    m = Memory(encoder=None)
+    old = m.add("lives in Oslo")
+    with m.episode() as one:
+        one.remember("lives in Rome")
+    undone = m.rollback(one.id)
+    m.supersede(old.id, "lives in Rome")
+    m.rollback(undone.id)
+    assert texts(m) == ["lives in Rome"]
+    m.rollback(one.id)
+    assert texts(m) == ["lives in Rome"]
+    assert check(m.store) == []
+
+
+def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_showed_it():
+    m = Memory(encoder=None)
+    a, b = m.add("likes tea"), m.add("drinks tea")
+    with m.episode() as one:
+        said = one.remember("tea it is")
+    merged = m.apply(Operation(OperationKind.MERGE, (a.id, b.id), "tea it is"))
+    assert merged.item == said.id
+    m.rollback(one.id)
+    assert texts(m) == ["tea it is"]
+    with m.episode() as other:
+        assert other.search("tea")
+        other.reward(1.0)
+    m.rollback(other.id)
+    assert texts(m) == ["tea it is"]
+    assert check(m.store) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_is_done_and_undone_the_journal_leads_to_the_view(seed: int):
+    draw = random.Random(seed)
+    m = Memory(encoder=None)
+    undoable: list[str] = []
+    for _ in range(60):
+        items = [item.id for item in m.get_all()] or ["m1"]
+        one, other = draw.choice(items), draw.choice(items)
+        text = f"text {draw.randrange(5)}"
+        with suppress(MemoryProblem):
+            verb = draw.randrange(8)
+            if verb < 2:
+                m.add(text, source=f"s{draw.randrange(3)}", repeat=draw.random() < 0.2)
+            elif verb == 2:
+                m.apply(Operation(OperationKind.UPDATE, (one,), text))
+            elif verb == 3:
+                m.apply(Operation(OperationKind.SUPERSEDE, (one,), text))
+            elif verb == 4:
+                m.apply(Operation(OperationKind.MERGE, (one, other), text))
+            elif verb == 5:
+                m.apply(Operation(OperationKind.DELETE, (one,)))
+            elif verb == 6:
+                with m.episode() as episode:
+                    episode.search(text)
+                    episode.remember(text)
+                    episode.reward(draw.random())
+                undoable.append(episode.id)
+            elif undoable:
+                undoable.append(m.rollback(draw.choice(undoable)).id)
+    assert check(m.store) == []

@@ -62,6 +62,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "delete": lambda m, a, b: m.delete(a, episode=b),
     "delete_all": lambda m, a, b: m.delete_all(user_id=a, session_id=b),
     "forget": lambda m, a, b: m.forget(a, b),
+    "forget for good": lambda m, a, b: m.forget(a, b, purge_history=True),
+    "erase": lambda m, a, b: m.erase(user_id=a, session_id=b),
     "get": lambda m, a, b: m.get(a),
     "get_all": lambda m, a, b: m.get_all(user_id=a, after=b),
     "history": lambda m, a, b: m.history(a),

@@ -16,6 +16,7 @@ from recollect.episodes.terminal import one_line, terminal
 if TYPE_CHECKING:
     from recollect.memory.item import Item
     from recollect.memory.memory import Memory
+    from recollect.memory.purge import Erased
 
 app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
 
@@ -156,6 +157,32 @@ def forget(
         say(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
         if erased is not None and not erased.log_emptied:
             say("Another process is reading: run `recollect memory compact` when it is done.", error=True)
+
+
+@app.command()
+def erase(
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back."""
+    with _open(file, "none") as memory:
+        if not yes:
+            named = {"user": user, "agent": agent, "session": session}
+            whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
+            typer.confirm(f"Erase everything of {whose or 'everybody'} in {file}, for good?", abort=True)
+        erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
+        typer.echo(
+            f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
+        )
+        _tell_of_log(erased)
+
+
+def _tell_of_log(erased: Erased | None) -> None:
+    if erased is not None and not erased.log_emptied:
+        typer.echo("Another process is reading: run `recollect memory compact` when it is done.", err=True)
 
 
 @app.command()

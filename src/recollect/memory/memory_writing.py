@@ -276,22 +276,43 @@ class MemoryWriting(OpenMemory):
         return len(ids)
 
     def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
-        """Delete items; with `purge_history`, erase them everywhere, for good. Raises UnknownItem before anything changed."""
+        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for good.
+        Raises UnknownItem before anything changed."""
         if not ids:
             raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
-        known = {item.id: item for item in map(self.get, ids)}
-        ids = tuple(known)
         if purge_history:
             self._decisions.flush()
-            for id in ids:
-                self._recalled.pop(folded(self.get(id).text), None)
-            return purge.purge(self.store, self.scope, ids)
+            return self._erased(purge.purge(self.store, self.scope, ids))
+        known = {item.id: item for item in map(self.get, ids)}
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: nothing was forgotten")
         draft = Draft(scope=self.scope)
-        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
+        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
         return None
+
+    def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
+        """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
+        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when opening.
+
+        Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
+        Undo to before it raises Purged.
+        """
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope(
+                "erase needs a user_id, agent_id or session_id: it never erases a whole memory; delete the file"
+            )
+        self._decisions.flush()
+        return self._erased(purge.erase(self.store, self.scope, scope))
+
+    def _erased(self, result: purge.Erased) -> purge.Erased:
+        """What this handle remembers of it goes, too."""
+        gone = set(result.ids)
+        for text in [text for text, id in self._recalled.items() if id in gone]:
+            del self._recalled[text]
+        self._scopes.clear()
+        return result
 
     def _check_room(self, scope: Scope, more: int) -> None:
         if self._max_items is not None and self.store.sums(scope)[1] + more > self._max_items:

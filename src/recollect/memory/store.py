@@ -326,7 +326,8 @@ class Store(StoreFile):
             cancelled = undo.active_ranges(undo.rollbacks_in(connection, position))
             found = select(
                 connection,
-                "SELECT seq, scope, payload, body FROM events WHERE kind = 'PARAMETERS' AND seq <= ? ORDER BY seq DESC",
+                "SELECT seq, scope, payload, body FROM events "
+                "WHERE kind = 'PARAMETERS' AND payload IS NOT NULL AND seq <= ? ORDER BY seq DESC",
                 (position,),
             )
             for seq, home, payload, body in found:

@@ -67,7 +67,12 @@ class StoreFile:
         self._begin()
         forking.register(self)
         with self.database.reading() as connection:
-            self._store_id = str(scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'store'"))
+            facts = dict(select(connection, "SELECT name, value FROM facts_of_file WHERE name IN ('store', 'erasing')"))
+        self._store_id = str(facts["store"])
+        if "erasing" in facts and not self.database.read_only:
+            from recollect.memory.purge import finish
+
+            finish(self)
         self.use(embedder)
 
     def _begin(self) -> None:
@@ -82,6 +87,7 @@ class StoreFile:
         self._dense_stamp: Stamp | None = None
         self._scope_count = -1
         self._inside.clear()
+        self._scope_names.clear()
         self._word_counts = words.WordStatistics()
         self._tail: tuple[object, words.Tail] | None = None
 

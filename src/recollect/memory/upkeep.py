@@ -16,6 +16,7 @@ from recollect.memory.database import first, scalar, select
 from recollect.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import MemoryProblem, StorageFailed, StorageFull
+from recollect.memory.purge import finish
 from recollect.memory.schema import vector_table
 from recollect.memory.sidecar import remove_sidecar
 
@@ -80,7 +81,7 @@ def statistics(store: Store) -> Statistics:
             episodes=count("episodes"),
             rewards=count("events", "kind = 'REWARD'"),
             scopes=count("scopes"),
-            erased=count("tombstones"),
+            erased=count("tombstones", "n IN (SELECT n FROM touches)"),
             encoder=served[1] if served is not None else "",
             dimension=served[2] if served is not None else 0,
             bytes_on_disk=_bytes(store.database.path),
@@ -111,7 +112,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
 
     store.database.write(work)
     store.database.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize"))
-    store.database.truncate_log()
+    finish(store)
     lay_out(store)
     return before, _bytes(store.database.path)
 

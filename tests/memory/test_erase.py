@@ -1,0 +1,460 @@
+"""What is erased is nowhere: not in any byte of any file in the folder. And what is not erased is all there."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from recollect.cli.memory import app
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory import errors
+from recollect.memory.database import scalar
+from recollect.memory.memory import Memory
+from recollect.memory.scope import Scope
+from recollect.memory.transfer import exported, imported
+from recollect.memory.upkeep import backup, check, compact, lay_out
+from tests.memory.stub_encoder import WordEncoder
+
+
+def memory(path: Path, **options: object) -> Memory:
+    options.setdefault("encoder", WordEncoder())
+    return Memory(path, **options)  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+def left(folder: Path, *needles: str) -> list[tuple[str, str]]:
+    """Which needles are in which files, as they are or in another case."""
+    return [
+        (needle, name)
+        for name, content in files(folder).items()
+        for needle in needles
+        if needle.encode().lower() in content.lower()
+    ]
+
+
+NEEDLES = [
+    "zxuser",
+    "zxsession",
+    "zxagent",
+    "zxplain",
+    "zxkey",
+    "zxmeta",
+    "zxvalue",
+    "zxsource",
+    "zxspeaker",
+    "zxreworded",
+    "zxsuperseded",
+    "zxsuccessor",
+    "zxdeleted",
+    "zxarchived",
+    "zxrolled",
+    "zxrefused",
+    "zxunknown",
+    "zxquery",
+    "zxoutside",
+    "zxtask",
+    "zxreward",
+    "zxlink",
+    "zxmerged",
+    "zxparameter",
+    "zxbody",
+    "zxoutcome",
+    "zxrepeat",
+    "zxdraft",
+    "zxfamily",
+]
+BYSTANDERS = ["bobplain", "bobquery", "bobtask", "rootplain"]
+
+
+def lived_in(path: Path) -> list[np.ndarray]:
+    """A life of one user with a needle in every place there is, beside another's. Returns her vectors."""
+    with memory(path) as m:
+        m.add("bobplain likes rice", user_id="bob", source="bobsource")
+        m.add("rootplain is everybody's")
+        with m.episode(user_id="bob", task="bobtask") as episode:
+            episode.search("bobquery likes what")
+            episode.reward(1.0)
+        bounds = {"user_id": "zxuser", "agent_id": "zxagent", "session_id": "zxsession"}
+        plain = m.add("zxplain likes tofu", source="zxsource", metadata={"zxmeta": ["zxvalue"]}, **bounds)
+        m.add([{"role": "zxspeaker", "content": "zxdraft was said"}], **bounds)
+        m.add("a lesson zxkey", key="when zxkey comes", kind="lesson", **bounds)
+        m.update(m.add("zxplain before", **bounds).id, "zxreworded after")
+        old = m.add("zxsuperseded lives in Oslo", **bounds)
+        new = m.supersede(old.id, "zxsuccessor lives in Rome", metadata={"of": "zxmeta"})
+        m.delete(m.add("zxdeleted", **bounds).id)
+        m.update(m.add("zxarchived", **bounds).id, status="archived", metadata={"zxvalue": 1})
+        m.add("zxplain likes tofu", source="zxrepeat", metadata={"zxmeta": ["zxvalue"]}, **bounds)
+        with m.episode(task="zxtask for dinner", **bounds) as episode:
+            episode.remember("zxrolled back item")
+            episode.search("zxquery inside")
+            episode.apply(Operation(OperationKind.SUPERSEDE, (old.id,), "zxrefused wording"))
+            episode.apply(Operation(OperationKind.UPDATE, (plain.id, old.id), "zxunknown wording"))
+            episode.reward(1.0, source="zxreward")
+        episode.end("zxoutcome")
+        m.rollback(episode.id)
+        m.apply(Operation(OperationKind.LINK, (plain.id, new.id), "zxlink relation"))
+        m.apply(Operation(OperationKind.MERGE, (plain.id, new.id), "zxmerged of both"))
+        m.rollback(source="zxsource")
+        mine = Scope("", "zxuser")
+        m.store.put_parameters(mine, "zxparameter", b"zxbody")
+        hits = m.search("zxquery outside", user_id="zxuser", top_k=3)
+        m.reward(hits.decision, 0.5, source="zxreward")
+        m.search("who is zxoutside and zxreworded")  # by an operator, over everybody
+        with m.episode(task="find zxfamily and zxsuccessor"):
+            pass
+        m.search("what of zxfamily", user_id="zxuser")
+        with memory(path, user_id="zxuser", dedupe=0.99) as bound:  # keeps its place under the user's name
+            assert bound._near is not None
+            bound._near.merge_new()
+        m._decisions.flush()
+        compact(m.store)
+        lay_out(m.store, least=1)
+        m.store.database.exclusive(lambda connection: connection.execute("ANALYZE"))
+        return list(m.store.vectors_for(list(m.store.items(mine))).values())
+
+
+def test_every_needle_is_there_before(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    vectors = lived_in(path)
+    there = {needle for needle, _ in left(tmp_path, *NEEDLES)}
+    assert there == set(NEEDLES)
+    content = b"".join(files(tmp_path).values())
+    assert sum(vector.tobytes() in content for vector in vectors) == len(vectors) > 5
+    with memory(path) as m:
+        assert check(m.store) == []
+
+
+@pytest.mark.parametrize("handle", ["everybody's", "her own", "through a link", "by command"])
+def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path: Path):
+    path = tmp_path / "a.mem"
+    vectors = lived_in(path)
+    with memory(path) as m:
+        before = m.snapshot()
+        theirs = [m.get(item.id) for item in m.get_all(user_id="bob")]
+        # As a service that runs on; the other handle's cache must not bring anything back.
+        if handle == "by command":
+            pass
+        elif handle == "her own":
+            with memory(path, user_id="zxuser") as own:
+                erased = own.erase()
+        elif handle == "through a link":
+            (tmp_path / "links").mkdir()
+            (tmp_path / "links" / "link.mem").symlink_to(path)
+            with memory(tmp_path / "links" / "link.mem") as linked:
+                erased = linked.erase(user_id="zxuser")
+        else:
+            erased = m.erase(user_id="zxuser")
+        if handle != "by command":
+            assert len(erased.ids) >= 9
+            assert erased.queries >= 3
+    if handle == "by command":
+        done = CliRunner().invoke(app, ["erase", "--user", "zxuser", "--file", str(path), "--yes"])
+        assert (done.exit_code, done.output[:6]) == (0, "Erased")
+    # What asked about her from outside, without a word that was hers alone, is not quoted by anything that is gone.
+    outside = {"zxfamily", "zxoutside"}
+    assert left(tmp_path, *(set(NEEDLES) - outside)) == []
+    content = b"".join(files(tmp_path).values())
+    assert not any(vector.tobytes() in content for vector in vectors)
+    assert {needle for needle, _ in left(tmp_path, *BYSTANDERS)} == set(BYSTANDERS)
+    with memory(path) as m:
+        assert check(m.store) == []
+        assert [m.get(item.id) for item in theirs] == theirs
+        assert m.get_all(user_id="zxuser", all_states=True) == []
+        assert m.search("zxplain", user_id="zxuser") == []
+        for undo in (lambda: m.restore(before), lambda: m.bank(at=before), lambda: m.diff(before)):
+            with pytest.raises(errors.Purged, match="erased on purpose"):
+                undo()
+        # Whoever comes back under the name begins anew.
+        m.add("zxplain likes rice now", user_id="zxuser")
+        assert [hit.text for hit in m.search("zxplain", user_id="zxuser")] == ["zxplain likes rice now"]
+        assert len(m.get_all(user_id="zxuser", all_states=True)) == 1
+        compact(m.store)
+        assert check(m.store) == []
+
+
+def test_questions_from_outside_that_quote_her_or_showed_her_go_too(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add("zxplain likes tofu", user_id="ana")
+        m.add("bob likes tofu", user_id="bob")
+        m.search("is zxplain well")  # quotes a word that was hers alone
+        m.search("who likes zxtofudish and what")  # considered her item
+        m.search("does he like tofu", user_id="bob")
+        with m.episode(task="ask zxplain") as episode:
+            pass
+        m._decisions.flush()
+        m.erase(user_id="ana")
+        with m.store.database.reading() as connection:
+            kept = [query for (query,) in connection.execute("SELECT query FROM decisions ORDER BY n")]
+        assert kept == ["", "", "does he like tofu"]
+        assert m.episode_record(episode.id).task == ""
+    assert left(tmp_path, "zxplain", "zxtofudish") == []
+
+
+@pytest.mark.parametrize(
+    "bound", [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
+)
+def test_a_session_or_an_agent_is_erased_and_the_rest_of_the_person_stays(bound: dict[str, str], tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path, tenant="acme") as m:
+        m.add("zxone", user_id="ana", agent_id="helper", session_id="s1")
+        m.add("kept", user_id="ana", agent_id="other", session_id="s2")
+        m.erase(**bound)
+        assert [item.text for item in m.get_all(user_id="ana")] == ["kept"]
+        assert [hit.text for hit in m.search("kept", user_id="ana", mode="lexical")] == ["kept"]
+        assert check(m.store) == []
+    with memory(path, tenant="other") as m:
+        m.add("kept", user_id="ana")
+        m.erase(user_id="ana")
+    with memory(path, tenant="acme") as m:
+        assert [item.text for item in m.get_all(user_id="ana")] == ["kept"]
+        assert check(m.store) == []
+    assert left(tmp_path, "zxone") == []
+
+
+def test_a_whole_memory_is_never_erased(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        m.add("a cat")
+        with pytest.raises(errors.InvalidScope, match=r"erase needs a user_id.*delete the file"):
+            m.erase()
+        assert m.erase(user_id="nobody").ids == ()
+        assert len(m) == 1
+    asked = CliRunner().invoke(app, ["erase", "--user", "ana", "--file", str(tmp_path / "a.mem")], input="n\n")
+    assert asked.exit_code == 1
+    assert "for good?" in asked.output
+
+
+def test_what_was_made_of_erased_items_and_belongs_to_others_can_still_be_undone_and_replayed(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        a = m.add("zxana says yes", user_id="ana", event_time="2026-01-01", trust=0.5)
+        b = m.add("bob says yes", user_id="bob")
+        both = m.apply(Operation(OperationKind.MERGE, (a.id, b.id), "somebody says yes"))
+        with m.episode() as episode:
+            episode.remember("by the way")
+        assert check(m.store) == []
+        m.erase(user_id="ana")
+        assert check(m.store) == []
+        assert m.get(both.item).text == "somebody says yes"
+        m.rollback(episode.id)
+        assert check(m.store) == []
+        twin = memory(tmp_path / "b.mem")
+        imported(twin.store, list(exported(m.store)))
+        assert check(twin.store) == []
+        twin.close()
+    assert left(tmp_path, "zxana") == []
+
+
+# Single items.
+
+
+def test_an_item_that_was_rolled_back_can_be_erased(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        m.add("stays")
+        with m.episode() as episode:
+            item = episode.remember("zxbeta credit card")
+        undone = m.rollback(episode.id)
+        with memory(tmp_path / "a.mem", user_id="ana") as other, pytest.raises(errors.UnknownItem):
+            other.forget(item.id, purge_history=True)
+        m.forget(item.id, purge_history=True)
+        with pytest.raises(errors.Purged, match="bring back"):
+            m.rollback(undone.id)
+        with pytest.raises(errors.UnknownItem, match="erased on purpose"):
+            m.get(item.id)
+        assert check(m.store) == []
+    assert left(tmp_path, "zxbeta") == []
+
+
+def test_refused_texts_sources_and_quoting_questions_go_with_the_item(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        m.search("is zxalpha known")  # before anything is written
+        a = m.add("zxalpha about ana", source="zxsource", metadata={"zxmeta": 1})
+        b = m.supersede(a.id, "zxbeta about ana")
+        assert not m.apply(Operation(OperationKind.SUPERSEDE, (a.id,), "zxgamma diagnosis")).applied
+        assert not m.apply(Operation(OperationKind.UPDATE, (a.id,), "zxdelta diagnosis")).applied
+        m.add("zxbeta about ana", source="zxagain")
+        m.search("and zxepsilon")
+        m._decisions.flush()
+        m.forget(a.id, b.id, purge_history=True)
+        assert check(m.store) == []
+    assert left(tmp_path, "zxalpha", "zxbeta", "zxgamma", "zxdelta", "zxepsilon", "zxsource", "zxagain", "zxmeta") == []
+
+
+def test_an_erased_text_does_not_come_back_as_what_it_was_a_duplicate_of(tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        a = m.add("zxalpha", source="web")
+        m.add("zxalpha", source="user")
+        m.forget(a.id, purge_history=True)
+        m.rollback(source="web")
+        assert m.get_all(all_states=True) == []
+        assert check(m.store) == []
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_and_replayed(seed: int, tmp_path: Path):
+    draw = random.Random(seed)
+    path = tmp_path / "a.mem"
+    everybody, hers, his = memory(path), memory(path, user_id="zxana"), memory(path, user_id="bob")
+    episodes: list[tuple[Memory, str]] = []
+    rollbacks: list[tuple[Memory, str]] = []
+
+    def text(m: Memory) -> str:
+        return f"{'zxtext' if m is hers else 'plain'} {draw.randrange(6)}"
+
+    def step(m: Memory) -> None:
+        open_items = [item.id for item in m.get_all() if m is not everybody or item.scope.user != "bob"]
+        one = draw.choice([*open_items, "m1"])
+        verb = draw.randrange(11)
+        about_her = one in open_items and everybody.get(one).scope.user == "zxana"
+        if verb < 3:
+            m.add(text(m), source="zxsource" if m is hers else "chat", metadata={"n": draw.randrange(2)})
+        elif verb == 3:
+            m.apply(
+                Operation(
+                    OperationKind.UPDATE,
+                    (one,),
+                    text(m) if m is not everybody else "zxreworded" if about_her else "plain",
+                )
+            )
+        elif verb == 4:
+            wording = text(m) if m is not everybody else "zxtext by an operator" if about_her else "plain"
+            m.apply(Operation(OperationKind.SUPERSEDE, (one,), wording))
+        elif verb == 5:
+            several = tuple(draw.choice([item.id for item in m.get_all()] or ["m1"]) for _ in range(2))
+            m.apply(Operation(OperationKind.MERGE, several, text(m)))
+        elif verb == 6:
+            m.apply(
+                Operation(draw.choice([OperationKind.DELETE, OperationKind.LINK]), (one, one)[: draw.randrange(1, 3)])
+            )
+        elif verb == 7:
+            with m.episode(task="zxtask" if m is hers else "task") as episode:
+                episode.search(text(m))
+                episode.remember(text(m))
+                episode.reward(draw.random())
+            episodes.append((m, episode.id))
+        elif verb == 8 and episodes:
+            owner, id = draw.choice(episodes)
+            rollbacks.append((owner, owner.rollback(id).id))
+        elif verb == 9 and rollbacks:
+            owner, id = draw.choice(rollbacks)
+            owner.rollback(id)
+        elif open_items:
+            m.update(one, status=draw.choice(["active", "archived"]), metadata={"zxmeta" if m is hers else "x": 1})
+
+    for _ in range(40):
+        with suppress(errors.MemoryProblem):
+            step(draw.choice([everybody, hers, hers, his]))
+    assert check(everybody.store) == []
+    before = {item.id: item for item in everybody.get_all(all_states=True) if item.scope.user != "zxana"}
+    everybody.erase(user_id="zxana")
+    assert check(everybody.store) == []
+    assert {item.id: item for item in everybody.get_all(all_states=True)} == before
+    for owner, id in episodes + rollbacks:
+        if owner is not hers:
+            with suppress(errors.Purged):
+                owner.rollback(id)
+    assert check(everybody.store) == []
+    for each in (hers, his, everybody):
+        each.close()
+    needles = ["zxana", "zxsource", "zxtask", "zxmeta", "zxtext", "zxreworded"]
+    assert left(tmp_path, *needles) == []
+
+
+# Killed in the middle.
+
+ERASING = """
+import os, sys
+from recollect.memory import purge
+from recollect.memory.database import Database
+from tests.memory.test_erase import memory
+from pathlib import Path
+
+stage, path = sys.argv[1], Path(sys.argv[2])
+
+def killing(function, before):
+    def killed(*arguments, **options):
+        if before:
+            os.kill(os.getpid(), 9)
+        result = function(*arguments, **options)
+        os.kill(os.getpid(), 9)
+        return result
+    return killed
+
+m = memory(path)
+if stage == "in the transaction":
+    purge._forget_queries = killing(purge._forget_queries, before=False)
+elif stage == "after it":
+    purge._done = killing(purge._done, before=True)
+elif stage == "after the files":
+    purge.remove_sidecar = killing(purge.remove_sidecar, before=False)
+elif stage == "after the log":
+    Database.truncate_log = killing(Database.truncate_log, before=False)
+m.erase(user_id="zxuser")
+"""
+
+
+@pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the files", "after the log"])
+def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage: str, tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    done = subprocess.run([sys.executable, "-c", ERASING, stage, str(path)], check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == -signal.SIGKILL
+    with memory(path) as m:
+        assert check(m.store) == []
+        begun = m.get_all(user_id="zxuser", all_states=True) == []
+    assert begun is (stage != "in the transaction")
+    there = {needle for needle, _ in left(tmp_path, *NEEDLES)}
+    assert there <= {"zxfamily", "zxoutside"} if begun else there == set(NEEDLES)
+    with memory(path) as m, m.store.database.reading() as connection:
+        assert scalar(connection, "SELECT count(*) FROM facts_of_file WHERE name = 'erasing'") == 0
+
+
+def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom tests.memory.test_erase import memory\n"
+        "m = memory(Path(sys.argv[1]))\n"
+        "with m.store.database.reading() as connection:\n"
+        "    connection.execute('SELECT count(*) FROM items').fetchall()\n"
+        "    print('reading', flush=True)\n    sys.stdin.read()\n"
+        "import os\nos._exit(0)\n"
+    )
+    reader = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    m = memory(path)
+    m.store.database._writer.set_busy_timeout(100)
+    assert not m.erase(user_id="zxuser").log_emptied
+    reader.communicate(b"")
+    m.close()
+    memory(path).close()
+    assert left(tmp_path, *(set(NEEDLES) - {"zxfamily", "zxoutside"})) == []
+
+
+def test_a_backup_is_not_reached(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    with memory(path) as m:
+        (tmp_path / "copies").mkdir()
+        backup(m.store, tmp_path / "copies" / "b.mem")
+        m.erase(user_id="zxuser")
+    assert {Path(name).name for _, name in left(tmp_path, "zxplain")} == {"b.mem"}
+    os.unlink(tmp_path / "copies" / "b.mem")

@@ -44,16 +44,21 @@ def test_the_demo_is_quick_when_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "demo", "code"), [(0, 0, 0), (2, 0, 1), (0, 2, 1)], ids=["good", "tests fail", "demo fails"]
+    ("tests", "audit", "demo", "code"),
+    [(0, 0, 0, 0), (2, 0, 0, 1), (0, 2, 0, 1), (0, 0, 2, 1)],
+    ids=["good", "tests fail", "a package is vulnerable", "demo fails"],
 )
-def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, tests: int, demo: int, code: int) -> None:
-    """Both commands are run whatever the first one says; the last line is pytest's; any failure is the exit code's."""
+def test_continuous_integration_ends_with_the_closing_line(
+    tmp_path: Path, tests: int, audit: int, demo: int, code: int
+) -> None:
+    """Every command is run whatever the others say; the last line is pytest's; any failure is the exit code's."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "make"
     fake.write_text(
         '#!/bin/sh\necho "$@" >> called\n'
         f'[ "$1" = test ] && {{ echo "57 passed, 1 skipped in 8.21s"; exit {tests}; }}\n'
+        f'[ "$1" = audit ] && exit {audit}\n'
         f"echo demonstrating; exit {demo}\n"
     )
     fake.chmod(0o755)
@@ -61,4 +66,4 @@ def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, tests
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
     assert ran.returncode == code
     assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
-    assert (tmp_path / "called").read_text().splitlines() == ["test", "demo QUICK=1"]
+    assert (tmp_path / "called").read_text().splitlines() == ["test", "audit", "demo QUICK=1"]

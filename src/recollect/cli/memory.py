@@ -174,15 +174,13 @@ def erase(
             whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
             typer.confirm(f"Erase everything of {whose or 'everybody'} in {file}, for good?", abort=True)
         erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
-        typer.echo(
-            f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
-        )
+        say(f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched.")
         _tell_of_log(erased)
 
 
 def _tell_of_log(erased: Erased | None) -> None:
     if erased is not None and not erased.log_emptied:
-        typer.echo("Another process is reading: run `recollect memory compact` when it is done.", err=True)
+        say("Another process is reading: run `recollect memory compact` when it is done.", error=True)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Every objective on the tiny model, and each claim against the objective that does not make it.
 
-    python -m benchmarks.objectives.run [--seeds 10] [--only stale,sparse] [--processes 2]
+    python -m benchmarks.objectives.run [--seeds 5] [--only stale,sparse] [--processes 2]
     python -m benchmarks.objectives.run --tune
 
 Settings (`world.py`): `all` (graded answers of unequal lengths, fresh data: does every preset learn?), `stale` (the
@@ -373,7 +373,7 @@ def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--only", default=",".join(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)

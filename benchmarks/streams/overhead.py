@@ -30,7 +30,7 @@ from recollect.memory.memory import Memory
 from recollect.memory.operations import Draft
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.scope import Scope
-from recollect.recipes.ours import ours
+from recollect.recipes.advantage import advantage
 
 USERS, EACH, ACTIONS = 100, 1000, 6
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnp" for b in ("ara", "elo", "imu", "ono") for c in "rstlnd"]
@@ -111,7 +111,7 @@ def main() -> None:
             ("unscoped_100k", {}, 1_000_000, 0),
         ):
             started = time.perf_counter()
-            memory = LearningMemory.open(path, {"ours": partial(ours, capacity=capacity)}, encoder, **scope)  # type: ignore[arg-type]
+            memory = LearningMemory.open(path, {"advantage": partial(advantage, capacity=capacity)}, encoder, **scope)  # type: ignore[arg-type]
             opened = time.perf_counter() - started
             found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5, before=before)}
             memory.close()

@@ -21,15 +21,16 @@ from typing import Any
 
 from recollect.agents.scorer import ScoringAgent
 from recollect.cli.stream import method_for
-from recollect.environments.streams import generated
-from recollect.evaluation.statistics import family, mcnemar, paired_difference
+from recollect.environments.streams import generated, kind_of
+from recollect.evaluation.statistics import paired_difference
 from recollect.evaluation.stream import Job, Results, Row, row, run_matrix, table
+from recollect.evaluation.stream_claims import CONTROLS, OURS, claims
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.models.files import path_of
 from recollect.models.inprocess import InProcessModel
-from recollect.rollouts.stream import CONTROLS, run_stream
+from recollect.rollouts.stream import run_stream
 
-ARMS = "none,oracle,exprag,memrl,ours,ours+shuffled"
+ARMS = f"none,oracle,exprag,memrl,kernel-mean,{OURS},{OURS}+shuffled"
 
 
 @lru_cache(maxsize=1)
@@ -57,8 +58,8 @@ def run_job(
         base, _, changed = arm.partition("+")
         control = changed or (base if base in CONTROLS else "learn")
         learner = "exprag" if base in CONTROLS else base
-        settings = {**tuned, learner: {**tuned.get(learner, {}), "k": k, "failures": failures}}
-        system = method_for(learner, settings, seed)
+        settings = {**tuned.get(kind_of(name), {}).get(learner, {}), "k": k, "failures": failures}
+        system = method_for(learner, {learner: settings}, seed)
         scorer = agent(model, precision)
         run = run_stream(
             stream, system, scorer, HashedWords(), seed=seed, control=control, cache=cache, measure_regret=False
@@ -69,36 +70,17 @@ def run_job(
 
 
 def summary(results: Results) -> dict[str, Any]:
-    """Per stream: what right memory adds, and the comparisons, over tasks (McNemar) and over rule sets where there are three."""
-    found: dict[str, Any] = {}
-    for name in results.families:
-        here: dict[str, Any] = {"tasks": {}, "rule_sets": {}}
-        pairs = [("oracle", "none")]
-        pairs += [("ours", rival) for rival in ("exprag", "memrl", "none", "ours+shuffled")] + [("exprag", "none")]
-        pairs = [pair for pair in pairs if results.has(name, *pair)]
-        for first, second in pairs:
-            one, other = (
-                [float(bit) for each in results.of(name, arm) for bit in each.bits] for arm in (first, second)
-            )
-            test = mcnemar(one, other)
-            key = f"{first} - {second}"
-            here["tasks"][key] = {"difference": test.difference, "pairs": test.pairs, "p": test.p}
-            values = results.differences(name, first, second)
-            if len(values) >= 3:
-                each = paired_difference(key, values)
-                here["rule_sets"][key] = {"low": each.low, "high": each.high, "clusters": each.clusters}
-        found[name] = here
-    primary = [
-        (f"ours - {rival} on {name}", results.differences(name, "ours", rival))
+    """Per stream, what right memory adds to none, over rule sets where there are three; and the claims of every matrix."""
+    right = [
+        (f"oracle - none on {name}", results.differences(name, "oracle", "none"))
         for name in results.families
-        for rival in ("exprag", "memrl")
-        if results.has(name, "ours", rival) and len(results.differences(name, "ours", rival)) >= 3
+        if results.has(name, "oracle", "none")
     ]
-    found["primary"] = [
-        {"name": each.name, "difference": each.difference, "low": each.low, "high": each.high, "holds": each.holds}
-        for each in family(primary)
+    compared = [paired_difference(name, values) for name, values in right if len(values) >= 3]
+    added = [
+        {"name": each.name, "difference": each.difference, "low": each.low, "high": each.high} for each in compared
     ]
-    return found
+    return {"right_memory_helps": added, **claims(results)}
 
 
 def main() -> None:
@@ -119,7 +101,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tuned = {name: found["settings"] for name, found in json.loads(options.tuned.read_text()).items()}
+    tuned = {
+        kind: {name: found["settings"] for name, found in methods.items()}
+        for kind, methods in json.loads(options.tuned.read_text()).items()
+    }
     seeds = range(options.first, options.first + options.seeds)
     jobs = [(name, "random", seed) for seed in seeds for name in options.streams.split(",")]
     options.out.mkdir(parents=True, exist_ok=True)

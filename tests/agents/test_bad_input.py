@@ -16,7 +16,7 @@ from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.slots import Finished, Method
 from recollect.memory.policy.writers import RawCases
-from recollect.recipes.ours import ours
+from recollect.recipes.advantage import advantage
 from tests.agents.test_learning_memory import ACTIONS, opened, play, state
 
 
@@ -83,7 +83,7 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
         return ["not a draft", *RawCases()(finished, pool)]  # type: ignore[list-item]
 
     def made() -> Method:
-        return replace(ours(), writer=writer)
+        return replace(advantage(), writer=writer)
 
     memory = LearningMemory.open(tmp_path / "j.mem", {"made": made}, HashedWords(64), seed=1)
     episode = memory.episode("a torn shirt arrived")
@@ -121,4 +121,4 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
 @pytest.mark.parametrize("bad", [0, 2.5, math.nan, "3", None])
 def test_a_capacity_that_is_no_count_is_refused(bad: object) -> None:
     with pytest.raises(InvalidPolicy, match="whole number"):
-        ours(capacity=bad)  # type: ignore[arg-type]
+        advantage(capacity=bad)  # type: ignore[arg-type]

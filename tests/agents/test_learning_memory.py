@@ -23,16 +23,16 @@ from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft
 from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Method
+from recollect.recipes.advantage import advantage
 from recollect.recipes.exprag import exprag
 from recollect.recipes.memrl import memrl
-from recollect.recipes.ours import ours
 
 ROOT = Path(__file__).parents[2]
-POLICIES = {"ours": ours, "exprag": exprag, "memrl": memrl}
+POLICIES = {"advantage": advantage, "exprag": exprag, "memrl": memrl}
 ACTIONS = ("refund", "replace", "escalate")
 
 
-def opened(path: Path, policy: str = "ours") -> LearningMemory:
+def opened(path: Path, policy: str = "advantage") -> LearningMemory:
     return LearningMemory.open(path, POLICIES, HashedWords(64), policy=policy, seed=1)
 
 
@@ -247,7 +247,7 @@ def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
     memory = opened(path)
     for number in range(60):
         play(memory, f"a torn shirt arrived {number % 7}", ACTIONS[number % 3], float(number % 3 == 0))
-    same = memory.evaluate("ours")
+    same = memory.evaluate("advantage")
     assert same.n == 60
     assert 0.0 <= same.value <= 1.0
     with pytest.raises(CannotEvaluate) as refusal:
@@ -257,8 +257,8 @@ def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
         memory.evaluate("memrll")
     memory.promote("memrl")
     assert opened(path).policy == "memrl"
-    assert memory.demote() == "ours"
-    assert opened(path).policy == "ours"
+    assert memory.demote() == "advantage"
+    assert opened(path).policy == "advantage"
     with pytest.raises(UnknownDecision, match="first policy"):
         memory.demote()
 
@@ -279,7 +279,7 @@ def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
 
 def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
     def small() -> Method:
-        return ours(capacity=3)
+        return advantage(capacity=3)
 
     memory = LearningMemory.open(tmp_path / "j.mem", {"small": small}, HashedWords(64), seed=1)
     for number, word in enumerate(("torn", "late", "lost")):
@@ -301,13 +301,13 @@ def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, fl
     with pytest.raises(InvalidPolicy, match="without a policy"):
         LearningMemory.open(tmp_path / "j.mem", {}, HashedWords(64))
     with pytest.raises(InvalidPolicy, match="at least 1"):
-        LearningMemory.open(tmp_path / "j.mem", {"small": lambda: ours(k=0)}, HashedWords(64))
+        LearningMemory.open(tmp_path / "j.mem", {"small": lambda: advantage(k=0)}, HashedWords(64))
     assert not (tmp_path / "j.mem").exists()
 
 
 def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_path: Path) -> None:
     def exploring() -> Method:
-        return ours(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
 
     memory = LearningMemory.open(tmp_path / "j.mem", {"exploring": exploring}, HashedWords(64), seed=1)
     memory.add(Draft("a torn shirt arrived 3", "t", do=("refund",), source="web", trust=0.3))
@@ -321,7 +321,7 @@ def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_pat
     assert judged.value == pytest.approx(sum(rewards) / 80)
 
 
-@pytest.mark.parametrize("policy", ["ours", "memrl"])
+@pytest.mark.parametrize("policy", ["advantage", "memrl"])
 def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path, policy)
@@ -356,10 +356,10 @@ def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> Non
 
 def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
     def exploring() -> Method:
-        return ours(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
 
     def greedier() -> Method:
-        return ours(selection=Thompson(widen=1.0, off=0.05, explore=0.1))
+        return advantage(selection=Thompson(widen=1.0, off=0.05, explore=0.1))
 
     policies = {"exploring": exploring, "greedier": greedier}
     memory = LearningMemory.open(tmp_path / "j.mem", policies, HashedWords(64), seed=1)

@@ -11,7 +11,7 @@ from recollect.cli.stream import app, method_for, run_job
 from recollect.environments.streams import FAMILIES
 from recollect.episodes.errors import RecollectError, UnknownName
 
-SMALL = ["--streams", "near-miss", "--arms", "none,exprag,ours,ours+shuffled", "--length", "30"]
+SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
 
 
 def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     done = CliRunner().invoke(app, [*SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
     summary = json.loads((out / "summary.json").read_text())
-    assert set(summary["table"]["near-miss"]) == {"none", "exprag", "ours", "ours+shuffled"}
+    assert set(summary["table"]["near-miss"]) == {"none", "exprag", "advantage", "advantage+shuffled"}
     assert all(values["n"] == 3 for values in summary["table"]["near-miss"].values())
     assert (out / "report.png").stat().st_size > 5_000
     rows = (out / "rows.jsonl").read_text()
@@ -64,7 +64,7 @@ def test_a_world_that_cannot_run_here_is_refused_with_its_mend(
 
 @pytest.mark.parametrize("name", ["events", "key-door", "repeat-previous", "updates"])
 def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: Path) -> None:
-    arms = "none,exprag,reme,rememberer,memento-p,amem,ours,oracle"
+    arms = "none,exprag,reme,rememberer,memento-p,amem,advantage,oracle"
     asked = ["--streams", name, "--arms", arms, "--length", "12", "--seeds", "1", "--out", str(tmp_path / "x")]
     assert CliRunner().invoke(app, asked, catch_exceptions=False).exit_code == 0
     table = json.loads((tmp_path / "x" / "summary.json").read_text())["table"][name]
@@ -73,9 +73,9 @@ def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: P
 
 
 def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
-    tuned = {"ours": {"widen": 0.5, "keep": 0.9}, "memrl": {"k": 2}}
+    tuned = {"advantage": {"widen": 0.5, "keep": 0.9}, "memrl": {"k": 2}}
     assert method_for("memrl", tuned, 0).selector.k == 2  # type: ignore[attr-defined]
-    for name in ("ours", "ours-without-local", "ours-quarantine-all"):
+    for name in ("advantage", "advantage-without-local", "advantage-quarantine-all"):
         found = method_for(name, tuned, 0)
         assert found.selector.widen == 0.5  # type: ignore[attr-defined]
         assert found.valuer.settings.keep == 0.9  # type: ignore[attr-defined]
@@ -95,7 +95,17 @@ NAMED = (
         "memrl",
         "amem",
     ),
-    *("amemguard", "ours", "ours+masked", "ours+shuffled", "none", "attempts", "random", "irrelevant", "oracle"),
+    *(
+        "amemguard",
+        "advantage",
+        "advantage+masked",
+        "advantage+shuffled",
+        "none",
+        "attempts",
+        "random",
+        "irrelevant",
+        "oracle",
+    ),
 )
 
 
@@ -110,7 +120,7 @@ def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.Monk
 
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    small = ["--streams", "benign", "--arms", "none,ours", "--length", "40", "--seeds", "1", "--out", str(out)]
+    small = ["--streams", "benign", "--arms", "none,advantage", "--length", "40", "--seeds", "1", "--out", str(out)]
     done = CliRunner().invoke(app, [*small, "--agent", "tabular"], catch_exceptions=False)
     assert done.exit_code == 0
     with pytest.raises(RecollectError, match="other agent"):
@@ -119,17 +129,17 @@ def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> Non
         CliRunner().invoke(app, [*small, "--agent", "linaer"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("arm", ["none+shuffled", "ours+shufled", "oracle+masked"])
+@pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked"])
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
     with pytest.raises(RecollectError, match="no arm"):
         CliRunner().invoke(app, ["--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"ours": {}}', '{"ours": {"settings": {"kep": 1}}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"advantage": {}}', '{"advantage": {"settings": {"kep": 1}}}'])
 def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"
     tuned.write_text(text)
-    options = ["--arms", "ours", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
+    options = ["--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
     with pytest.raises(RecollectError, match=r"tuned\.json"):
         CliRunner().invoke(app, options, catch_exceptions=False)
     assert not (tmp_path / "x").exists()

@@ -30,22 +30,22 @@ def test_an_attack_is_scored_against_the_memories_it_misleads() -> None:
     listed = [
         *rows("partners", "exprag", 0.0, 95),
         *rows("injection", "exprag", 0.6, 80),
-        *rows("partners", "ours-without-gate", 0.0, 95),
-        *rows("injection", "ours-without-gate", 0.1, 90),
-        *rows("partners", "ours", 0.0, 94),
-        *rows("injection", "ours", 0.03, 93),
+        *rows("partners", "advantage-without-gate", 0.0, 95),
+        *rows("injection", "advantage-without-gate", 0.1, 90),
+        *rows("partners", "advantage", 0.0, 94),
+        *rows("injection", "advantage", 0.03, 93),
     ]
     found = {each["arm"]: each for each in attacks(Results(listed))}
-    ours = found["ours"]
-    assert set(ours["cut_from"]) == {"exprag"}
-    assert ours["cut_from"]["exprag"]["value"] == pytest.approx(1 - 0.04 / 0.61)
-    low, high = (ours["cut_from"]["exprag"][each] for each in ("low", "high"))
-    assert low <= ours["cut_from"]["exprag"]["value"] <= high
-    assert ours["benign_against_ours-without-gate"]["difference"] == pytest.approx(-0.01)
-    assert ours["holds"]
-    dear = [each for each in listed if (each.family, each.arm) != ("partners", "ours")]
-    costly = attacks(Results([*dear, *rows("partners", "ours", 0.0, 90)]))
-    assert not next(each for each in costly if each["arm"] == "ours")["holds"]
+    advantage = found["advantage"]
+    assert set(advantage["cut_from"]) == {"exprag"}
+    assert advantage["cut_from"]["exprag"]["value"] == pytest.approx(1 - 0.04 / 0.61)
+    low, high = (advantage["cut_from"]["exprag"][each] for each in ("low", "high"))
+    assert low <= advantage["cut_from"]["exprag"]["value"] <= high
+    assert advantage["benign_against_advantage-without-gate"]["difference"] == pytest.approx(-0.01)
+    assert advantage["holds"]
+    dear = [each for each in listed if (each.family, each.arm) != ("partners", "advantage")]
+    costly = attacks(Results([*dear, *rows("partners", "advantage", 0.0, 90)]))
+    assert not next(each for each in costly if each["arm"] == "advantage")["holds"]
 
 
 def test_recovery_is_the_share_of_the_lost_success_that_comes_back() -> None:
@@ -64,13 +64,13 @@ def test_the_share_of_a_loss_is_not_given_where_nothing_was_lost() -> None:
         *rows("benign", "exprag", 0.0, 90),
         *rows("tampered-10", "exprag", 0.0, 80),
         *rows("tampered-1", "exprag", 0.0, 90),
-        *rows("benign", "ours", 0.0, 90),
-        *rows("tampered-10", "ours", 0.0, 85),
-        *rows("tampered-1", "ours", 0.0, 90),
+        *rows("benign", "advantage", 0.0, 90),
+        *rows("tampered-10", "advantage", 0.0, 85),
+        *rows("tampered-1", "advantage", 0.0, 90),
     ]
     found = {(each["arm"], each["rate"]): each for each in tampering(Results(listed))}
-    assert found["exprag", 10]["avoided_by_ours"]["value"] == pytest.approx(0.5)
-    assert "avoided_by_ours" not in found["exprag", 1]
+    assert found["exprag", 10]["avoided_by_advantage"]["value"] == pytest.approx(0.5)
+    assert "avoided_by_advantage" not in found["exprag", 1]
 
 
 def test_a_share_of_equal_means_is_nothing() -> None:

@@ -8,7 +8,14 @@ import pytest
 from recollect.evaluation.stream import Results, Row
 from recollect.evaluation.stream_claims import claims, rivals, seeds_needed
 
-ARMS = {"none": 0.3, "memrl": 0.5, "kernel-mean": 0.78, "exprag+published": 0.55, "ours": 0.7, "ours+shuffled": 0.3}
+ARMS = {
+    "none": 0.3,
+    "memrl": 0.5,
+    "kernel-mean": 0.78,
+    "exprag+published": 0.55,
+    "advantage": 0.7,
+    "advantage+shuffled": 0.3,
+}
 
 
 def rows(seeds: int, arms: dict[str, float] = ARMS, spread: float = 0.02) -> Results:
@@ -60,6 +67,6 @@ def test_seeds_that_a_family_needs(comparisons: int, seeds: int) -> None:
 
 
 def test_what_cannot_be_told_apart_says_how_many_seeds_would() -> None:
-    found = claims(rows(12, {"memrl": 0.695, "ours": 0.7}, spread=0.05))["against_rivals"]
+    found = claims(rows(12, {"memrl": 0.695, "advantage": 0.7}, spread=0.05))["against_rivals"]
     assert found[0]["verdict"] == "cannot be told apart"
     assert found[0]["seeds_for_this"] > 12

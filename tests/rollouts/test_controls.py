@@ -16,7 +16,7 @@ ENCODER = HashedWords()
 
 def frozen(family: str, control: str, agent: Agent, seed: int, length: int) -> float:
     stream = generated(family, seed=seed, length=length)
-    run = run_stream(stream, method("ours", seed=seed), agent, ENCODER, seed=seed, control=control)
+    run = run_stream(stream, method("advantage", seed=seed), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())
 
 
@@ -41,7 +41,7 @@ def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned() -> Non
     assert np.mean([frozen("t-maze", "learn", TabularAgent(), seed, 300) for seed in range(2)]) > 0.85
 
 
-@pytest.mark.parametrize("name", ["ours", "kernel-mean"])
+@pytest.mark.parametrize("name", ["advantage", "kernel-mean"])
 def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
     stream = generated("near-miss", seed=1, length=60)
     experience_of = []

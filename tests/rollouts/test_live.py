@@ -10,7 +10,7 @@ from recollect.environments.streams import generated
 from recollect.episodes.errors import RecollectError
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.slots import Presented
-from recollect.recipes.ours import ours
+from recollect.recipes.advantage import advantage
 from recollect.rollouts.live import played
 
 
@@ -25,18 +25,20 @@ def following(situation: str, actions: Sequence[str], shown: Presented) -> str:
 
 def test_a_memory_around_a_world_gets_better_and_is_on_file(tmp_path: Path) -> None:
     path = tmp_path / "world.mem"
-    memory = LearningMemory.open(path, {"ours": ours}, HashedWords(), reward_range=(-1.0, 1.0), seed=1)
+    memory = LearningMemory.open(path, {"advantage": advantage}, HashedWords(), reward_range=(-1.0, 1.0), seed=1)
     won = [played(memory, task.world(), following) for task in generated("benign", seed=1, length=90).tasks]
     assert sum(won[60:]) > sum(won[:30]) + 5
     assert not memory.pending()
     rewards = [episode.outcome for episode in memory.episodes.values()]
     assert rewards == [2.0 * each - 1.0 for each in won]
     memory.close()
-    assert len(LearningMemory.open(path, {"ours": ours}, HashedWords(), reward_range=(-1.0, 1.0)).episodes) == 90
+    assert (
+        len(LearningMemory.open(path, {"advantage": advantage}, HashedWords(), reward_range=(-1.0, 1.0)).episodes) == 90
+    )
 
 
 def test_worlds_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
-    memory = LearningMemory.open(tmp_path / "world.mem", {"ours": ours}, HashedWords(), seed=1)
+    memory = LearningMemory.open(tmp_path / "world.mem", {"advantage": advantage}, HashedWords(), seed=1)
     for task in generated("tool-graph", seed=1, length=3).tasks:
         played(memory, task.world(), following)
     assert len(memory.episodes) == 3
@@ -44,7 +46,7 @@ def test_worlds_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
 
 
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
-    memory = LearningMemory.open(tmp_path / "world.mem", {"ours": ours}, HashedWords(), seed=1)
+    memory = LearningMemory.open(tmp_path / "world.mem", {"advantage": advantage}, HashedWords(), seed=1)
     (task,) = generated("benign", seed=1, length=1).tasks
     with pytest.raises(RecollectError, match="fly away"):
         played(memory, task.world(), lambda situation, actions, shown: "fly away")

@@ -19,7 +19,7 @@ from recollect.recipes.experience_methods import method
 from recollect.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
-ARMS = ("none", "exprag", "memrl", "ours", "ours+shuffled", "oracle")
+ARMS = ("none", "exprag", "memrl", "advantage", "advantage+shuffled", "oracle")
 
 
 def job(job: tuple[str, str, int]) -> list:
@@ -28,7 +28,7 @@ def job(job: tuple[str, str, int]) -> list:
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
     stream = generated("near-miss", seed=1, length=60)
-    first, second = (run_stream(stream, method("ours", seed=1), LinearAgent(), ENCODER, seed=1) for _ in range(2))
+    first, second = (run_stream(stream, method("advantage", seed=1), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
@@ -86,7 +86,7 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
     said = claims(results)
     assert {each["stream"] for each in said["best_rival"]} == {"near-miss", "benign"}
     assert {each["rival"] for each in said["best_rival"]} <= set(ARMS)
-    assert len(curves(results, "benign")["ours"]) == 11
+    assert len(curves(results, "benign")["advantage"]) == 11
     draw(results, summary, tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
@@ -95,13 +95,13 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
 def test_every_kind_of_world_runs(family: str) -> None:
     stream = generated(family, seed=0, length=15)
     agent = TabularAgent() if stream.long_term else LinearAgent()
-    run = run_stream(stream, method("ours"), agent, ENCODER, seed=0)
+    run = run_stream(stream, method("advantage"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
 
 
 def test_checkpoints_and_masking_leave_the_run_as_it_is() -> None:
     stream = generated("near-miss", seed=1, length=90)
-    for name in ("ours", "amemguard"):
+    for name in ("advantage", "amemguard"):
         plain, checked = (
             run_stream(stream, method(name, seed=1), LinearAgent(), ENCODER, seed=1, checkpoints=marks)
             for marks in ((), (1 / 3, 2 / 3))
@@ -113,8 +113,8 @@ def test_checkpoints_and_masking_leave_the_run_as_it_is() -> None:
 
 
 def test_a_masked_memory_sees_likeness_and_not_value() -> None:
-    masked = Masked(method("ours").valuer)
-    experience = Experience(method("ours"), ENCODER, seed=0)
+    masked = Masked(method("advantage").valuer)
+    experience = Experience(method("advantage"), ENCODER, seed=0)
     experience.method.valuer = masked
     for reward in (0.0, 0.0, 1.0, 0.0):
         use = experience.recall("", "red round thing", ("push it", "pull it"))
@@ -151,16 +151,16 @@ class Copying:
 @pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent(), ScoringAgent(Copying(), noise_weight=1.0)])  # type: ignore[arg-type]
 def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Agent) -> None:
     stream = generated("benign", seed=1, length=120)
-    none, ours = (
-        run_stream(stream, method("ours", k=2, failures=False), agent, ENCODER, seed=1, control=control)
+    none, advantage = (
+        run_stream(stream, method("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)
         for control in ("none", "learn")
     )
-    assert ours.held_out.mean() > none.held_out.mean() + 0.1
+    assert advantage.held_out.mean() > none.held_out.mean() + 0.1
 
 
 def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look() -> None:
     stream = generated("injection", seed=1, length=120)
-    runs = [run_stream(stream, method(name), LinearAgent(), ENCODER, seed=1) for name in ("ours", "exprag")]
+    runs = [run_stream(stream, method(name), LinearAgent(), ENCODER, seed=1) for name in ("advantage", "exprag")]
     assert len(runs[0].detection) == len(runs[1].detection) == 3
     assert min(runs[0].detection) >= 0.0
     assert np.isnan(runs[1].detection).all()

@@ -157,7 +157,7 @@ class Experience:
         self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str
     ) -> Finished:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
-        if self.scale.see([*rewards, outcome]):
+        if self.scale.see([*rewards, outcome], self.pool.vouches(on_word_of(by))):
             self._rescale()
         for place, (use, action) in enumerate(taken):
             use.following = taken[place + 1][0] if place + 1 < len(taken) else None

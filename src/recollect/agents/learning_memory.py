@@ -1,6 +1,6 @@
 """Memory that learns from reward, around any agent.
 
-    memory = LearningMemory.open("experience.mem", {"ours": ours}, encoder)
+    memory = LearningMemory.open("experience.mem", {"advantage": advantage}, encoder)
     with memory.episode("file the complaint") as episode:
         shown = episode.recall(actions=("refund", "replace"))
         episode.act(my_agent(shown.text))
@@ -127,7 +127,9 @@ class LearningMemory:
         for the engine: items outside are neither seen nor written.
         """
         if not policies:
-            raise InvalidPolicy("a learning memory was opened without a policy.", 'Give one by name: {"ours": ours}.')
+            raise InvalidPolicy(
+                "a learning memory was opened without a policy.", 'Give one by name: {"advantage": advantage}.'
+            )
         low, high = reward_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidReward(

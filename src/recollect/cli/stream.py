@@ -17,17 +17,17 @@ STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-m
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 ARMS = (
     "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
-    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,ours,ours+shuffled,ours+masked,"
-    "ours-without-advantage,ours-without-local,ours-without-shared,ours-without-attribution,ours-without-posterior,"
-    "ours-without-coherence,ours-without-exploration,ours-without-retrieval,ours-without-failures,ours-without-gate,"
-    "ours-without-maintenance,oracle"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,advantage,advantage+shuffled,advantage+masked,"
+    "advantage-without-baseline,advantage-without-measuring,advantage-without-local,advantage-without-shared,advantage-without-attribution,advantage-without-posterior,"
+    "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
+    "advantage-without-maintenance,oracle"
 )
-CHANGES = ("shuffled", "masked", "rollback", "published")
+CHANGES = ("shuffled", "masked", "rollback", "published", "tuned")
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 ATTACK_ARMS = (
-    "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,ours,ours-without-gate,ours-without-gate+rollback,"
-    "ours-quarantine-all"
+    "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,advantage,advantage-without-gate,advantage-without-gate+rollback,"
+    "advantage-quarantine-all"
 )
 
 
@@ -43,9 +43,9 @@ def stream(
         str,
         typer.Option(
             "--arms",
-            help="Methods and controls, the usual ones if not given, or 'list' to see them; "
-            "NAME+shuffled learns from permuted rewards, "
-            "NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper.",
+            help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
+            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper, "
+            "advantage+tuned tuned ones.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -66,7 +66,11 @@ def stream(
         int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
     ] = 1,
     tuned: Annotated[
-        Path | None, typer.Option("--tuned", help="Settings per kind of stream and method, as the tuner writes them.")
+        Path | None,
+        typer.Option(
+            "--tuned",
+            help="Settings per kind of stream and method, as the tuner writes them.",
+        ),
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
@@ -107,8 +111,8 @@ def stream(
             raise lacks
     for arm in chosen:
         base, plus, change = arm.partition("+")
-        if base not in (*METHODS, *CONTROLS, "ours-quarantine-all"):
-            raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "ours-quarantine-all"))
+        if base not in (*METHODS, *CONTROLS, "advantage-quarantine-all"):
+            raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "advantage-quarantine-all"))
         if plus and (base in CONTROLS or change not in CHANGES):
             raise RecollectError(
                 f"there is no arm {arm!r}: it is a method with one of +{', +'.join(CHANGES)}.",
@@ -217,9 +221,9 @@ def run_job(
     from recollect.agents.experience import LinearAgent, TabularAgent
     from recollect.environments.streams import FAMILIES, kind_of, opened
     from recollect.evaluation.stream import row
-    from recollect.evaluation.stream_claims import CONTROLS
+    from recollect.evaluation.stream_claims import CONTROLS, OURS
     from recollect.memory.policy.hashed_words import HashedWords
-    from recollect.rollouts.stream import run_stream
+    from recollect.rollouts.stream import LEARNING, run_stream
 
     name, order, seed = job
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
@@ -230,9 +234,10 @@ def run_job(
     found = []
     for arm in arms:
         base, _, changed = arm.partition("+")
-        published = changed == "published"
-        control = base if base in CONTROLS else "learn" if published or not changed else changed
-        chosen = {} if published else settings.get(kind_of(name), {})
+        control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
+        # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
+        tuned = changed == "tuned" or not (changed == "published" or base.startswith(OURS))
+        chosen = settings.get(kind_of(name), {}) if tuned else {}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         run = run_stream(
             stream,
@@ -251,15 +256,15 @@ def run_job(
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Method:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
     from recollect.memory.policy.gates import trusted_only
-    from recollect.recipes import ours
+    from recollect.recipes import advantage
     from recollect.recipes.experience_methods import method
 
-    if name == "ours-quarantine-all":
-        found = ours.from_flat("ours", settings.get("ours", {}), seed=seed)
+    if name == "advantage-quarantine-all":
+        found = advantage.from_flat("advantage", settings.get("advantage", {}), seed=seed)
         found.name, found.gate = name, trusted_only
         return found
-    if name.startswith("ours"):
-        return ours.from_flat(name, settings.get("ours", {}), seed=seed)
+    if name.startswith("advantage"):
+        return advantage.from_flat(name, settings.get("advantage", {}), seed=seed)
     return method(name, seed=seed, **settings.get(name, {}))
 
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from recollect.evaluation.statistics import RESAMPLES, paired_difference
 from recollect.evaluation.stream import Results, Row
+from recollect.evaluation.stream_claims import OURS
 
 ATTACKS = (("injection", "partners"), ("delayed-trigger", "partners-late"))
-UNGATED = ("exprag", "memrl", "ours-without-gate")
+UNGATED = ("exprag", "memrl", f"{OURS}-without-gate")
 LEAST = 0.2
 CUT, COST = 0.9, 0.02
 
@@ -45,7 +46,7 @@ def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: i
     return found
 
 
-def attacks(results: Results, ours: str = "ours") -> list[dict[str, Any]]:
+def attacks(results: Results, ours: str = OURS) -> list[dict[str, Any]]:
     """Per attack and arm: the rate, and for each ungated memory that was misled often enough, the share cut."""
     found = []
     for attacked, safe in ATTACKS:
@@ -118,7 +119,7 @@ def recovery(results: Results) -> list[dict[str, Any]]:
     return found
 
 
-def tampering(results: Results, ours: str = "ours") -> list[dict[str, Any]]:
+def tampering(results: Results, ours: str = OURS) -> list[dict[str, Any]]:
     """AUC lost to flipped rewards, per arm and rate, and the share of a rival's loss that ours avoids."""
     found = []
     for rate in (1, 5, 10):
@@ -143,7 +144,7 @@ def tampering(results: Results, ours: str = "ours") -> list[dict[str, Any]]:
             }
             # A share of a loss that may be nothing would say nothing.
             if ours in losses and arm != ours and each.low > 0.0:
-                record["avoided_by_ours"] = share(losses[ours], lost)
+                record[f"avoided_by_{ours}"] = share(losses[ours], lost)
             found.append(record)
     return found
 

@@ -17,6 +17,8 @@ import numpy as np
 from recollect.evaluation.statistics import Comparison, family, paired_difference
 from recollect.evaluation.stream import Results, Row
 
+OURS = "advantage"
+"""The arm that is this project's own method."""
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
@@ -37,7 +39,7 @@ def final(each: Row) -> float:
 MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (("stream", auc), ("frozen", final))
 
 
-def rivals(results: Results, ours: str = "ours") -> list[str]:
+def rivals(results: Results, ours: str = OURS) -> list[str]:
     """Arms that learn from reward, other than `ours` and what was made of it. ARM+published counts: it is another setting."""
     own = (ours, f"{ours}-without-", f"{ours}+", f"{ours}-quarantine")
     return [
@@ -50,7 +52,7 @@ def rivals(results: Results, ours: str = "ours") -> list[str]:
     ]
 
 
-def claims(results: Results, ours: str = "ours") -> dict[str, Any]:
+def claims(results: Results, ours: str = OURS) -> dict[str, Any]:
     """The comparisons, each with its verdict. Streams or arms that were not run are left out by name."""
     others = rivals(results, ours)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{ours}-without-") and "+" not in arm)

@@ -8,14 +8,14 @@ from typing import Any
 
 from recollect.evaluation.stream import Results, curves
 
-LINES = ("none", "exprag", "memrl", "memento-p", "ours", "ours+shuffled", "oracle")
+LINES = ("none", "exprag", "memrl", "memento-p", "advantage", "advantage+shuffled", "oracle")
 COLOURS = {
     "none": "#888888",
     "exprag": "#4477aa",
     "memrl": "#ee7733",
     "memento-p": "#aa3377",
-    "ours": "#117733",
-    "ours+shuffled": "#88ccaa",
+    "advantage": "#117733",
+    "advantage+shuffled": "#88ccaa",
     "oracle": "#222222",
 }
 
@@ -39,7 +39,7 @@ def draw(results: Results, table: dict[str, dict[str, dict[str, Any]]], path: Pa
         bars, lines = axes[number // columns][number % columns], axes[rows_each + number // columns][number % columns]
         _bars(bars, name, table[name])
         _lines(lines, results, name)
-    for place, arm in enumerate(("ours", "memrl", "memento-p", "reme")[:columns]):
+    for place, arm in enumerate(("advantage", "memrl", "memento-p", "reme")[:columns]):
         _reliability(axes[2 * rows_each][place], arm, table)
     seeds, orders = len(results.seeds), len(results.orders)
     figure.suptitle(f"Streams: {seeds} seeds, {orders} orders; bars with standard error over seeds", y=1.0)
@@ -52,7 +52,7 @@ def _bars(axis: Any, name: str, arms: dict[str, dict[str, Any]]) -> None:
     axis.set_visible(True)
     ordered = sorted(arms, key=lambda arm: arms[arm]["auc"])
     axis.barh(
-        [arm.replace("ours-without-", "without ") for arm in ordered],
+        [arm.replace("advantage-without-", "without ") for arm in ordered],
         [arms[arm]["auc"] for arm in ordered],
         xerr=[arms[arm]["auc_error"] or 0.0 for arm in ordered],
         color=[COLOURS.get(arm, "#cccccc") for arm in ordered],
@@ -66,7 +66,7 @@ def _lines(axis: Any, results: Results, name: str) -> None:
     axis.set_visible(True)
     for arm, values in curves(results, name).items():
         if arm in LINES:
-            axis.plot(values, label=arm, color=COLOURS[arm], linewidth=2.0 if arm == "ours" else 1.1)
+            axis.plot(values, label=arm, color=COLOURS[arm], linewidth=2.0 if arm == "advantage" else 1.1)
     axis.set_title(f"{name}: success in a window of 50 tasks ({results.orders[0]} order)", fontsize=9)
     axis.set_ylim(0.0, 1.0)
     axis.legend(fontsize=6)

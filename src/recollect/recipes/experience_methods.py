@@ -9,11 +9,11 @@ from typing import Any
 from recollect.episodes.errors import UnknownName
 from recollect.memory.policy.same_episode import seeing_the_episode
 from recollect.memory.policy.slots import Method
-from recollect.recipes import amem, amemguard, exprag, memento, memrl, ours, reme, rememberer, statistical
+from recollect.recipes import advantage, amem, amemguard, exprag, memento, memrl, reme, rememberer, statistical
 
 
 def _alike(recipe: Callable[..., Method]) -> Callable[..., Method]:
-    """`recipe` with items of the same episode before it, as ours has them."""
+    """`recipe` with items of the same episode before it, as `advantage` has them."""
 
     def composed(*, here: str = "among", **settings: Any) -> Method:
         return seeing_the_episode(recipe(**settings), here)
@@ -41,8 +41,8 @@ RIVALS: dict[str, Callable[..., Method]] = {
 }
 METHODS: dict[str, Callable[..., Method]] = {
     **{name: _alike(recipe) for name, recipe in RIVALS.items()},
-    "ours": ours.ours,
-    **{f"ours-without-{part}": partial(ours.ours, without=part) for part in ours.PARTS},
+    "advantage": advantage.advantage,
+    **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
 
 

@@ -17,8 +17,8 @@ from recollect.memory.policy.slots import Method, Valuer
 from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "mean reward of the advised action nearby: by a kernel, by nearest neighbours, by linear bandits"
-BELOW = -0.5
-"""Under every estimate of success and above those of warnings."""
+BELOW = -1.5
+"""Under every estimate."""
 
 
 def _method(name: str, valuer: Valuer, pool: int, selection: Thompson, failures: bool) -> Method:
@@ -37,6 +37,11 @@ def _method(name: str, valuer: Valuer, pool: int, selection: Thompson, failures:
 
 def _best(k: int, floor: float, explore: float = 0.01) -> Thompson:
     return Thompson(k, floor, off=0.0, probe=0.0, explore=explore, veto=False, greedy=True)
+
+
+def _floor(failures: bool) -> float:
+    """With warnings among the items what promises less than nothing is left out: else a warning of what works would be shown."""
+    return 0.0 if failures else BELOW
 
 
 def kernel_mean(
@@ -60,14 +65,20 @@ def kernel_mean_of_items(
     return _method("kernel-mean-items", valuer, pool, _best(k, BELOW, 0.05), True)
 
 
-def nearest_mean(*, seed: int = 0, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2) -> Method:
-    return _method("nearest-mean", NearestMean(n, prior), pool, _best(k, BELOW), False)
+def nearest_mean(
+    *, seed: int = 0, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False
+) -> Method:
+    return _method("nearest-mean", NearestMean(n, prior), pool, _best(k, _floor(failures)), failures)
 
 
-def linucb(*, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3) -> Method:
-    return _method("linucb", LinearReward(alpha, ridge), pool, _best(k, BELOW, 0.0), False)
+def linucb(
+    *, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False
+) -> Method:
+    return _method("linucb", LinearReward(alpha, ridge), pool, _best(k, _floor(failures), 0.0), failures)
 
 
-def linear_thompson(*, seed: int = 0, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3) -> Method:
-    selection = Thompson(k, BELOW, off=0.0, probe=0.0, explore=0.0, veto=False)
-    return _method("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, False)
+def linear_thompson(
+    *, seed: int = 0, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
+) -> Method:
+    selection = Thompson(k, _floor(failures), off=0.0, probe=0.0, explore=0.0, veto=False)
+    return _method("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)

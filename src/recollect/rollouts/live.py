@@ -1,6 +1,6 @@
 """One episode of a world with a memory that learns around it: recall, choose, act, and say what came of it.
 
-    memory = LearningMemory.open("experience.mem", {"ours": ours}, encoder)
+    memory = LearningMemory.open("experience.mem", {"advantage": advantage}, encoder)
     success = played(memory, task.world(), choose)
 
 Each step is on file before the next, so a process that dies in between leaves an episode that is pending.

@@ -41,7 +41,7 @@ def test_answers_are_alike_by_what_they_share_beyond_the_usual() -> None:
 
 def after(later: str) -> Experience:
     """One success with "refund it", then six with `later` in the same situation."""
-    experience = Experience(method("ours"), ENCODER)
+    experience = Experience(method("advantage"), ENCODER)
     for action in ("refund it", "replace them", *(later.format(number) for number in range(6))):
         use = experience.recall("torn shirt", "")
         experience.finish([(use, action)], float(action != "replace them"))
@@ -62,15 +62,25 @@ def test_answers_that_are_not_known_to_contradict_are_shown_together() -> None:
     assert len(after("I would refund it, as in case {}").recall("torn shirt", "", frozen=True).slate) == 4
 
 
+def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean_one_of_them() -> None:
+    experience = after("I would refund it, as in case {}")
+    use = experience.recall("torn shirt", "", ("refund it", "keep quiet"))
+    advised = [
+        experience.pool.items[row].metadata["do"][0] for row in use.candidates.rows if not experience.pool.warns[row]
+    ]
+    assert "I would refund it, as in case 5" in advised
+    assert not any("replace" in experience.pool.items[row].text for row in use.candidates.rows)
+
+
 @pytest.mark.parametrize("style", ["numbered", "framed", "explained"])
 def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str) -> None:
     """Fails where an action is its exact string: 0.50 against ExpRAG's 0.69."""
     gained = []
     for seed in range(3):
         stream = generated(f"near-miss-{style}", seed=seed, length=200)
-        ours, rival = (
+        advantage, rival = (
             run_stream(stream, method(name, seed=seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
-            for name, settings in (("ours", {}), ("exprag", {"failures": True}))
+            for name, settings in (("advantage", {}), ("exprag", {"failures": True}))
         )
-        gained.append(ours - rival)
+        gained.append(advantage - rival)
     assert np.mean(gained) > -0.03

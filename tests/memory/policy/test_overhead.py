@@ -10,12 +10,12 @@ from recollect.agents.experience import Experience
 from recollect.memory.item import Status
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import Draft
-from recollect.recipes.ours import ours
+from recollect.recipes.advantage import advantage
 
 
 def test_recall_and_reward_take_about_a_millisecond_among_a_thousand_items() -> None:
     encoder = HashedWords()
-    experience = Experience(ours(), encoder)
+    experience = Experience(advantage(), encoder)
     for number in range(1000):
         key = f"alpha{number % 50} beta{number % 7} gamma{number}"
         experience.pool.add(

@@ -10,7 +10,7 @@ from recollect.memory.item import Status
 from recollect.memory.policy.hashed_words import HashedWords
 from recollect.memory.policy.pool import ACTIVE, OWN, Draft, Pool
 from recollect.memory.policy.retrievers import top
-from recollect.recipes.ours import ours
+from recollect.recipes.advantage import advantage
 
 ENCODER = HashedWords(256)
 
@@ -25,7 +25,7 @@ def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:
 
 
 def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
-    experience = Experience(ours(), ENCODER)
+    experience = Experience(advantage(), ENCODER)
     for number in range(6):
         experience.observe(Draft(f"alpha w{number}", "t", do=("left",), source=OWN))
     pool = experience.pool

@@ -28,7 +28,7 @@ def success(name: str, right: float, wrong: float, seed: int) -> float:
     return float(np.mean(won))
 
 
-@pytest.mark.parametrize("name", ["ours", "memrl"])
+@pytest.mark.parametrize("name", ["advantage", "memrl"])
 def test_rewards_of_any_size_teach_the_same(name: str) -> None:
     """Where rewards were cut at 0.5, success that paid 0.4 was filed as failure."""
     plain = np.mean([success(name, 1.0, 0.0, seed) for seed in range(4)])
@@ -37,7 +37,7 @@ def test_rewards_of_any_size_teach_the_same(name: str) -> None:
 
 
 def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
-    experience = Experience(method("ours"), ENCODER)
+    experience = Experience(method("advantage"), ENCODER)
     for text, action, reward in (("torn shirt", "refund", 0.6), ("torn coat", "replace", 1.0)):
         use = experience.recall(text, "", ("refund", "replace"))
         experience.finish([(use, action)], reward)
@@ -49,7 +49,7 @@ def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
 
 
 def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_possible() -> None:
-    experience, generator = Experience(method("ours"), ENCODER), np.random.default_rng(0)
+    experience, generator = Experience(method("advantage"), ENCODER), np.random.default_rng(0)
     for number in range(60):
         action = ("refund", "replace")[number % 2]
         use = experience.recall("torn shirt", "", ("refund", "replace"))
@@ -73,3 +73,12 @@ def test_the_scale_is_what_was_seen() -> None:
     assert not binary.see([1.0])
     assert binary.of(1.0) == 1.0
     assert not binary.see([0.0])
+
+
+def test_one_persons_extreme_reward_does_not_make_everything_else_small() -> None:
+    scale = Scale()
+    scale.see([0.0, 0.9], sure=False)
+    assert scale.see([0.0, 0.4])  # the program's own are another matter
+    assert scale.of(0.4) == 1.0
+    assert not scale.see([1.0], sure=False)
+    assert scale.of(0.4) == scale.of(1.0) == 1.0

@@ -7,7 +7,7 @@ import pytest
 
 from recollect.agents.experience import Experience
 from recollect.memory.item import Status
-from recollect.memory.policy import advantage
+from recollect.memory.policy import advantage as valuation
 from recollect.memory.policy.advantage import Advantage, AdvantageSettings
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.hashed_words import HashedWords
@@ -16,12 +16,12 @@ from recollect.memory.policy.pool import Draft, Pool
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.slots import Method, Use
 from recollect.memory.policy.values import CaseNetwork
+from recollect.recipes.advantage import SETTINGS, advantage, from_flat
 from recollect.recipes.amem import amem
 from recollect.recipes.amemguard import amemguard
 from recollect.recipes.experience_methods import METHODS, method
 from recollect.recipes.memento import multi_step, parametric
 from recollect.recipes.memrl import memrl
-from recollect.recipes.ours import SETTINGS, from_flat, ours
 from recollect.recipes.reme import reme
 from recollect.recipes.rememberer import rememberer
 
@@ -198,7 +198,7 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
 
 def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -> None:
     valuer = Advantage(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
-    experience = of(ours())
+    experience = of(advantage())
     experience.method.valuer = valuer
     experience.method.writer = lambda finished, pool: []
     for text, outcome in (("easy task", 1.0), ("hard thing", 0.0)) * 10:
@@ -211,7 +211,7 @@ def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -
 def test_value_is_an_advantage_not_a_success_rate() -> None:
     """An item of hard tasks that lifts 0 to 0.5 is worth more than one of easy tasks that does nothing at 0.9."""
     settings = AdvantageSettings(keep=1.0)
-    experience = of(ours(settings=settings))
+    experience = of(advantage(settings=settings))
     experience.method.writer = lambda finished, pool: []
     generator = np.random.default_rng(0)
     hard = experience.observe(Draft("hard thing", "h", do=("left",)))
@@ -240,8 +240,8 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
 
 def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def values(faded: float, *, frozen: bool) -> tuple[list[float], int]:
-        monkeypatch.setattr(advantage, "FADED", faded)
-        experience = of(ours(settings=replace(SETTINGS, keep=0.5)))
+        monkeypatch.setattr(valuation, "FADED", faded)
+        experience = of(advantage(settings=replace(SETTINGS, keep=0.5)))
         for number in range(90):
             met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
         valuer = experience.method.valuer
@@ -260,7 +260,7 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
 
 
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:
-    experience = of(ours())
+    experience = of(advantage())
     row = experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
     assert experience.pool.items[row].status is Status.CANDIDATE
     shown = {experience.recall("alpha beta", actions=ACTIONS).part for _ in range(200)}
@@ -277,7 +277,7 @@ def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> 
 
 
 def test_advice_that_adds_nothing_is_not_promoted() -> None:
-    experience = of(ours())
+    experience = of(advantage())
     row = experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 1.0)
@@ -287,7 +287,7 @@ def test_advice_that_adds_nothing_is_not_promoted() -> None:
 
 
 def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
-    experience = of(ours())
+    experience = of(advantage())
     experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 0.0)
@@ -298,7 +298,7 @@ def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
 
 
 def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:
-    experience = of(ours())
+    experience = of(advantage())
     sleeper = Draft("alpha beta", "t", do=("left",), source="web", trust=0.3, trigger="now", payload="right")
     row = experience.observe(sleeper)
     for _ in range(12):
@@ -339,4 +339,4 @@ def test_undo_restores_exactly() -> None:
 def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, object]) -> None:
     flat = {key: value for each in bad.values() if isinstance(each, dict) for key, value in each.items()} or bad
     with pytest.raises(InvalidPolicy):
-        from_flat("ours", flat)
+        from_flat("advantage", flat)

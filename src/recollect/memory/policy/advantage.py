@@ -70,6 +70,7 @@ class AdvantageSettings:
     prior_weight: float = 2.0
     forget: float = 0.999
     baseline: bool = True
+    measured: bool = True
     local: bool = True
     shared: bool = True
     attribute: bool = True
@@ -78,7 +79,7 @@ class AdvantageSettings:
         sizes = ("noise", "bandwidth", "heterogeneity", "spread", "words", "prior_weight", "keep", "forget")
         rates = ("keep", "forget", "own", "unshown", "refuted", "warning", "prior_success")
         need(
-            "ours",
+            "advantage",
             positive={name: getattr(self, name) for name in sizes},
             rate={name: getattr(self, name) for name in rates},
         )
@@ -109,7 +110,7 @@ class Advantage:
         """p0(x): kernel-smoothed success of choices that showed nothing, shrunk to their mean."""
         s = self.settings
         total, weight = s.prior_success * s.prior_weight, s.prior_weight
-        if not self._off:
+        if not self._off or not s.measured:
             return s.prior_success
         off = np.array(self._off[bisect_left(self._off, self._first_that_counts(query)) :], dtype=np.intp)
         if not len(off):

@@ -12,7 +12,7 @@ from recollect.memory.policy.errors import need
 from recollect.memory.policy.pool import ACTIVE, CANDIDATE, Pool
 from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Use, Valuer
-from recollect.memory.policy.values import Counts, followed
+from recollect.memory.policy.values import Counts, followed, opposed
 from recollect.memory.policy.writers import note_key
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Probation:
             agrees = followed(pool, row, use)
             if agrees:
                 gained, weight = use.reward - expected, 1.0 if shown else 0.5
-            elif use.reward >= 0.5:
+            elif use.reward > expected and opposed(pool, row, use):
                 # Another action was right here: had the advice been followed, it would most likely have failed.
                 gained, weight = -expected, 0.5
             else:
@@ -144,7 +144,7 @@ class Probation:
             sums[0] = sums[0] * self.keep + weight * gained
             sums[1] = sums[1] * self.keep + weight
             surprise = use.reward - expected - float(use.values.means[place]) if shown and agrees else 0.0
-            if shown and agrees and use.reward < 0.5 and surprise < self.alarm:
+            if shown and agrees and use.reward < expected and surprise < self.alarm:
                 # Trusted advice that fails against expectation costs its source most of its credit at once.
                 sums[0] -= 1.0
                 sums[1] += 1.0

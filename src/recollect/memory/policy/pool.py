@@ -143,11 +143,13 @@ class Pool:
         return self.actions.number(action)
 
     def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
-        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words, which may mean one of them."""
-        offered = np.zeros(len(self.actions) + len(actions), dtype=bool)
-        offered[[self.content_of(action) for action in actions]] = True
-        contents = self.content[rows]
-        kept = offered[contents] | ~self.actions.listed(contents)
+        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words that may mean one of them."""
+        numbers = np.array([self.content_of(action) for action in actions])
+        offered = np.zeros(len(self.actions), dtype=bool)
+        offered[numbers] = True
+        free = np.flatnonzero(~self.actions.listed(np.arange(len(offered))))
+        offered[free] = (self.actions.sameness(free, numbers) > 0.0).any(axis=1)
+        kept = offered[self.content[rows]]
         for place in np.flatnonzero(~kept) if self._several else ():
             also = self._several.get(int(rows[place]))
             kept[place] = also is not None and any(offered[number] for number in also)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 
+WARNING = 0.4
+
+
 class Experiences:
     """Columns that grow: where (unit vectors), what (numbers), reward, when."""
 
@@ -49,7 +52,7 @@ class KernelMean:
     nothing is known. With `of_items`: mean reward after items like this one were shown, wherever that was.
 
     Weights are exp((cosine - 1) / bandwidth), times `keep` for each task since; the prior counts as an experience of weight
-    `weight`. A warning of an action is worth `warning` of the opposite.
+    `weight`.
     """
 
     def __init__(
@@ -58,12 +61,11 @@ class KernelMean:
         prior: float = 0.2,
         weight: float = 0.005,
         keep: float = 1.0,
-        warning: float = 0.4,
         of_items: bool = False,
     ) -> None:
         need("a kernel mean", positive={"bandwidth": bandwidth, "weight": weight}, rate={"prior": prior, "keep": keep})
         self.bandwidth, self.prior, self.weight = bandwidth, prior, weight
-        self.keep, self.warning, self.of_items = keep, warning, of_items
+        self.keep, self.of_items = keep, of_items
         self.reset()
 
     def reset(self) -> None:
@@ -78,10 +80,9 @@ class KernelMean:
         if not self.of_items:
             near = near * pool.actions.sameness(known.what[:n], pool.content[rows])
         mean = (known.reward[:n] @ near + self.weight * self.prior) / (near.sum(axis=0) + self.weight)
-        gained = mean - self.prior
-        if not self.of_items:
-            gained = np.where(pool.warns[rows], -self.warning * gained, gained + 1e-3 * candidates.similarities)
-        return Values(gained, np.zeros(len(rows)))
+        if self.of_items:
+            return Values(mean - self.prior, np.zeros(len(rows)))
+        return Values(_advice(mean - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if self.of_items:
@@ -93,7 +94,7 @@ class KernelMean:
 
 class NearestMean:
     """Mean reward of the advised action over the `n` nearest situations in which it was taken, weighted by cosine^4 and drawn to
-    `prior` by an experience of weight 0.05. Warnings are not shown."""
+    `prior` by an experience of weight 0.05; less `prior`."""
 
     def __init__(self, n: int = 5, prior: float = 0.2) -> None:
         need("nearest neighbours", count={"n": n}, rate={"prior": prior})
@@ -115,7 +116,7 @@ class NearestMean:
             weights = np.maximum(near[taken], 0.0) ** 4 * same[taken, column]
             means[content] = float(weights @ known.reward[taken] + 0.05 * self.prior) / float(weights.sum() + 0.05)
         found = np.array([means[content] for content in pool.content[rows].tolist()])
-        return Values(np.where(pool.warns[rows], -1.0, found + 1e-6 * candidates.similarities), np.zeros(len(rows)))
+        return Values(_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
@@ -125,13 +126,13 @@ class LinearReward:
     """One ridge regression of reward on (1/2, situation) per action: disjoint linear bandits (LinUCB, arXiv 1003.0146,
     algorithm 1).
 
-    Means get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they are left to a
-    selector that draws. deviation: what a draw's deviations are multiplied with.
+    Means, less `prior`, get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they are
+    left to a selector that draws. deviation: what a draw's deviations are multiplied with.
     """
 
-    def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0) -> None:
-        need("a linear bandit", positive={"ridge": ridge})
-        self.alpha, self.ridge, self.deviation = alpha, ridge, deviation
+    def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0, prior: float = 0.2) -> None:
+        need("a linear bandit", positive={"ridge": ridge}, rate={"prior": prior})
+        self.alpha, self.ridge, self.deviation, self.prior = alpha, ridge, deviation, prior
         self.reset()
 
     def reset(self) -> None:
@@ -150,8 +151,7 @@ class LinearReward:
             here = contents == content
             means[here] = mean + (self.alpha * deviation if query.learning else 0.0)
             deviations[here] = self.deviation * deviation
-        means = np.where(pool.warns[candidates.rows], -9.0, means + 1e-6 * candidates.similarities)
-        return Values(means, deviations)
+        return Values(_advice(means - self.prior, candidates, pool), deviations)
 
     def learn(self, use: Use, pool: Pool) -> None:
         x, content = self._features(use.query), pool.content_of(use.taken)
@@ -165,3 +165,9 @@ class LinearReward:
     def _features(self, query: Query) -> Vectors:
         found: Vectors = np.concatenate([[np.float32(0.5)], query.vector])
         return found
+
+
+def _advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
+    """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
+    found: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
+    return found

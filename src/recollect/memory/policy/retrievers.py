@@ -50,7 +50,10 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
 def eligible(query: Query, pool: Pool) -> Rows:
     """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
     rows = pool.shown_to(query.by)
-    return pool.speaking_of(rows, query.actions) if query.actions else rows
+    if not query.actions:
+        return rows
+    pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
+    return pool.speaking_of(rows, query.actions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,19 @@ class Scale:
 
     def __init__(self) -> None:
         self.low = self.high = float("nan")
+        self._sure = False
         self._total, self._count = 0.0, 0
 
-    def see(self, rewards: Iterable[float]) -> bool:
-        """Take note of rewards; whether those seen before have another place on the scale now."""
-        before = (self.low, self.high)
+    def see(self, rewards: Iterable[float], sure: bool = True) -> bool:
+        """Take note of rewards; whether those seen before have another place on the scale now.
+
+        sure: they are the program's own. Once there were such, rewards on other people's word do not stretch the scale."""
+        before = (self.low, (self.low + self.high) / 2.0, self.high)
         places = [self.of(each) for each in before] if before[0] == before[0] else []
+        if self._sure and not sure:
+            return False
+        if sure and not self._sure:
+            self._sure, self.low, self.high = True, float("nan"), float("nan")
         for reward in rewards:
             if self.low != self.low:
                 self.low = self.high = reward

@@ -5,10 +5,11 @@ All are pure state over row numbers, so `reset` and a replay of the uses that st
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recollect.memory.policy.actions import SURE
 from recollect.memory.policy.pool import Pool, advice
 from recollect.memory.policy.slots import Candidates, Query, Use, Values
 
@@ -127,7 +128,7 @@ class CaseNetwork:
         w = self._w
         pre = cases @ w["case"] + (self._folded(query.vector[None]) @ w["query"] + w["bias"])
         logits = np.maximum(pre, 0.0) @ w["out"] + w["base"]
-        return Values(1.0 / (1.0 + np.exp(-logits.astype(np.float64))), np.zeros(len(candidates.rows)))
+        return Values(_logistic(logits.astype(np.float64)), np.zeros(len(candidates.rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         for row in use.rows:
@@ -148,7 +149,7 @@ class CaseNetwork:
         w = self._w
         pre = q @ w["query"] + c @ w["case"] + w["bias"]
         active = np.maximum(pre, 0.0)
-        chance = 1.0 / (1.0 + np.exp(-(active @ w["out"] + w["base"])))
+        chance = _logistic(active @ w["out"] + w["base"])
         slope = (chance - r) / len(r)
         below = np.outer(slope, w["out"]) * (pre > 0.0)
         gradients = {
@@ -176,6 +177,11 @@ class CaseNetwork:
         return folded
 
 
+def _logistic(logits: Any) -> Any:
+    # Beyond these the result is 0 or 1 anyway, and the exponential overflows.
+    return 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0)))
+
+
 def _doubled(column: Vectors) -> Vectors:
     larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
     larger[: len(column)] = column
@@ -183,7 +189,24 @@ def _doubled(column: Vectors) -> Vectors:
 
 
 def followed(pool: Pool, row: int, use: Use) -> bool:
-    """Whether the action taken is one that the item advises (or, for a warning, one that it does not warn of)."""
+    """Whether the action taken is surely one that the item advises (or, for a warning, one that it does not warn of)."""
+    numbers, warns, taken = _spoken_of(pool, row, use)
+    if warns:
+        return bool(pool.actions.apart(numbers, taken).all())
+    return bool((pool.actions.sameness(numbers, taken) > SURE).any())
+
+
+def opposed(pool: Pool, row: int, use: Use) -> bool:
+    """Whether the action taken is surely none that the item advises (or, for a warning, one that it warns of)."""
+    numbers, warns, taken = _spoken_of(pool, row, use)
+    if warns:
+        return bool((pool.actions.sameness(numbers, taken) > SURE).any())
+    return bool(pool.actions.apart(numbers, taken).all())
+
+
+def _spoken_of(pool: Pool, row: int, use: Use) -> tuple[npt.NDArray[np.int64], bool, npt.NDArray[np.int64]]:
+    """The actions that the item advises, or else warns of; whether it warns; the action taken. By number."""
     pairs = advice(pool.items[row], use.query.text)
     wanted = [action for action, weight in pairs if weight > 0]
-    return use.taken in wanted if wanted else all(use.taken != action for action, _ in pairs)
+    numbers = [pool.content_of(action) for action in wanted or [action for action, _ in pairs]]
+    return np.array(numbers), not wanted, np.array([pool.content_of(use.taken)])

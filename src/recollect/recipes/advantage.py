@@ -1,10 +1,10 @@
-"""Ours: learn what each item adds here, show what probably helps, try what might, and let outside advice earn its way in.
+"""This project's method: learn what each item adds here, show what probably helps, try what might, let outside advice earn trust.
 
 advantage credit r - p0(x) with p0 from memory-off choices; one model of which items transfer, shared by all, sharpened by
 local outcomes; Thompson selection against showing nothing; candidates from outside on probation; every act reversible.
-`without` leaves one part out: "advantage", "local", "shared" and "attribution" of the valuer, "posterior", "coherence" and
-"exploration" of the selector, "retrieval" (the newest instead of the most similar), "failures" of the writer, "gate",
-"maintenance". The keyer and the presenter are those of ExpRAG.
+`without` leaves one part out: "baseline" (credit is the reward itself), "measuring" (the baseline is a constant), "local",
+"shared" and "attribution" of the valuer, "posterior", "coherence" and "exploration" of the selector, "retrieval" (the newest
+instead of the most similar), "failures" of the writer, "gate", "maintenance". The keyer and the presenter are those of ExpRAG.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from recollect.memory.policy.writers import RawCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
 PARTS = (
-    "advantage",
+    "baseline",
+    "measuring",
     "local",
     "shared",
     "attribution",
@@ -54,7 +55,7 @@ SETTINGS = AdvantageSettings(
 SELECTION = Thompson(widen=0.05, off=0.01, explore=0.005)
 
 
-def ours(
+def advantage(
     *,
     seed: int = 0,
     k: int = 4,
@@ -72,8 +73,10 @@ def ours(
     if without and without not in PARTS:
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
     selection = replace(selection, k=k)
-    if without == "advantage":
+    if without == "baseline":
         settings = replace(settings, baseline=False)
+    elif without == "measuring":
+        settings = replace(settings, measured=False)
     elif without in ("local", "shared"):
         settings = replace(settings, **{without: False})
     elif without == "attribution":
@@ -93,7 +96,7 @@ def ours(
     if without != "maintenance":
         upkeep += [RetireHarmful(), MergeDuplicates()]
     method = Method(
-        "ours" if not without else f"ours-without-{without}",
+        "advantage" if not without else f"advantage-without-{without}",
         whole,
         MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold),
         Advantage(settings),
@@ -107,14 +110,14 @@ def ours(
 
 
 def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Method:
-    """`ours` or `ours-without-PART` from one flat mapping over the fields of its settings, its selection and itself."""
+    """`advantage` or `advantage-without-PART` from one flat mapping over the fields of its settings, its selection and itself."""
     valuation = {field.name for field in fields(AdvantageSettings)}
     choice = {field.name for field in fields(Thompson)}
     trust = {field.name for field in fields(Probation) if not field.name.startswith("_")} - {"keep", "noise"}
     rest = {key: value for key, value in flat.items() if key not in valuation | choice | trust}
-    return ours(
+    return advantage(
         seed=seed,
-        without=name.removeprefix("ours").removeprefix("-without-"),
+        without=name.removeprefix("advantage").removeprefix("-without-"),
         settings=replace(SETTINGS, **{key: value for key, value in flat.items() if key in valuation}),
         selection=replace(SELECTION, **{key: value for key, value in flat.items() if key in choice}),
         admission={key: value for key, value in flat.items() if key in trust},

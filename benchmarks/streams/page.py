@@ -1,0 +1,417 @@
+"""Keep what `recollect eval stream` measured, and put it into docs/experience.md.
+
+    python -m benchmarks.streams.page keep runs/one-step one-step      # benchmarks/streams/results/one-step.json
+    python -m benchmarks.streams.page write                            # the page's tables, from those files
+    python -m benchmarks.streams.page draw runs/steps runs/seen --picture docs/images/worlds.png
+
+Every table of the page stands between two marks and is made here; a test makes them again and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import re
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.evaluation.stream import Results, load, table
+from recollect.evaluation.stream_attacks import attacks, recovery, tampering
+from recollect.evaluation.stream_claims import CONTROLS, OURS, claims
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results"
+PAGE = ROOT / "docs" / "experience.md"
+HUNDRED = 100
+WINDOW = 50
+COLOURS = {
+    "none": "#888888",
+    "exprag": "#4477aa",
+    "memrl": "#ee7733",
+    "kernel-mean": "#aa3377",
+    OURS: "#117733",
+    f"{OURS}+shuffled": "#aadd99",
+    "oracle": "#222222",
+}
+Record = dict[str, Any]
+
+
+def kept(folder: Path) -> Record:
+    """What is kept of the matrix in `folder`: what was asked for, with which versions, the tables and the claims."""
+    plan = json.loads((folder / "plan.json").read_text())
+    rows = load(folder / "rows.jsonl")
+    results = Results(rows)
+    stated = claims(results)
+    for name, measure in (("attacks", attacks), ("recovery", recovery), ("tampering", tampering)):
+        if found := measure(results):
+            stated[name] = found
+    return {
+        "plan": plan,
+        "seeds": len(results.seeds),
+        "episodes": {name: len(results.of(name, results.arms[0])[0].bits) for name in results.families},
+        "versions": {
+            "python": platform.python_version(),
+            **{each: version(each) for each in ("recollect", "numpy", "scipy")},
+        },
+        "table": {
+            name: table(Results([each for each in rows if each.family == name]))[name] for name in results.families
+        },
+        "per_hundred": {
+            name: {arm: per_hundred(results, name, arm) for arm in results.arms if results.has(name, arm)}
+            for name in results.families
+        },
+        "claims": stated,
+    }
+
+
+def per_hundred(results: Results, name: str, arm: str) -> list[float]:
+    """Successes in each hundred tasks of the stream, the last of which may be shorter, as if it were whole."""
+    bits = np.array([[float(bit) for bit in each.bits] for each in results.of(name, arm)])
+    parts = [bits[:, start : start + HUNDRED] for start in range(0, bits.shape[1], HUNDRED)]
+    return [round(HUNDRED * float(part.mean()), 1) for part in parts]
+
+
+def rounded(value: Any, digits: int = 6) -> Any:
+    if isinstance(value, dict):
+        return {key: rounded(each, digits) for key, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each, digits) for each in value]
+    return round(value, digits) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def of(name: str) -> Record:
+    found: Record = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
+
+
+def points(value: float, sign: str = "") -> str:
+    return f"{HUNDRED * value:{sign}.1f}".replace("-0.0", "0.0")
+
+
+def span(each: Record) -> str:
+    return f"{points(each['low'], '+')} to {points(each['high'], '+')}"
+
+
+def arms_of(found: Record) -> list[str]:
+    """Arms of a file for a table: no memory first, right advice last, this project's parts left out."""
+    asked = [arm for arm in found["plan"]["arms"] if not arm.startswith(f"{OURS}-without-")]
+    return sorted(asked, key=lambda arm: (arm == "oracle", arm not in CONTROLS, asked.index(arm)))
+
+
+def success(*names: str) -> str:
+    """Success in 100 while learning and, in brackets, frozen on held-out tasks: arms down, streams of all these files across.
+    The best rival of a column is in bold."""
+    files = [of(name) for name in names]
+    columns = [(found, stream) for found in files for stream in found["table"]]
+    every = dict.fromkeys(arm for found in files for arm in arms_of(found))
+    arms = sorted(every, key=lambda arm: (arm == "oracle", arm not in CONTROLS))
+    leading = {
+        (each["stream"], each["measure"]): each["rival"] for found in files for each in found["claims"]["best_rival"]
+    }
+    rows = []
+    for arm in arms:
+        cells = []
+        for found, stream in columns:
+            values = found["table"][stream].get(arm)
+            if values is None:
+                cells.append("—")
+                continue
+            learning, frozen = (
+                f"**{points(values[key])}**" if leading.get((stream, measure)) == arm else points(values[key])
+                for measure, key in (("stream", "auc"), ("frozen", "held_out"))
+            )
+            cells.append(learning if math.isnan(values["held_out"]) else f"{learning} ({frozen})")
+        rows.append([f"`{arm}`", *cells])
+    return lines(["", *(stream for _, stream in columns)], rows)
+
+
+def best(*names: str) -> str:
+    """This project's method against the best rival of each stream, and how it stands to all of them."""
+    rows = []
+    for name in names:
+        for each in of(name)["claims"]["best_rival"]:
+            counts = each["counts"]
+            said = each["verdict"]
+            if said == "too few seeds":
+                said = f"too few seeds: {each['clusters']}, {each['seeds_needed']} needed"
+            rows.append(
+                [
+                    f"{each['stream']}, {'while learning' if each['measure'] == 'stream' else 'frozen'}",
+                    points(each["mean"]),
+                    f"`{each['rival']}` {points(each['rival_mean'])}",
+                    f"{points(each['difference'], '+')} ({span(each)})",
+                    said,
+                    " / ".join(str(counts.get(key, 0)) for key in ("ahead", "cannot be told apart", "behind")),
+                ]
+            )
+    head = ["", f"`{OURS}`", "best rival", "difference", "verdict", "ahead of / level with / behind"]
+    return lines(head, rows)
+
+
+def left(*names: str) -> str:
+    """What is left of the gain over no memory when rewards are permuted, and when values are masked."""
+    rows = []
+    for name in names:
+        for kind, what in (("gain_left_when_permuted", "permuted"), ("gain_left_when_masked", "masked")):
+            for each in of(name)["claims"][kind]:
+                _, _, where = each["name"].partition(" on ")
+                rows.append(
+                    [
+                        where.replace("stream", "while learning"),
+                        what,
+                        f"{points(each['difference'], '+')} ({span(each)})",
+                    ]
+                )
+    return lines(
+        ["stream", "rewards or values", "gain over no memory"], sorted(rows, key=lambda row: row[1], reverse=True)
+    )
+
+
+def parts(name: str) -> str:
+    """What each part is worth on each stream: a star where its corrected interval leaves 0 out."""
+    cells: dict[str, dict[str, str]] = {}
+    for each in of(name)["claims"]["parts"]:
+        arm, _, rest = each["name"].removeprefix(f"{OURS} - ").partition(" on ")
+        sure = each["low"] > 0.0 or each["high"] < 0.0
+        shown = points(each["difference"], "+") + ("*" if sure else "")
+        cells.setdefault(arm.removeprefix(f"{OURS}-without-"), {})[rest.removesuffix(", stream")] = shown
+    names = list(next(iter(cells.values())))
+    return lines(["left out", *names], [[part, *(each[stream] for stream in names)] for part, each in cells.items()])
+
+
+def orders(name: str, streams: Sequence[str], arms: Sequence[str]) -> str:
+    """Frozen success by the order in which the stream was met."""
+    found = of(name)
+    asked = found["plan"]["orders"]
+    rows = [
+        [stream, f"`{arm}`", *(points(found["table"][stream][arm]["held_out_per_order"][order]) for order in asked)]
+        for stream in streams
+        for arm in arms
+    ]
+    return lines(["stream", "arm", *asked], rows)
+
+
+COSTS: tuple[tuple[str, str, str], ...] = (
+    ("forgetting", "forgetting", ".3f"),
+    ("content loss", "content_loss", ".3f"),
+    ("routing loss", "routing_loss", ".3f"),
+    ("words read", "words", ".0f"),
+    ("recall, ms", "recall_ms", ".2f"),
+)
+
+
+def costs(name: str, arms: Sequence[str]) -> str:
+    rows = []
+    for stream, values in of(name)["table"].items():
+        for arm in arms:
+            found = values[arm]
+            error = found["calibration"]["error"]
+            shown = ["—" if math.isnan(found[key]) else format(found[key], digits) for _, key, digits in COSTS]
+            rows.append([stream, f"`{arm}`", *shown, "—" if error is None else f"{error:.2f}"])
+    return lines(["stream", "arm", *(head for head, _, _ in COSTS), "calibration error"], rows)
+
+
+def hundreds(name: str, stream: str) -> str:
+    found = of(name)
+    length = found["episodes"][stream]
+    many = math.ceil(length / HUNDRED)
+    head = [f"{HUNDRED * place + 1}-{min(length, HUNDRED * (place + 1))}" for place in range(many)]
+    return lines(
+        ["arm", *head],
+        [[f"`{arm}`", *(f"{value:.1f}" for value in found["per_hundred"][stream][arm])] for arm in arms_of(found)],
+    )
+
+
+def tuned() -> str:
+    """What tuning on dev rules and games changed: the objective as published and as chosen, and the chosen settings."""
+    found = json.loads((RESULTS.parent / "tuned.json").read_text())
+    rows = []
+    for kind, methods in found.items():
+        for name, each in methods.items():
+            settings = ", ".join(f"{key} {value}" for key, value in each["settings"].items()) or "as published"
+            rows.append([kind, f"`{name}`", points(each["published_objective"]), points(each["objective"]), settings])
+    return lines(["kind", "method", "published", "chosen", "settings"], rows)
+
+
+def scored(name: str) -> str:
+    """What `benchmarks.streams.scorer` measured: arms down, streams across, success in 100."""
+    found = of(name)
+    names = list(found["table"])
+    every = dict.fromkeys(arm for stream in names for arm in found["table"][stream])
+    return lines(
+        ["", *names],
+        [
+            [
+                f"`{arm}`",
+                *(
+                    points(found["table"][stream][arm]["auc"]) if arm in found["table"][stream] else "—"
+                    for stream in names
+                ),
+            ]
+            for arm in every
+        ],
+    )
+
+
+def attacked() -> str:
+    rows = []
+    for each in of("attacks")["claims"]["attacks"]:
+        delay = each.get("detection_delay")
+        detected = (
+            f"{delay:.0f} tasks ({100 * each['detected']:.0f} %)"
+            if delay is not None and not math.isnan(delay)
+            else "—"
+        )
+        cells = [
+            each["attack"],
+            f"`{each['arm']}`",
+            points(each["rate"], "+"),
+            points(each["benign_success"]),
+            detected,
+        ]
+        rows.append(cells)
+    return lines(
+        ["attack", "arm", "attacker's gain", "success without the attack", "put aside after (share of sources)"], rows
+    )
+
+
+def tampered() -> str:
+    by: dict[str, list[str]] = {}
+    for each in of("tampering")["claims"]["tampering"]:
+        by.setdefault(each["arm"], []).append(
+            f"{points(each['lost'])} ({points(each['low'])} to {points(each['high'])})"
+        )
+    return lines(["points lost", "1 %", "5 %", "10 %"], [[f"`{arm}`", *cells] for arm, cells in by.items()])
+
+
+def overhead() -> str:
+    found = of("overhead")
+    rows = []
+    for title, name in (
+        ("one user's 1,000 cases", "scope_of_1000_among_100k"),
+        ("another's, kept at 1,000, after 3,000 choices", "scope_of_1000_after_3000_choices"),
+        ("all 100,000", "unscoped_100k"),
+    ):
+        ms = {key.removesuffix("_ms"): each["p50"] for key, each in found[name].items() if key.endswith("_ms")}
+        shown = ("recall", "reward", "recall_and_reward", "search", "recall_and_reward_less_search")
+        rows.append([title, *(f"{ms[each]:.2f} ms" for each in shown)])
+    return lines(["", "recall", "reward", "recall + reward", "the engine's own search", "difference"], rows)
+
+
+RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", OURS)
+STEPS = ("several-steps", "science", "alfworld")
+BLOCKS: dict[str, Callable[[], str]] = {
+    "tuned": tuned,
+    "one-step": lambda: success("one-step"),
+    "one-step-best": lambda: best("one-step"),
+    "orders": lambda: orders("one-step", ("near-miss", "noisy-reward", "drift", "benign"), RIVALS_SHOWN),
+    "parts": lambda: parts("one-step"),
+    "costs": lambda: costs("one-step", RIVALS_SHOWN),
+    "free-words": lambda: success("free-words"),
+    "free-words-best": lambda: best("free-words"),
+    "steps": lambda: success(*STEPS),
+    "steps-best": lambda: best(*STEPS),
+    "seen": lambda: success("seen-before"),
+    "seen-best": lambda: best("seen-before"),
+    "banking": lambda: success("banking77"),
+    "banking-best": lambda: best("banking77"),
+    "left": lambda: left("one-step", *STEPS, "seen-before", "banking77"),
+    "attacks": attacked,
+    "tampering": tampered,
+    "overhead": overhead,
+    "scorer": lambda: scored("scorer"),
+    "scorer-best": lambda: best("scorer"),
+}
+
+
+def rendered(text: str) -> str:
+    """`text` with everything between `<!-- NAME -->` and `<!-- /NAME -->` made anew."""
+    for name in re.findall(r"<!-- /([\w-]+) -->", text):
+        if name not in BLOCKS:
+            raise SystemExit(f"{PAGE}: there is nothing to make for the mark <!-- /{name} -->.")
+        content = f"<!-- {name} -->\n{BLOCKS[name]()}\n<!-- /{name} -->"
+        text, made = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, c=content: c, text, flags=re.DOTALL)
+        if made != 1:
+            raise SystemExit(f"{PAGE}: the marks <!-- {name} --> and <!-- /{name} --> must stand there once.")
+    return text
+
+
+def draw(folders: Sequence[Path], path: Path) -> None:
+    """A panel per stream: success in the last 50 tasks, with a band of two standard errors over seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels = [
+        (results, name)
+        for folder in folders
+        for results in [Results(load(folder / "rows.jsonl"))]
+        for name in results.families
+    ]
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(4.8 * columns, 3.5 * rows), squeeze=False)
+    for axis in axes.ravel():
+        axis.set_visible(False)
+    for (results, name), axis in zip(panels, axes.ravel(), strict=False):
+        axis.set_visible(True)
+        for arm, colour in COLOURS.items():
+            _curve(axis, results, name, arm, colour)
+        axis.set_title(f"{name} ({len(results.seeds)} seeds)")
+        axis.set_xlabel("episodes met")
+        axis.set_ylabel(f"successes per 100, last {WINDOW}")
+        axis.set_ylim(0, 100)
+        axis.grid(alpha=0.25)
+    handles = [pyplot.Line2D([], [], color=colour, label=arm) for arm, colour in COLOURS.items()]
+    figure.legend(handles=handles, loc="lower center", ncol=len(COLOURS), fontsize=9, frameon=False)
+    figure.tight_layout(rect=(0, 0.25 / (3.5 * rows), 1, 1))
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)
+
+
+def _curve(axis: Any, results: Results, name: str, arm: str, colour: str) -> None:
+    found = results.of(name, arm)
+    if not found:
+        return
+    bits = np.array([[float(bit) for bit in each.bits] for each in found])
+    width = min(WINDOW, bits.shape[1])
+    kernel = np.ones(width) / width
+    rolled = HUNDRED * np.array([np.convolve(each, kernel, mode="valid") for each in bits])
+    met = np.arange(width, width + rolled.shape[1])
+    mean, error = rolled.mean(axis=0), rolled.std(axis=0) / math.sqrt(len(rolled))
+    axis.plot(met, mean, color=colour, linewidth=2.2 if arm == OURS else 1.4)
+    axis.fill_between(met, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_subparsers(dest="what", required=True)
+    keep = what.add_parser("keep")
+    keep.add_argument("folder", type=Path)
+    keep.add_argument("name")
+    what.add_parser("write")
+    drawing = what.add_parser("draw")
+    drawing.add_argument("folders", nargs="+", type=Path)
+    drawing.add_argument("--picture", type=Path, required=True)
+    asked = parser.parse_args()
+    if asked.what == "keep":
+        (RESULTS / f"{asked.name}.json").write_text(json.dumps(rounded(kept(asked.folder)), indent=1) + "\n")
+    elif asked.what == "write":
+        PAGE.write_text(rendered(PAGE.read_text()))
+    else:
+        draw(asked.folders, asked.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import resource
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -27,6 +31,18 @@ from .stub_encoder import WordEncoder
 
 LONE = "a\udc80"  # what a text of other bytes becomes where they are passed through
 
+
+def nested(depth: int) -> dict[str, object]:
+    """Dictionaries in each other; with 0, one in itself."""
+    inner: dict[str, object] = {}
+    whole = inner
+    for _ in range(depth):
+        whole = {"deeper": whole}
+    if not depth:
+        inner["itself"] = inner
+    return whole
+
+
 BAD_CALLS = {
     "search: not Unicode": lambda m: m.search(LONE),
     "search: bytes": lambda m: m.search(b"cat"),
@@ -38,6 +54,17 @@ BAD_CALLS = {
     "search: status": lambda m: m.search("cat", statuses=["lost"]),
     "search: where": lambda m: m.search("cat", where=["topic"]),
     "search: threshold": lambda m: m.search("cat", threshold="high"),
+    "search: threshold above every score": lambda m: m.search("cat", threshold=0.5),
+    "search: threshold above every cosine": lambda m: m.search("cat", mode="dense", threshold=1.5),
+    "search: an option there is not": lambda m: m.search("cat", limit=5),
+    "search: operators": lambda m: m.search("cat", where={"topic": {"$in": ["food", "travel"]}}),
+    "search: a set is no metadata": lambda m: m.search("cat", where={"topic": {"food", "travel"}}),
+    "search: names are text": lambda m: m.search("cat", where={7: "food"}),
+    "search: longer than any question": lambda m: m.search("cat " * 60_000),
+    "bank: longer than any question": lambda m: m.bank().search("cat " * 60_000),
+    "add: metadata too deep": lambda m: m.add("a dog", metadata=nested(5_000)),
+    "bank: metadata too deep": lambda m: m.bank().add("a dog", metadata=nested(5_000)),
+    "add: metadata in itself": lambda m: m.add("a dog", metadata=nested(0)),
     "add: nothing": lambda m: m.add(None),
     "add: bytes": lambda m: m.add(b"cat"),
     "add: number": lambda m: m.add(7),
@@ -85,6 +112,10 @@ def test_every_mistake_has_an_error_of_its_own_and_changes_nothing(name: str):
         Operation(OperationKind.UPDATE, ("m1",), LONE),
         Operation(OperationKind.DELETE, ([1],)),  # type: ignore[arg-type]
         Operation(OperationKind.MERGE, ("m1", {}), "a dog"),  # type: ignore[arg-type]
+        Operation(OperationKind.DELETE, None),  # type: ignore[arg-type]
+        Operation(OperationKind.DELETE, 7),  # type: ignore[arg-type]
+        Operation(OperationKind.DELETE, (b"m1",)),  # type: ignore[arg-type]
+        Operation("ERASE", ("m1",)),  # type: ignore[arg-type]
         None,
     ],
 )
@@ -368,3 +399,162 @@ def test_the_command_line_refuses_what_is_not_text(tmp_path: Path):
     result = run("import", str(tmp_path / "latin.jsonl"), "--encoder", "none")
     assert isinstance(result.exception, errors.NotAMemoryFile)
     assert "UTF-8" in str(result.exception)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\udc80"])
+def test_what_is_no_path_is_refused_as_such(path: str):
+    with pytest.raises(errors.NotAMemoryFile, match="no path"):
+        Memory(path, encoder=None)
+
+
+def test_a_path_too_long_for_the_system_is_a_typed_error():
+    with pytest.raises(errors.MemoryProblem):
+        Memory("a" * 5_000, encoder=None)
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, -1e308, math.nan])
+def test_rewards_whose_sums_are_no_numbers_are_refused(value):
+    m = Memory(":memory:", encoder=None)
+    m.add("a cat")
+    hits = m.search("cat")
+    with pytest.raises(errors.InvalidReward):
+        m.reward(hits.decision, value)
+    with pytest.raises(errors.InvalidReward):
+        m.bank().credit("m1", value)
+    for _ in range(2):
+        m.reward(hits.decision, 1e100)
+    assert "Infinity" not in "".join(exported(m.store))
+
+
+def test_a_full_scope_takes_no_more_however_many_write_to_it_at_once(tmp_path: Path):
+    """Threads with a handle each: what there is room for is settled inside the transaction."""
+    handles = [Memory(tmp_path / "a.mem", encoder=None, max_items=5) for _ in range(4)]
+    start = threading.Barrier(len(handles))
+
+    def fill(number: int) -> int:
+        start.wait()
+        refused = 0
+        for each in range(4):
+            try:
+                handles[number].add(f"note {each} of {number}", user_id="ana")
+            except errors.StorageFull:
+                refused += 1
+        return refused
+
+    with ThreadPoolExecutor(len(handles)) as pool:
+        refused = sum(pool.map(fill, range(len(handles))))
+    assert (len(handles[0].get_all(user_id="ana")), refused) == (5, 11)
+    for handle in handles:
+        handle.close()
+
+
+def test_every_way_to_write_is_bounded_and_one_full_scope_fails_alone():
+    m = Memory(":memory:", encoder=None, max_items=1)
+    m.add("a cat", user_id="ana")
+    assert not m.apply(Operation(OperationKind.ADD, text="a dog"), user_id="ana").applied
+    bank = m.bank(user_id="ana")
+    bank.add("a dog")
+    with pytest.raises(errors.StorageFull, match="max_items"):
+        m.commit(bank)
+    assert m.supersede("m1", "a big cat").text == "a big cat"
+    assert m.add("a cow", user_id="bo").text == "a cow"
+    assert [item.text for item in m.get_all(user_id="ana")] == ["a big cat"]
+
+
+def test_what_is_replaced_after_the_clock_went_back_is_in_the_past_all_the_same():
+    times = iter(["2026-06-01T12:00:00", "2025-06-01T12:00:00"])
+    time = [next(times)]
+    m = Memory(":memory:", encoder=None, clock=lambda: time[0])
+    m.add("the code is red")
+    time[0] = next(times)
+    m.supersede("m1", "the code is blue")
+    old, new = m.get("m1"), m.get("m2")
+    assert old.written_at < old.ended_at <= new.written_at
+    assert [hit.text for hit in m.search("code", as_of=old.written_at)] == ["the code is red"]
+    assert [hit.text for hit in m.search("code", as_of=new.written_at)] == ["the code is blue"]
+    assert check(m.store) == []
+
+
+HOSTILE = {
+    "deep": lambda lines: [*lines, '{"event":' + "[" * 100_000],
+    "number beyond every other": lambda lines: changed(lines, "event", 0, 2**63 - 1),
+    "entry of no number": lambda lines: changed(lines, "event", 0, -5),
+    "trust": lambda lines: changed(lines, "item", "trust", "abc"),
+    "control characters": lambda lines: changed(lines, "item", "text", "\x1b]0;owned\x07"),
+    "time": lambda lines: changed(lines, "item", "written_at", "soon"),
+    "not what the journal says": lambda lines: changed(lines, "item", "text", "a dog"),
+    "rollback": lambda lines: changed(changed(lines, "event", 2, "ROLLBACK"), "event", 6, '{"ranges":"x"}'),
+}
+
+
+def changed(lines: list[str], sort: str, place: int | str, value: object) -> list[str]:
+    """The last line of a sort with another value, and a first line that agrees."""
+    records = [json.loads(line) for line in lines]
+    [record for record in records if sort in record][-1][sort][place] = value
+    numbers = [record["event"][0] for record in records if "event" in record]
+    records[0]["head"] = max(numbers)
+    return [json.dumps(record) for record in records]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_import_that_no_memory_exported_is_refused_whole(name: str):
+    m = Memory(":memory:", encoder=None)
+    m.add("a cat")
+    m.update("m1", "a small cat")
+    twin = Memory(":memory:", encoder=None)
+    with pytest.raises(errors.NotAMemoryFile, match="import"):
+        imported(twin.store, HOSTILE[name](list(exported(m.store))))
+    assert (twin.store.head(), len(twin)) == (0, 0)
+    assert imported(twin.store, exported(m.store)) == 1
+    assert twin.add("a cow").id == "m3"
+
+
+def test_the_export_of_a_memory_that_is_not_sound_can_be_taken_as_it_is():
+    m = Memory(":memory:", encoder=None)
+    m.add("a cat")
+    lines = changed(list(exported(m.store)), "item", "text", "a dog")
+    twin = Memory(":memory:", encoder=None)
+    imported(twin.store, lines, unsound=True)
+    assert twin.get("m1").text == "a dog"
+    assert "m1" in " ".join(check(twin.store))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE items SET metadata = '{' WHERE n = 1",
+        "UPDATE items SET kind = 'rumour' WHERE n = 1",
+        "UPDATE items SET scope = 99 WHERE n = 1",
+    ],
+)
+def test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was_met(tmp_path: Path, damage: str):
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+        m.add("a dog")
+    with contextlib.closing(apsw.Connection(str(path))) as file:
+        file.execute(damage)
+    m = Memory(path, encoder=None)
+    with pytest.raises(errors.NotAMemoryFile, match="is damaged"):
+        m.get("m1")
+    with pytest.raises(errors.NotAMemoryFile, match="nothing is written"):
+        m.add("a cow")
+    assert m.get("m2").text == "a dog"
+    m.close()
+
+
+def test_what_a_memory_writes_is_its_owners_alone(tmp_path: Path):
+    import stat
+
+    old = os.umask(0o022)
+    try:
+        m = Memory(tmp_path / "a.mem", encoder=WordEncoder(8))
+        m.add("a cat")
+        backup(m.store, tmp_path / "b.mem")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        m.close()
+    finally:
+        os.umask(old)
+    assert "a.mem" in modes
+    assert "b.mem" in modes
+    assert set(modes.values()) == {0o600}

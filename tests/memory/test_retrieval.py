@@ -130,6 +130,45 @@ def test_time_kind_and_metadata_filters_meet():
     assert memory.search("red", where=lambda item: item.text.endswith("tea"), top_k=1)[0].text.endswith("tea")
 
 
+def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
+    m = Memory(":memory:", encoder=WordEncoder(8), clock=lambda: "2026-01-01T00:00:00")
+    m.add("prices of 2060", valid_from="2060-01-01")
+    m.add("prices of 2025", valid_from="2025-01-01", valid_to="2027-01-01")
+    for options in ({}, {"as_of": "2026-01-01"}):
+        assert [hit.text for hit in m.search("prices", **options)] == ["prices of 2025"]
+    assert [item.text for item in m.get_all()] == ["prices of 2025"]
+    assert [hit.text for hit in m.search("prices", as_of="2061-01-01")] == ["prices of 2060"]
+
+
+def test_bounds_of_time_go_by_the_time_of_writing_where_nothing_else_is_known():
+    m = Memory(":memory:", encoder=None, clock=lambda: "2026-03-01T00:00:00")
+    m.add("plain note")
+    m.add("dated note", event_time="2020-01-01")
+    assert [hit.text for hit in m.search("note", since="2026-02-28")] == ["plain note"]
+    assert [hit.text for hit in m.search("note", until="2026-02-28")] == ["dated note"]
+    assert m.search("note", since="2026-03-02") == []
+
+
+def test_metadata_that_are_not_there_are_not_none():
+    m = Memory(":memory:", encoder=None)
+    m.add("note one", metadata={"topic": None})
+    m.add("note two")
+    assert [hit.text for hit in m.search("note", where={"topic": None})] == ["note one"]
+    m.add("note three", metadata={"topic": ["food", "travel"]})
+    assert [hit.text for hit in m.search("note", where={"topic": ["food", "travel"]})] == ["note three"]
+
+
+def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
+    for fusion in (Fusion(), Fusion("rrf", 2.0, 1.0, 10.0)):
+        m = Memory(":memory:", encoder=WordEncoder(8), fusion=fusion)
+        m.add("a red hat")
+        (hit,) = m.search("red hat", threshold=fusion.highest)
+        assert hit.score == fusion.highest
+        with pytest.raises(errors.InvalidFilter, match="dense"):
+            m.search("red hat", threshold=fusion.highest * 1.01)
+    assert m.search("red hat", threshold=3.0, reranker=lambda query, texts: [7.0] * len(texts))[0].score == 7.0
+
+
 def test_candidate_lists_are_kept_as_long_as_asked(tmp_path: Path):
     memory = filled(tmp_path / "a.mem", keep_candidates=3)
     for number in range(10):

@@ -97,3 +97,17 @@ def test_the_command_line(tmp_path: Path):
     assert "Sound." in run("check")
     file = str(tmp_path / "none.mem")
     assert isinstance(CliRunner().invoke(app, ["list", "--file", file]).exception, errors.NotAMemoryFile)
+
+
+def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_path: Path):
+    import recollect
+    from recollect.cli.memory import app
+
+    run = CliRunner()
+    one, two, lines = (str(tmp_path / name) for name in ("a.mem", "b.mem", "a.jsonl"))
+    with recollect.Memory(one, encoder="hashing:64") as m:
+        m.add("a cat")
+    assert run.invoke(app, ["export", lines, "--file", one]).exit_code == 0
+    assert run.invoke(app, ["import", lines, "--file", two]).exit_code == 0
+    with recollect.Memory(two, encoder="hashing:64") as m:
+        assert [hit.text for hit in m.search("cat")] == ["a cat"]

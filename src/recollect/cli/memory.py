@@ -14,6 +14,7 @@ from recollect.cli.output import say, say_json
 from recollect.episodes.terminal import one_line, terminal
 
 if TYPE_CHECKING:
+    from recollect.episodes.encoder import EncoderIdentity
     from recollect.memory.item import Item
     from recollect.memory.memory import Memory
     from recollect.memory.purge import Erased
@@ -284,12 +285,21 @@ def import_(
     source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` wrote.")],
     file: File = DEFAULT,
     encoder: Encoder = "default",
+    unsound: Annotated[
+        bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
+    ] = False,
 ) -> None:
-    """Fill a new memory from an export."""
-    from recollect.memory.transfer import imported
+    """Fill a new memory from an export. Its vectors are made with the encoder that the exported memory had."""
+    from recollect.memory.transfer import encoder_of, imported
 
-    with _open(file, encoder, make=True) as memory, open(source, encoding="utf-8") as lines:
-        say(f"{imported(memory.store, lines)} items.")
+    # What is not UTF-8 is refused by `imported`, with the place.
+    with open(source, encoding="utf-8", errors="replace") as lines:
+        identity = encoder_of(lines.readline()) if encoder == "default" else None
+    with (
+        _open(file, encoder, make=True, identity=identity) as memory,
+        open(source, encoding="utf-8") as lines,
+    ):
+        say(f"{imported(memory.store, lines, unsound=unsound)} items.")
 
 
 @app.command()
@@ -326,7 +336,8 @@ def _lines_given() -> list[str]:
 
 
 @contextmanager
-def _open(file: Path, encoder: str, *, make: bool = False) -> Iterator[Memory]:
+def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIdentity | None = None) -> Iterator[Memory]:
+    """identity: the encoder to use where the file has no vectors yet and none was named."""
     import recollect
     from recollect.memory.errors import MemoryProblem, NotAMemoryFile
 
@@ -335,7 +346,10 @@ def _open(file: Path, encoder: str, *, make: bool = False) -> Iterator[Memory]:
         raise NotAMemoryFile(
             f"There is no memory at {file}.", "`recollect memory add` makes one; --file names another."
         )
-    memory = recollect.Memory(file, encoder=None if encoder == "none" else encoder)
+    chosen: Any = None if encoder == "none" else encoder
+    if identity is not None and not existed and recollect.Memory.encoder_named is not None:
+        chosen = recollect.Memory.encoder_named(encoder, identity)
+    memory = recollect.Memory(file, encoder=chosen)
     try:
         yield memory
     except BaseException:

@@ -18,11 +18,20 @@ from recollect.episodes.encoder import Encoder
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory.embedding import Embedder
 from recollect.memory.errors import InvalidText, UnknownItem
-from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text
+from recollect.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text, plain_metadata
 from recollect.memory.moment import Clock, Moment, moment, now
-from recollect.memory.operations import Act, Assignment, Credit, Draft, Outcome, execute, renamed_act
+from recollect.memory.operations import (
+    Act,
+    Assignment,
+    Credit,
+    Draft,
+    Outcome,
+    checked_reward,
+    execute,
+    renamed_act,
+)
 from recollect.memory.ranking import Fusion, Hit
-from recollect.memory.retrieval import SearchOptions, request_for, retrieve
+from recollect.memory.retrieval import LONGEST_QUERY, SearchOptions, checked_options, request_for, retrieve
 from recollect.memory.scope import EVERYWHERE, Scope
 from recollect.memory.shelf import Ground, Stack
 
@@ -131,7 +140,7 @@ class Bank:
             event_time=moment(event_time),
             provenance=provenance,
             trust=trust,
-            metadata=dict(metadata or {}),
+            metadata=plain_metadata(metadata),
             deduplicate=deduplicate,
         )
         return self.get(self._run(Operation(OperationKind.ADD, text=text), draft).item)
@@ -183,7 +192,7 @@ class Bank:
     def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
         """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
         self.get(id)
-        self._run(Credit(reward, ((id, propensity),)), Draft(scope=self.scope))
+        self._run(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
         return self.get(id)
 
     def set_status(self, id: str, status: Status) -> Item:
@@ -207,6 +216,12 @@ class Bank:
         for number, query in enumerate(queries):
             if not isinstance(query, str):
                 raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
+            if len(query) > LONGEST_QUERY:
+                raise InvalidText(
+                    f"query number {number} is {len(query):,} characters long, the limit is {LONGEST_QUERY:,}: ask with the part "
+                    "that matters"
+                )
+        checked_options(options)
         request = request_for(k, mode, **options)
         return retrieve(self._stack, self._embedder, self.fusion, queries, request, self._clock())
 
@@ -226,7 +241,7 @@ class Bank:
 
         texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
         vectors = store.encode(text for text in texts if text)
-        outcomes = store.change(self.scope, work, vectors)
+        outcomes = store.change(self.scope, work, vectors, bounded=True)
         self.journal = []
         return list(outcomes)
 

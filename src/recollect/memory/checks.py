@@ -191,6 +191,11 @@ def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
     yield from _named("journal: not what was written, by its chain:", wrong)
 
 
+def journal_problems(store: Store, connection: apsw.Connection) -> list[str]:
+    """Where the journal, as `connection` sees it, does not lead to the items and the images there are. Raises rows.Unreadable."""
+    return list(_journal_problems(store, connection, dict(_all_items(store, connection))))
+
+
 def _journal_problems(store: Store, connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "1", ())

@@ -33,10 +33,12 @@ from recollect.memory.errors import (
     NotAMemoryFile,
     OlderFile,
     ReadOnly,
+    ScopeFull,
     StorageFailed,
     StorageFull,
 )
 from recollect.memory.file_header import check_version, identity, refuse_strangers, writable
+from recollect.memory.rows import Unreadable
 from recollect.memory.write_queue import Ticket, WriteQueue
 
 LOG_PAGES = 2000
@@ -97,7 +99,7 @@ class Database:
     ) -> None:
         if durability not in DURABILITIES:
             raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
-        self.path = os.fspath(path)
+        self.path = _checked(path)
         self.in_memory = self.path == ":memory:"
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
@@ -109,6 +111,7 @@ class Database:
         self._closed = False
         self._identity: tuple[int, int] | None = None
         self._log_tried = 0
+        self._damage = ""  # as it was first met
         self._quiet = False  # whether every connection was closed for a fork
         self._generation = 0  # of connections: a fork closes those there are
         self._forget_others()
@@ -305,14 +308,22 @@ class Database:
 
     def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
-        if self.read_only:
-            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        self._refuse_to_write()
         depth = self._enter()
         try:
             result: Result = self._writes.carry_out(work)
         finally:
             self._gate.leave(depth)
         return result
+
+    def _refuse_to_write(self) -> None:
+        if self.read_only:
+            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        if self._damage:
+            raise NotAMemoryFile(
+                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: export what "
+                "can be read, or restore a backup"
+            )
 
     def _commit(self, batch: Sequence[Ticket]) -> None:
         try:
@@ -357,9 +368,10 @@ class Database:
         try:
             with self.translated():
                 ticket.result = ticket.work(connection)
-        except (StorageFull, StorageFailed):
-            raise
         except BaseException as error:
+            # A full disk is everybody's; a full scope is that of whoever writes to it.
+            if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
+                raise
             connection.execute("ROLLBACK TO one")
             ticket.error = error
         connection.execute("RELEASE one")
@@ -373,8 +385,11 @@ class Database:
             raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
         except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
             raise ReadOnly(f"{self.path} cannot be written: check its permissions and those of its folder") from error
-        except (apsw.NotADBError, apsw.CorruptError) as error:
+        except (apsw.NotADBError, apsw.CorruptError, Unreadable) as error:
+            self._damage = self._damage or str(error)
             raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
+        except UnicodeDecodeError as error:
+            raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
         except UnicodeEncodeError as error:
@@ -409,8 +424,7 @@ class Database:
 
     def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
-        if self.read_only:
-            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        self._refuse_to_write()
         depth = self._enter()
         try:
             with self._write_lock, self.translated():
@@ -490,6 +504,19 @@ class Database:
             _CARRIED.add(self._identity)
         self._forget_others()
         self._forked = True
+
+
+def _checked(path: object) -> str:
+    try:
+        text = os.fsdecode(path)  # type: ignore[arg-type]
+        text.encode()
+    except (TypeError, UnicodeError):
+        text = ""
+    if not text or "\0" in text:
+        raise NotAMemoryFile(
+            f"{path!r:.80} is no path of a file: give its name, or ':memory:' for a memory without a file"
+        )
+    return text
 
 
 def _move_log(path: str, writing: threading.RLock) -> None:

@@ -21,6 +21,7 @@ from recollect.episodes.decision import Decision, DecisionKind
 from recollect.memory import forking
 from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import MemoryProblem
+from recollect.memory.rows import readable
 from recollect.memory.scope import Scope
 from recollect.memory.transaction import Transaction
 
@@ -151,16 +152,17 @@ _SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
-    return Decision(
-        id=row[0],
-        kind=DecisionKind(row[1]),
-        query=row[2],
-        candidates=tuple((id, score) for id, score in json.loads(row[3])),
-        chosen=tuple(json.loads(row[4])),
-        propensity=row[5],
-        policy=row[6],
-        step=row[7],
-    )
+    with readable(f"decision {row[0]!r:.40}"):
+        return Decision(
+            id=row[0],
+            kind=DecisionKind(row[1]),
+            query=row[2],
+            candidates=tuple((id, score) for id, score in json.loads(row[3])),
+            chosen=tuple(json.loads(row[4])),
+            propensity=row[5],
+            policy=row[6],
+            step=row[7],
+        )
 
 
 def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:

@@ -25,6 +25,10 @@ class InvalidFilter(MemoryProblem, ValueError):
     """A search option that does not exist or cannot take effect."""
 
 
+class UnknownOption(InvalidFilter, TypeError):
+    """A keyword that a search does not have."""
+
+
 class InvalidScope(MemoryProblem, ValueError):
     """A scope that is not made of plain strings, or that would widen the one it is used in."""
 
@@ -50,7 +54,7 @@ class NoEncoder(MemoryProblem):
 
 
 class InvalidReward(MemoryProblem, ValueError):
-    """A reward that is not a finite number."""
+    """A reward that is not a number, or one whose sums would not be."""
 
 
 class NoExtractor(MemoryProblem):
@@ -79,6 +83,10 @@ class ReadOnly(MemoryProblem):
 
 class StorageFull(MemoryProblem):
     """The disk, or the configured limit of the scope, is full. Nothing was written."""
+
+
+class ScopeFull(StorageFull):
+    """The configured limit of the scope is reached. Nothing was written."""
 
 
 class Busy(MemoryProblem):

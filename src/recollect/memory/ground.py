@@ -234,5 +234,8 @@ class _Drift:
 
 
 def image(text: str | None) -> Item | None:
-    """An item from the image the journal keeps."""
-    return None if text is None else from_record(json.loads(text))
+    """An item from the image the journal keeps. Raises rows.Unreadable."""
+    if text is None:
+        return None
+    with rows.readable("an image in the journal"):
+        return from_record(json.loads(text))

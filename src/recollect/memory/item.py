@@ -138,11 +138,15 @@ class Item:
         return not self.deleted and start <= time and (not end or time < end)
 
     def visible(self, time: str) -> bool:
-        """Current, and neither expired nor past its stated validity at `time`: what a plain search may return."""
+        """Current, and at `time` neither expired nor outside its stated validity: what a plain search may return."""
+        return self.current and self.in_force(time)
+
+    def in_force(self, time: str) -> bool:
+        """Neither expired at `time`, nor outside the validity that was stated. Half-open, as in `valid_at`."""
         return (
-            self.current
-            and not (self.expires_at and self.expires_at <= time)
+            not (self.expires_at and self.expires_at <= time)
             and not (self.valid_to and self.valid_to <= time)
+            and self.valid_from <= time
         )
 
 
@@ -179,6 +183,42 @@ def checked_label(label: object, what: str) -> str:
     if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
         raise InvalidText(f"{what} is not valid Unicode: {label!r:.80}: decode it with errors='replace'")
     return label
+
+
+DEEPEST_METADATA = 50
+"""How deep lists and dictionaries may lie in each other."""
+
+
+def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
+    if not metadata:
+        return {}
+    try:
+        if _deeper_than(DEEPEST_METADATA, metadata):
+            raise ValueError(
+                f"lists and dictionaries lie more than {DEEPEST_METADATA} deep in each other, or in themselves"
+            )
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def _deeper_than(depth: int, value: object) -> bool:
+    layer: list[object] = [value]
+    for _ in range(depth):
+        layer = [
+            part
+            for each in layer
+            if isinstance(each, (Mapping, list, tuple))
+            for part in (each.values() if isinstance(each, Mapping) else each)
+            if isinstance(part, (Mapping, list, tuple))
+        ]
+        if not layer:
+            return False
+    return True
 
 
 def status_named(status: Status | str) -> Status:

@@ -11,6 +11,7 @@ from typing import Any
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory.item import UNKNOWN, ItemKind, Provenance, Status
 from recollect.memory.operations import Act, Assignment, Credit, Draft
+from recollect.memory.rows import readable
 from recollect.memory.scope import Scope
 
 ASSIGN = "ASSIGN"
@@ -39,7 +40,8 @@ class Entry:
         """What to do again on replay; None for entries that are about the journal itself, or purged."""
         if self.payload is None or self.kind in (ROLLBACK, PURGE, PARAMETERS):
             return None
-        return decoded(self.kind, self.payload, self.scope)
+        with readable(f"journal entry {self.seq}"):
+            return decoded(self.kind, self.payload, self.scope)
 
 
 _COMPARED = '"compared":"all"'

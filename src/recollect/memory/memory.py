@@ -20,7 +20,6 @@ from recollect.memory.bank import Bank
 from recollect.memory.episode_record import assembled
 from recollect.memory.errors import (
     InvalidFilter,
-    InvalidReward,
     InvalidScope,
     InvalidText,
     UnknownEpisode,
@@ -30,7 +29,7 @@ from recollect.memory.item import Item, ItemKind, checked_label, kind_named
 from recollect.memory.memory_writing import MemoryWriting
 from recollect.memory.moment import moment
 from recollect.memory.open_memory import Extractor, Message
-from recollect.memory.operations import Credit, Draft, Outcome
+from recollect.memory.operations import Credit, Draft, Outcome, checked_reward
 from recollect.memory.ranking import Hits, Selected, Selector
 from recollect.memory.retrieval import POOL, SearchOptions, checked_count, several
 from recollect.memory.rows import number_of
@@ -108,7 +107,8 @@ class Memory(MemoryWriting):
         """The `top_k` best items, best first; `.decision` is what `reward` takes.
 
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. threshold: hits with a lower score
-        are left out. selector: chooses among more candidates than are shown, and says with what probability (by default the
+        are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
+        selector: chooses among more candidates than are shown, and says with what probability (by default the
         best are shown, with probability 1). options: explain, kinds, statuses, where, since, until, as_of, diversity and
         reranker, as `retrieval.SearchOptions` says.
         """
@@ -157,6 +157,12 @@ class Memory(MemoryWriting):
         embedder = self.store.embedder
         if mode is None:
             mode = "hybrid" if embedder is not None else "lexical"
+        highest = self.fusion.highest if mode == "hybrid" else 1.0 if mode == "dense" else math.inf
+        if threshold is not None and threshold > highest and options.get("reranker") is None:
+            raise InvalidFilter(
+                f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
+                f"{highest:.4g}; with mode='dense' the score is the cosine"
+            )
         bank = Bank.on(self.store.ground(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
         with self.store.database.reading():
             wide = top_k if selector is None else max(POOL, 5 * top_k)
@@ -206,8 +212,7 @@ class Memory(MemoryWriting):
     def reward(self, target: str, value: float, *, source: str = "user") -> Outcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
         with the probability it had of being shown. Raises UnknownEpisode, InvalidReward."""
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-            raise InvalidReward(f"a reward must be a finite number, got {value!r}")
+        value = checked_reward(value)
         checked_label(source, "source")
         if not isinstance(target, str) or not target.isascii():
             raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: ids are text that it gave")
@@ -228,7 +233,7 @@ class Memory(MemoryWriting):
         if not self.scope.contains(scope):
             raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: was it logged?")
         items = tuple((id, one.propensity) for one in shown for id in one.chosen)
-        act = Credit(float(value), items, source, decision)
+        act = Credit(value, items, source, decision)
         return self.store.perform(scope, [(act, Draft(scope=scope))], episode=episode)[0]
 
     def episode_record(self, id: str) -> Episode:

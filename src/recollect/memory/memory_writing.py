@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -15,7 +14,7 @@ from recollect.memory.errors import (
     InvalidText,
     NoEncoder,
     NoExtractor,
-    StorageFull,
+    ScopeFull,
     UnknownItem,
 )
 from recollect.memory.item import (
@@ -27,6 +26,7 @@ from recollect.memory.item import (
     checked_text,
     folded,
     kind_named,
+    plain_metadata,
     status_named,
     text_problem,
 )
@@ -139,14 +139,13 @@ class MemoryWriting(OpenMemory):
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(trust),
             status=status_named(status),
-            metadata=_plain(metadata),
+            metadata=plain_metadata(metadata),
             deduplicate=not repeat,
         )
         sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
         for one in sources if provenances is not None else ():
             for part in ("source", "session", "speaker", "date"):
                 checked_label(getattr(one, part), f"{part} of a provenance")
-        self._check_room(scope, len(texts))
         if not texts:
             return []
         acts = [
@@ -178,7 +177,10 @@ class MemoryWriting(OpenMemory):
         )
         text = operation.text if isinstance(operation, Operation) else ""
         vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
-        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        try:
+            return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        except ScopeFull as full:
+            return Outcome(False, reason=str(full))
 
     def update(
         self,
@@ -189,13 +191,15 @@ class MemoryWriting(OpenMemory):
         trust: float | None = None,
         expires_at: Moment | None = None,
         metadata: Mapping[str, Any] | None = None,
+        repeat: bool = False,
         episode: str = "",
     ) -> Item:
-        """Reword an item (same id, same validity), or set fields that say nothing about the world. Raises UnknownItem."""
+        """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
+        item then says the same. Raises UnknownItem, InvalidText."""
         self._open_item(id)
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=self.scope)
+        draft = Draft(scope=self.scope, deduplicate=not repeat)
         if text is not None:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
@@ -206,7 +210,7 @@ class MemoryWriting(OpenMemory):
         if expires_at is not None:
             fields["expires_at"] = moment(expires_at)
         if metadata is not None:
-            fields["metadata"] = _plain(metadata)
+            fields["metadata"] = plain_metadata(metadata)
         if fields:
             acts.append((Assignment(id, fields), draft))
         if not acts:
@@ -243,7 +247,7 @@ class MemoryWriting(OpenMemory):
             key=key,
             event_time=moment(event_time),
             expires_at=moment(expires_at),
-            metadata=_plain(metadata),
+            metadata=plain_metadata(metadata),
             provenance=Provenance(checked_label(source, "source")),
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
@@ -314,10 +318,6 @@ class MemoryWriting(OpenMemory):
         self._scopes.clear()
         return result
 
-    def _check_room(self, scope: Scope, more: int) -> None:
-        if self._max_items is not None and self.store.sums(scope)[1] + more > self._max_items:
-            raise StorageFull(f"this scope may hold {self._max_items} items: delete some, or raise max_items")
-
     def near_duplicates(
         self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = LIKENESS
     ) -> list[Pair]:
@@ -370,7 +370,7 @@ class MemoryWriting(OpenMemory):
                 out.append(item)
             return out
 
-        added: list[Item] = self.store.change(scope, work, vectors)
+        added: list[Item] = self.store.change(scope, work, vectors, bounded=True)
         return added
 
 
@@ -402,16 +402,3 @@ def _trust(trust: float) -> float:
     if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
         raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}")
     return float(trust)
-
-
-def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
-    if not metadata:
-        return {}
-    try:
-        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
-        text.encode("utf-8")
-    except (TypeError, ValueError) as error:
-        raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
-    plain: dict[str, Any] = json.loads(text)
-    return plain

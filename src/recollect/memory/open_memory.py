@@ -79,11 +79,11 @@ class OpenMemory:
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
         self._extractor = extractor
-        self._max_items = max_items
         self._clock = clock
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
+        self.store.max_items = max_items
         found = self._named(encoder) if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))

@@ -15,11 +15,14 @@ Two more acts, which no model asks for, go the same way so that they can be undo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Protocol
 
 from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.errors import InvalidReward
 from recollect.memory.item import (
     UNKNOWN,
     Item,
@@ -30,6 +33,7 @@ from recollect.memory.item import (
     ended,
     text_problem,
 )
+from recollect.memory.moment import later
 from recollect.memory.scope import EVERYWHERE, Scope
 
 
@@ -115,10 +119,39 @@ def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Out
         return _assign(view, act)
     if isinstance(act, Credit):
         return _credit(view, act)
-    handler = _HANDLERS.get(act.kind) if isinstance(act, Operation) else None
-    if handler is None:
-        return Outcome(False, reason=f"not an operation: {act!r:.80}")
-    return handler(view, act, draft, new_id, now)
+    problem = malformed(act)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    return _HANDLERS[act.kind](view, act, draft, new_id, now)
+
+
+def malformed(act: object) -> str | None:
+    """Why this is no operation at all, or None. Such a one concerns no item and is not journaled."""
+    if isinstance(act, (Assignment, Credit)):
+        return None
+    if not isinstance(act, Operation) or not isinstance(act.kind, OperationKind):
+        return f"not an operation: {act!r:.80}"
+    if not isinstance(act.targets, (tuple, list)) or not all(isinstance(target, str) for target in act.targets):
+        return f"targets must be ids of items, got {act.targets!r:.80}"
+    if not isinstance(act.text, str):
+        return f"text must be str, got {type(act.text).__name__}: decode bytes first"
+    return None
+
+
+LARGEST_REWARD = 1e100
+
+
+def checked_reward(value: object) -> float:
+    """A number whose square and sums stay numbers. Raises InvalidReward."""
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not abs(number) <= LARGEST_REWARD:
+        raise InvalidReward(
+            f"a reward must be a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, got {value!r:.40}"
+        )
+    return number
 
 
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
@@ -185,7 +218,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         return Outcome(False, reason="unchanged", item=old.id)
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
-    existing = _duplicate(view, revised, draft, but=old.id)
+    existing = _duplicate(view, revised, draft, but=old.id) if draft.deduplicate else None
     if existing is not None:
         return Outcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(revised)
@@ -216,6 +249,10 @@ def _replace_with_new(
     # An agent that says "this fact changed" changes neither what sort of thing it is nor whose it is.
     scopes = {old.scope for old in olds}
     draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
+    newest = max(old.written_at for old in olds)
+    if newest > now:
+        # The clock went back: what is replaced was there, however short, and its successor came after it.
+        now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     merging = operation.kind is OperationKind.MERGE
     existing = _duplicate(view, item, draft)
@@ -340,8 +377,7 @@ def _known(view: View, id: str) -> Item:
 
 
 def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
-    # What is not text names no item, and may not be hashable either.
-    return tuple(dict.fromkeys(target if isinstance(target, str) else repr(target) for target in targets))
+    return tuple(dict.fromkeys(targets))
 
 
 _HANDLERS = {

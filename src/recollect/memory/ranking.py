@@ -37,6 +37,11 @@ class Fusion:
         if self.lexical < 0 or self.dense < 0 or self.lexical + self.dense == 0:
             raise InvalidFilter("fusion weights must not be negative, nor both zero")
 
+    @property
+    def highest(self) -> float:
+        """The score of what both parts put first; with "weighted", cosines end at 1 and the best BM25 is 1."""
+        return (self.lexical + self.dense) / (self.constant + 1 if self.method == "rrf" else 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from recollect.memory.embedding import Embedder
-from recollect.memory.errors import InvalidFilter, NoEncoder
+from recollect.memory.errors import InvalidFilter, NoEncoder, UnknownOption
 from recollect.memory.item import Item, ItemKind, Status, kind_named, status_named
 from recollect.memory.lexical import CorpusStatistics, term_score, tokens, total
 from recollect.memory.moment import Moment, moment
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 POOL = 50
 """How many candidates each part of a hybrid search proposes, or five times k where that is more."""
 
+LONGEST_QUERY = 200_000
+"""Characters: every word of a query is looked up."""
+
 MOST = 1_000_000_000
 """Hits one search may be asked for; more than a memory holds is as good as all."""
 
@@ -55,19 +58,18 @@ class Selection:
     as_of: str = ""
 
     def admits(self, item: Item, time: str) -> bool:
-        """`since` and `until` bound the event time: since <= time < until."""
+        """`since` and `until` bound the event time, or the time of writing where no other is known: since <= time < until."""
         if self.as_of:
             if not item.valid_at(self.as_of):
                 return False
-        elif (
-            not item.open or (item.expires_at and item.expires_at <= time) or (item.valid_to and item.valid_to <= time)
-        ):
+        elif not item.open or not item.in_force(time):
             return False
+        when = item.event_time or item.written_at
         return (
             item.status in self.statuses
             and (not self.kinds or item.kind in self.kinds)
-            and (not self.since or self.since <= item.event_time)
-            and (not self.until or item.event_time < self.until)
+            and (not self.since or self.since <= when)
+            and (not self.until or when < self.until)
             and self._meets(item)
         )
 
@@ -76,7 +78,7 @@ class Selection:
             return True
         if callable(self.where):
             return self.where(item)
-        return all(item.metadata.get(key) == value for key, value in self.where.items())
+        return all(key in item.metadata and item.metadata[key] == value for key, value in self.where.items())
 
     @property
     def beyond_current(self) -> bool:
@@ -91,7 +93,8 @@ class SearchOptions(TypedDict, total=False):
     """What a search can be told, by keyword, next to how many hits are wanted and by what they are found.
 
     explain: give each hit `.why`, from which its score can be computed again.
-    kinds, statuses, where (metadata that must be equal, or a function of the item), since <= event time < until: filters.
+    kinds, statuses, where (metadata that must be equal, or a function of the item), since <= event time < until: filters. An item
+    without an event time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
     diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
@@ -122,7 +125,7 @@ def request_for(
     diversity: float = 0.0,
     reranker: Reranker | None = None,
 ) -> Request:
-    """SearchOptions, with what they are where not said, checked."""
+    """SearchOptions, with what they are where not said, checked. Raises InvalidFilter, InvalidTime."""
     selection = Selection(
         tuple(kind_named(kind) for kind in several(kinds, "kinds", "fact")),
         tuple(status_named(status) for status in several(statuses, "statuses", "active")),
@@ -132,6 +135,32 @@ def request_for(
         moment(as_of),
     )
     return Request(k, mode, explain, selection, diversity, reranker)
+
+
+def checked_options(options: Mapping[str, Any]) -> None:
+    """Raise UnknownOption for names that SearchOptions does not have."""
+    unknown = sorted(set(options) - set(SearchOptions.__annotations__))
+    if unknown:
+        raise UnknownOption(
+            f"a search has no option {unknown[0]!r}: there are top_k, threshold, mode, {', '.join(SearchOptions.__annotations__)}"
+        )
+
+
+def _check_where(where: object) -> None:
+    """Raise InvalidFilter for a filter that no item can ever meet: metadata is compared whole, and there are no operators."""
+    if where is None or callable(where):
+        return
+    if not isinstance(where, Mapping):
+        raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
+    for name, value in where.items():
+        if not isinstance(name, str):
+            raise InvalidFilter(f"where: names of metadata are text, got {name!r:.40}")
+        operators = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
+        if operators or isinstance(value, (set, frozenset, tuple, bytes)):
+            raise InvalidFilter(
+                f"where: metadata {name!r} is never equal to {value!r:.60}, and there are no operators: give a function of the "
+                f"item, such as where=lambda item: item.metadata.get({name!r}) in (...)"
+            )
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:
@@ -161,9 +190,7 @@ class Request:
         if self.mode not in MODES:
             raise InvalidFilter(f"mode {self.mode!r} does not exist: use one of {', '.join(MODES)}")
         checked_count(self.k)
-        where = self.selection.where
-        if where is not None and not callable(where) and not isinstance(where, Mapping):
-            raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
+        _check_where(self.selection.where)
         if not isinstance(self.diversity, (int, float)) or not 0.0 <= self.diversity <= 1.0:
             raise InvalidFilter(f"diversity must lie in [0, 1], got {self.diversity!r:.40}")
         if self.reranker is not None and not callable(self.reranker):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.memory.item import (
     UNKNOWN,
@@ -21,6 +22,10 @@ from recollect.memory.item import (
 )
 from recollect.memory.scope import Scope
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 COLUMNS = (
     "n, scope, kind, text, key, event_time, written_at, valid_from, valid_to, ended_at, expires_at, superseded_by, links, "
     "source, source_session, turn, speaker, date, trust, status, deleted, revision, shown, credited, total, "
@@ -33,6 +38,19 @@ CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propen
 _KINDS = {kind.value: kind for kind in ItemKind}
 _BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "values")
 _STATUSES = {status.value: status for status in Status}
+
+
+class Unreadable(Exception):
+    """A value in the file that nobody of us wrote: the file is damaged."""
+
+
+@contextlib.contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raise Unreadable where reading `what` fails."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
+        raise Unreadable(f"{what} cannot be read: {error!r:.80}") from error
 
 
 def number_of(id: object) -> int | None:
@@ -50,6 +68,23 @@ def content_number(item: Item) -> int:
 
 def key_number(key: bytes) -> int:
     return int.from_bytes(key[:8], "little", signed=True)
+
+
+def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
+    """A scope from its four parts. Raises Unreadable."""
+    if row is None:
+        raise Unreadable(f"scope {id} is missing")
+    with readable(f"scope {id}"):
+        return Scope(*row)
+
+
+def to_vector(blob: Any, dimension: int | None) -> npt.NDArray[np.float32]:
+    """A vector as the file holds it. dimension: None where it is not known. Raises Unreadable."""
+    import numpy as np
+
+    if not isinstance(blob, bytes) or len(blob) % 4 or len(blob) != 4 * (dimension or len(blob) // 4):
+        raise Unreadable(f"a vector of {dimension} numbers cannot be read from {blob!r:.40}")
+    return np.frombuffer(blob, np.float32)
 
 
 def text_number(text: str) -> int:
@@ -115,7 +150,14 @@ def to_credit(item: Item) -> tuple[Any, ...]:
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
-    """The inverse of `to_row`, for a row selected with SELECT."""
+    """The inverse of `to_row`, for a row selected with SELECT. Raises Unreadable."""
+    try:
+        return _item(row, scope)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Unreadable(f"item m{row[0]} cannot be read: {error!r:.80}") from error
+
+
+def _item(row: Sequence[Any], scope: Scope) -> Item:
     provenance = row[13:18]
     values = row[22:27]
     return Item(

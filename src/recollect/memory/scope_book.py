@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recollect.memory import rows
 from recollect.memory.database import first, scalar
 from recollect.memory.scope import Scope
 
@@ -60,7 +61,7 @@ class ScopeBook:
         scope = self._by_id.get(id)
         if scope is None:
             row = first(self._connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
-            scope = self._by_id[id] = Scope(*row)
+            scope = self._by_id[id] = rows.to_scope(row, id)
         return scope
 
     def close(self) -> None:

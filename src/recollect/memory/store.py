@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import journal_entry, rows, schema, undo
 from recollect.memory.database import first, scalar, select
-from recollect.memory.errors import Purged, UnknownSnapshot
+from recollect.memory.errors import Purged, ScopeFull, UnknownSnapshot
 from recollect.memory.ground import StoreGround, image
 from recollect.memory.item import Item, duplicate_key
 from recollect.memory.lexical import CorpusStatistics
@@ -58,7 +58,11 @@ class Difference:
 
 
 class Store(StoreFile):
-    """The journal and the view made from it, at every moment of the past."""
+    """The journal and the view made from it, at every moment of the past.
+
+    max_items: how many current items a scope may hold that is written to."""
+
+    max_items: int | None = None
 
     def perform(
         self,
@@ -93,24 +97,50 @@ class Store(StoreFile):
                     and act.kind is OperationKind.ADD
                     and draft_problem(act.text, draft) is None
                 )
+            before = self._count(connection, scope)
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             transaction.finish()
+            self._check_room(connection, scope, before)
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
         return self.database.write(work)
 
     def change(
-        self, scope: Scope, work: Callable[[Transaction], Any], vectors: Mapping[str, bytes] | None = None
+        self,
+        scope: Scope,
+        work: Callable[[Transaction], Any],
+        vectors: Mapping[str, bytes] | None = None,
+        *,
+        bounded: bool = False,
     ) -> Any:
-        """Run `work` on a transaction of its own: for undo, purge, import and the like."""
+        """Run `work` on a transaction of its own: for undo, purge, import and the like. bounded: hold it to `max_items`."""
 
         def inside(connection: apsw.Connection) -> Any:
             transaction = self._transaction(connection, scope, vectors)
+            before = self._count(connection, scope) if bounded else 0
             result = work(transaction)
             transaction.finish()
+            if bounded:
+                self._check_room(connection, scope, before)
             return result
 
         return self.database.write(inside)
+
+    def _count(self, connection: apsw.Connection, scope: Scope) -> int:
+        """Current items of a scope, inside a transaction; not looked up where nothing bounds it."""
+        if self.max_items is None:
+            return 0
+        parts = [part for part in ("user", "agent", "session") if getattr(scope, part)]
+        where = " AND ".join(f"{part} = ?" for part in ["tenant", *parts])
+        values = [getattr(scope, part) for part in ["tenant", *parts]]
+        return scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
+
+    def _check_room(self, connection: apsw.Connection, scope: Scope, before: int) -> None:
+        """Raise ScopeFull where there are more than there may be, and more than there were; then nothing is written."""
+        if self.max_items is not None and self._count(connection, scope) > max(self.max_items, before):
+            raise ScopeFull(
+                f"this scope may hold {self.max_items} items: delete some, or raise max_items; nothing was written"
+            )
 
     def _transaction(
         self, connection: apsw.Connection, scope: Scope, vectors: Mapping[str, bytes] | None

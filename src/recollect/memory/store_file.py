@@ -131,8 +131,6 @@ class StoreFile:
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
         """Vectors of items as they are given, which need not be as they are now; made again where not on file."""
-        import numpy as np
-
         out: dict[str, Vectors] = {}
         missing = []
         with self.database.reading() as connection:
@@ -149,7 +147,8 @@ class StoreFile:
                 if row is None:
                     missing.append(item)
                 else:
-                    out[item.id] = np.frombuffer(row[0], np.float32)
+                    dimension = None if self.embedder is None else self.embedder.identity.dimension
+                    out[item.id] = rows.to_vector(row[0], dimension)
         if missing and self.embedder is not None:
             fresh = self.embedder([item.searched_text for item in missing])
             out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
@@ -268,8 +267,6 @@ class StoreFile:
     def _loaded(self, connection: apsw.Connection, now: Stamp) -> tuple[DenseIndex, Stamp]:
         """The vectors that lie beside the file, where they are of an earlier state of this very memory, else those in it; and
         the state they are of."""
-        import numpy as np
-
         beside = self._beside(connection, now)
         # Where more was written since than the file holds, following the journal costs more than it saves.
         if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
@@ -283,7 +280,7 @@ class StoreFile:
             "WHERE i.content IS NOT NULL AND i.status = 'active' ORDER BY v.n"
         ):
             block.numbers[row], block.scopes[row] = n, scope
-            block.matrix[row] = np.frombuffer(vector, np.float32)
+            block.matrix[row] = rows.to_vector(vector, now.dimension)
             row += 1
         block.alive[:row] = True
         block.size = row
@@ -321,8 +318,7 @@ class StoreFile:
         fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
         fresh.sort()
         if fresh:
-            matrix = np.frombuffer(b"".join(vector for _, _, vector in fresh), np.float32)
-            matrix = matrix.reshape(len(fresh), self._dense.dimension)
+            matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
             self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
 
     def tail(self, connection: apsw.Connection) -> words.Tail:
@@ -354,7 +350,7 @@ class StoreFile:
             row = first(connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
             if len(self._scope_names) >= SCOPES:
                 self._scope_names.clear()
-            scope = self._scope_names[id] = Scope(*row)
+            scope = self._scope_names[id] = rows.to_scope(row, id)
         return scope
 
     def _scope_ids(self, connection: apsw.Connection, scope: Scope) -> list[int] | None:

@@ -17,7 +17,7 @@ from recollect.memory.database import first, scalar, select
 from recollect.memory.item import Item, content_digest, content_key, duplicate_key, to_record
 from recollect.memory.journal_entry import encoded, targets_of
 from recollect.memory.lexical import word_count
-from recollect.memory.operations import Act, Credit, Draft, Outcome, execute
+from recollect.memory.operations import Act, Credit, Draft, Outcome, execute, malformed
 from recollect.memory.schema import CREATED, vector_table
 from recollect.memory.scope import Scope
 from recollect.memory.scope_book import ScopeBook
@@ -94,6 +94,8 @@ class Transaction:
         self._asked = None
         self._before = {}
         outcome = execute(self, act, draft, new_id=f"m{self.seq}", now=now)
+        if malformed(act) is not None:
+            return outcome
         touched = self._touched(act, outcome)
         if outcome.applied or touched or isinstance(act, Credit):
             kind, payload = encoded(act, draft)

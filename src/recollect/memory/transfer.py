@@ -9,15 +9,18 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from recollect.episodes.encoder import EncoderIdentity
 from recollect.memory import rows
-from recollect.memory.database import scalar, select
+from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import MemoryProblem, NotAMemoryFile
-from recollect.memory.item import checked_text, from_record, to_record
+from recollect.memory.item import Item, checked_text, from_record, to_record
 from recollect.memory.migration import number_by_scope
+from recollect.memory.moment import moment
 from recollect.memory.scope import Scope
 from recollect.memory.transaction import Transaction
 
@@ -42,7 +45,9 @@ def exported(store: Store) -> Iterator[str]:
     """Lines of JSON, each without its line break. One consistent moment, also while others write."""
     with store.database.reading() as connection:
         items = scalar(connection, "SELECT count(*) FROM items")
-        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items})
+        identity = store.encoder_identity()
+        encoder = None if identity is None else asdict(identity)
+        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
         for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in _TABLES.items():
@@ -53,8 +58,19 @@ def exported(store: Store) -> Iterator[str]:
             yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
 
 
-def imported(store: Store, lines: Iterable[str]) -> int:
-    """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing."""
+def encoder_of(line: str) -> EncoderIdentity | None:
+    """Of the memory whose export begins with `line`; None where it had no vectors, or the line does not say."""
+    try:
+        return EncoderIdentity(**json.loads(line)["encoder"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> int:
+    """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
+
+    unsound: also where the items are not what the journal leads to, as in the export of a damaged memory. Raises NotAMemoryFile.
+    """
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
 
@@ -76,10 +92,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
                 elif name == "item":
-                    item = from_record(value)
-                    if rows.number_of(item.id) is None:
-                        raise ValueError(f"{item.id!r:.40} is no item's id")
-                    transaction.put(item)
+                    transaction.put(_checked(from_record(value)))
                     count += 1
                 else:
                     table, columns = _TABLES[name]
@@ -90,9 +103,16 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                         values[place] = scopes[values[place]]
                     marks = ",".join("?" * len(named))
                     connection.execute(f"INSERT INTO {table}({columns}) VALUES({marks})", values)
-            except (ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
+            except (*_NOT_OURS, apsw.Error) as error:
                 raise _no_export(number, error) from error
-        last = scalar(connection, "SELECT max(seq) FROM events") or 0
+        lowest, last, entries = first(
+            connection, "SELECT coalesce(min(seq), 1), coalesce(max(seq), 0), count(*) FROM events"
+        )
+        if lowest != 1 or entries != last:
+            raise NotAMemoryFile(
+                f"the import has {entries} journal entries numbered {lowest} to {last}: some are missing or misnumbered; export "
+                "again; nothing was imported"
+            )
         if not header or header.get("head") != last or header.get("items", count) != count:
             raise NotAMemoryFile(
                 f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
@@ -101,6 +121,10 @@ def imported(store: Store, lines: Iterable[str]) -> int:
         if header.get("version", 0) < 2:
             transaction.finish()
             number_by_scope(connection)
+        elif not unsound:
+            transaction.finish()
+        if not unsound:
+            _refuse_unsound(store, connection)
         return count
 
     try:
@@ -114,7 +138,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 try:
                     record = json.loads(line)["item"]
                     texts.append(checked_text(record.get("key") or record["text"]))
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                except _NOT_OURS as error:
                     raise _no_export(number, error) from error
     vectors: dict[str, bytes] = {}
     for start in range(0, len(texts), 512):
@@ -122,6 +146,40 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     result = store.change(Scope(), work, vectors)
     store.reset_caches()
     return int(result)
+
+
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+"""What reading a line raises that no export holds."""
+
+
+def _checked(item: Item) -> Item:
+    """Raise ValueError for an item that no memory would have taken."""
+    if rows.number_of(item.id) is None:
+        raise ValueError(f"{item.id!r:.40} is no item's id")
+    checked_text(item.text)
+    if item.key:
+        checked_text(item.key, "key")
+    trust = item.trust
+    if isinstance(trust, bool) or not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
+        raise ValueError(f"trust of {item.id} must lie in [0, 1], got {trust!r:.40}")
+    for name in ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expires_at"):
+        if getattr(item, name) != moment(getattr(item, name)):
+            raise ValueError(f"{name} of {item.id} is no canonical time: {getattr(item, name)!r:.40}")
+    return item
+
+
+def _refuse_unsound(store: Store, connection: apsw.Connection) -> None:
+    from recollect.memory.checks import journal_problems
+
+    try:
+        problems = journal_problems(store, connection)
+    except rows.Unreadable as error:
+        problems = [str(error)]
+    if problems:
+        raise NotAMemoryFile(
+            f"the import does not agree with itself ({problems[0]}): run `recollect memory check` on the memory it came from, or "
+            "take it as it is with --unsound (unsound=True); nothing was imported"
+        )
 
 
 def _no_export(number: int, error: Exception) -> NotAMemoryFile:

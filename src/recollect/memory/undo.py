@@ -66,11 +66,12 @@ def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
 
 def rollbacks_in(connection: apsw.Connection, until: int | None = None) -> list[tuple[int, Ranges]]:
     found = select(connection, "SELECT seq, payload FROM events WHERE kind = 'ROLLBACK'")
-    return [
-        (seq, tuple((low, high) for low, high in json.loads(payload)["ranges"]))
-        for seq, payload in found
-        if until is None or seq <= until
-    ]
+    with rows.readable("a rollback in the journal"):
+        return [
+            (seq, tuple((low, high) for low, high in json.loads(payload)["ranges"]))
+            for seq, payload in found
+            if until is None or seq <= until
+        ]
 
 
 class ReplayView:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from recollect.memory.adapters.file_tool import FileTool
 from recollect.memory.adapters.mem0 import Memory as Mem0
 from recollect.memory.adapters.session import MemorySession
-from recollect.memory.errors import InvalidScope
+from recollect.memory.errors import InvalidFilter, InvalidScope
 from recollect.memory.memory import Memory
 
 from .stub_encoder import WordEncoder
@@ -46,6 +48,41 @@ def test_mem0_calls_and_results():
     with pytest.raises(InvalidScope):
         m.delete_all()
     assert m.get_all(user_id="ana")["results"] == []
+
+
+UNUSABLE = {
+    "rerank": {"rerank": True},
+    "explain": {"explain": True},
+    "expired": {"show_expired": True},
+    "misspelt": {"user": "ana"},
+    "operator": {"filters": {"topic": {"in": ["food"]}}},
+    "any": {"filters": {"topic": "*"}},
+    "or": {"filters": {"OR": [{"topic": "food"}]}},
+    "anybody": {"user_id": "*"},
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_mem0_would_do_and_this_adapter_does_not_is_refused_by_name(name: str):
+    m = Mem0(memory())
+    m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)
+    wanted = {"user_id": "ana", **UNUSABLE[name]}
+    with pytest.raises(InvalidFilter):
+        m.search("tofu", **wanted)
+    with pytest.raises(InvalidFilter):
+        m.get_all(**wanted)
+    assert len(m.search("tofu", user_id="ana", rerank=False)["results"]) == 1
+    assert len(m.get_all(user_id="ana", show_expired=False)["results"]) == 1
+
+
+def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():
+    m = Mem0(memory())
+    (one,) = m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)["results"]
+    m.add("plays chess", user_id="ana", infer=False)
+    found = m.search("likes tofu", user_id="ana", threshold=0.3)["results"]
+    assert [(record["memory"], round(record["score"], 3)) for record in found] == [("likes tofu", 1.0)]
+    m.update(one["id"], "likes tempeh", metadata={"sure": True})
+    assert m.get(one["id"])["metadata"] == {"topic": "food", "sure": True}
 
 
 def test_the_six_commands():
@@ -106,6 +143,57 @@ def test_any_arguments_get_an_answer(arguments):
     assert isinstance(FileTool(memory())(arguments), str)
 
 
+MALFORMED = [
+    ["view"],
+    None,
+    {"command": ["view"]},
+    {"command": {}},
+    {"command": "view", "path": "/memories/a", "view_range": [1]},
+    {"command": "view", "path": "/memories/a", "view_range": "all"},
+    {"command": "view", "path": 7},
+    {"command": "create", "path": "/memories/b", "file_text": 5},
+    {"command": "create", "path": "/memories/b", "file_text": None},
+    {"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": None},
+    {"command": "insert", "path": "/memories/a", "insert_line": True, "insert_text": "x"},
+    {"command": "str_replace", "path": "/memories/a", "old_str": ["one"]},
+    {"command": "delete"},
+    {"command": "view", "path": "/memories", 7: "x"},
+]
+
+
+@pytest.mark.parametrize("arguments", MALFORMED, ids=repr)
+def test_malformed_arguments_of_a_model_are_answered_with_what_is_wrong(arguments):
+    tool = FileTool(memory())
+    tool({"command": "create", "path": "/memories/a", "file_text": "one"})
+    assert tool(arguments).startswith("Error: ")
+    assert tool({"command": "view", "path": "/memories/a"}).endswith("\tone")
+
+
+def test_what_others_write_under_the_agent_of_the_files_breaks_nothing():
+    m = memory()
+    for path in (5, "elsewhere", "/memories"):
+        m.add(f"a stray {path}", agent_id="files", metadata={"path": path})
+    tool = FileTool(m)
+    tool({"command": "create", "path": "/memories/a", "file_text": "one"})
+    assert tool({"command": "view", "path": "/memories"}) == "Here're the files in /memories:\n/memories/a"
+
+
+def test_two_files_may_come_to_say_the_same_and_no_file_is_a_folder():
+    tool = FileTool(memory())
+    for name, mark in (("a", " "), ("b", "x")):
+        tool({"command": "create", "path": f"/memories/{name}", "file_text": f"[{mark}] buy tofu"})
+    ticked = {"command": "str_replace", "path": "/memories/a", "old_str": "[ ]", "new_str": "[x]"}
+    assert "edited" in tool(ticked)
+    for arguments in (
+        {"command": "create", "path": "/memories/a/child", "file_text": "x"},
+        {"command": "rename", "old_path": "/memories/b", "new_path": "/memories/b/c"},
+        {"command": "rename", "old_path": "/memories/b", "new_path": "/memories/a/b"},
+    ):
+        assert tool(arguments).startswith("Error: ")
+    tool({"command": "create", "path": "/memories/d/e", "file_text": "x"})
+    assert tool({"command": "create", "path": "/memories/d", "file_text": "x"}) == "Error: /memories/d is a folder"
+
+
 def test_sessions_give_back_what_was_given():
     async def story() -> None:
         m = memory()
@@ -130,11 +218,48 @@ def test_sessions_give_back_what_was_given():
     asyncio.run(story())
 
 
+def test_processes_that_put_the_same_keys_of_a_langgraph_store_keep_one_item_each(tmp_path: Path):
+    """Handles of their own see what others wrote only when they look, and another may write right after."""
+    from recollect.memory.adapters.langgraph import _Entries
+
+    def entries() -> _Entries:
+        return _Entries(Memory(tmp_path / "a.mem", encoder=WordEncoder(8)), lambda value, path: [str(value[path])])
+
+    one, two, space = entries(), entries(), ("mem", "ana")
+    failures: list[BaseException] = []
+
+    def puts(into: _Entries, name: str) -> None:
+        try:
+            for number in range(40):
+                into.put(space, f"k{number % 3}", {"text": f"{name} {number}"}, None, ["text"])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=puts, args=pair) for pair in ((one, "one"), (two, "two"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    for each in (one, two):
+        assert len(each.search(space, None, {}, 10, 0)) == 3
+        assert len(each.search(space, "one two", {}, 10, 0)) == 3
+    one.put(space, "k0", None, None, None)
+    assert two.get(space, "k0") is None
+    assert two.get(space, "k1") == one.get(space, "k1") is not None
+    two._memory.forget(two.get(space, "k1").id, purge_history=True)
+    assert one.get(space, "k1") is None
+    assert one.namespaces((), None, 10, 0) == [space]
+    one.put(space, "k1", {"text": "again"}, None, ["text"])
+    assert [item.key for item, _ in two.search(space, "again", {}, 1, 0)] == ["again"]
+
+
 def test_langgraph_store():
     pytest.importorskip("langgraph.store.base")
     from recollect.memory.adapters.langgraph import as_langgraph_store
 
-    store = as_langgraph_store(memory())
+    m = memory()
+    store = as_langgraph_store(m)
     store.put(("mem", "ana"), "food", {"text": "likes tofu", "stars": 4})
     store.put(("mem", "bo"), "food", {"text": "likes steak", "stars": 2})
     store.put(("mem", "ana"), "food", {"text": "likes tempeh", "stars": 5})
@@ -145,6 +270,9 @@ def test_langgraph_store():
     assert len(store.search(("mem",), filter={"stars": {"$gt": 3}})) == 1
     assert store.list_namespaces(prefix=("mem",)) == [("mem", "ana"), ("mem", "bo")]
     assert store.list_namespaces(max_depth=1) == [("mem",)]
+    store.put(("docs",), "one", {"m": {"text": "about tofu"}, "c": [{"t": "x"}]}, index=["m.text", "c[*].t"])
+    assert [item.key for item in m.get_all(session_id='["docs"]')] == ["about tofu\nx"]
+    assert [item.key for item in store.search(["docs"], query="about tofu")] == ["one"]
     store.delete(("mem", "bo"), "food")
     assert store.get(("mem", "bo"), "food") is None
     assert asyncio.run(store.aget(("mem", "ana"), "food")).key == "food"

@@ -6,8 +6,9 @@ version of a file stays in the history.
 
 from __future__ import annotations
 
+import inspect
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from recollect.memory.errors import MemoryProblem
@@ -27,7 +28,7 @@ class FileTool:
         self._bounds: dict[str, Any] = {"agent_id": AGENT, **({"user_id": user_id} if user_id else {})}
 
     def __call__(self, arguments: Mapping[str, Any]) -> str:
-        commands: dict[Any, Callable[..., str]] = {
+        commands: dict[str, Callable[..., str]] = {
             "view": self.view,
             "create": self.create,
             "str_replace": self.str_replace,
@@ -35,16 +36,21 @@ class FileTool:
             "delete": self.delete,
             "rename": self.rename,
         }
-        rest = dict(arguments)
-        command = commands.get(rest.pop("command", ""))
+        if not isinstance(arguments, Mapping):
+            return f"Error: the arguments must be an object with a command, got {type(arguments).__name__}"
+        rest = {str(name): value for name, value in arguments.items()}
+        name = rest.pop("command", "")
+        command = commands.get(name) if isinstance(name, str) else None
         if command is None:
             return f"Error: unknown command; use one of {', '.join(commands)}"
         try:
+            inspect.signature(command).bind(**rest)
+            _check_types(rest)
             return command(**rest)
         except (MemoryProblem, _Refused) as error:
             return f"Error: {error}"
-        except TypeError as error:
-            return f"Error: wrong arguments for this command: {error}"
+        except TypeError as error:  # of `bind`: missing or unknown ones
+            return f"Error: wrong arguments for {name}: {error}"
 
     def view(self, path: str, view_range: list[int] | None = None) -> str:
         name = normal_path(path)
@@ -64,8 +70,10 @@ class FileTool:
 
     def create(self, path: str, file_text: str) -> str:
         name = self._file_path(path)
-        if name in self._files():
+        files = self._files()
+        if name in files:
             raise _Refused(f"File {name} already exists")
+        _check_place(name, files)
         self._write(name, file_text)
         return f"File created successfully at: {name}"
 
@@ -106,13 +114,17 @@ class FileTool:
             raise _Refused(f"The path {old} does not exist")
         if any(file == new or file.startswith(new + "/") for file in files):
             raise _Refused(f"The destination {new} already exists")
+        if new.startswith(old + "/"):
+            raise _Refused(f"{old} cannot be moved into itself")
+        _check_place(new, [file for file in files if file not in moved])
         for file in moved:
             self._memory.update(files[file].id, metadata={"path": new + file[len(old) :]})
         return f"Successfully renamed {old} to {new}"
 
     def _files(self) -> dict[str, Item]:
         found = self._memory.get_all(limit=100_000, **self._bounds)
-        return {item.metadata["path"]: item for item in found if "path" in item.metadata}
+        # Others may write under the tool's agent, too: what has no path of ours is no file.
+        return {path: item for item in found if isinstance(path := item.metadata.get("path"), str) and _is_file(path)}
 
     def _existing(self, path: str) -> tuple[str, Item]:
         name = normal_path(path)
@@ -130,13 +142,43 @@ class FileTool:
     def _write(self, name: str, content: str, old: Item | None = None) -> None:
         text = content if content.strip() else f"{_EMPTY}\n{content}"
         if old is not None:
-            self._memory.update(old.id, text)
+            self._memory.update(old.id, text, repeat=True)
         else:
             self._memory.add(text, kind=ItemKind.CORE, metadata={"path": name}, repeat=True, **self._bounds)
 
 
 class _Refused(Exception):
     """What the model is told."""
+
+
+def _check_types(arguments: Mapping[str, Any]) -> None:
+    """Raise _Refused for a value that is not of the sort its name asks for: a model may send anything."""
+    for name, value in arguments.items():
+        if name == "insert_line":
+            sound, sort = type(value) is int, "a whole number"
+        elif name == "view_range":
+            whole = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(each) is int for each in value)
+            sound, sort = value is None or whole, "[first line, last line], -1 for the end"
+        else:
+            sound, sort = isinstance(value, str), "text"
+        if not sound:
+            raise _Refused(f"{name} must be {sort}, got {value!r:.60}")
+
+
+def _check_place(name: str, files: Collection[str]) -> None:
+    """Raise _Refused where a file `name` would be a folder, too, or lie in a file."""
+    if any(file.startswith(name + "/") for file in files):
+        raise _Refused(f"{name} is a folder")
+    parents = [file for file in files if name.startswith(file + "/")]
+    if parents:
+        raise _Refused(f"{parents[0]} is a file, not a folder")
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return normal_path(path) == path != ROOT
+    except _Refused:
+        return False
 
 
 def normal_path(path: object) -> str:

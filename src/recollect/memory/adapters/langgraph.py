@@ -8,16 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recollect.memory.errors import MemoryProblem
-from recollect.memory.item import Item
+from recollect.episodes.operation import Operation, OperationKind
+from recollect.memory.database import scalar, select
+from recollect.memory.errors import InvalidText, MemoryProblem
+from recollect.memory.item import Item, checked_text, plain_metadata
 from recollect.memory.memory import Memory
 from recollect.memory.moment import later
+from recollect.memory.operations import Act, Assignment, Draft
 from recollect.memory.ranking import Hit
+
+if TYPE_CHECKING:
+    import apsw
+
+    from recollect.memory.transaction import Transaction
 
 AGENT = "langgraph"
 Namespace = tuple[str, ...]
@@ -34,7 +42,7 @@ def as_langgraph_store(memory: Memory) -> Any:
         supports_ttl = True
 
         def __init__(self) -> None:
-            self._entries = _Entries(memory)
+            self._entries = _Entries(memory, lambda value, path: base.get_text_at_path(value, path))
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
             return [self._one(op) for op in ops]
@@ -63,53 +71,76 @@ def as_langgraph_store(memory: Memory) -> Any:
 
 
 class _Entries:
-    """(namespace, key) -> item id, made from the memory and again when another process changed it."""
+    """(namespace, key) -> item id, as the journal was at `_head`; kept up with what this and other processes write.
 
-    def __init__(self, memory: Memory) -> None:
+    texts_at: (value, path) -> the texts that a path such as "m.text" or "c[*].t" leads to.
+    """
+
+    def __init__(self, memory: Memory, texts_at: Callable[[Any, str], list[str]]) -> None:
         self._memory = memory
+        self._texts_at = texts_at
         self._lock = threading.RLock()
         self._ids: dict[tuple[Namespace, str], str] = {}
+        self._names: dict[str, tuple[Namespace, str]] = {}  # the other way round
         self._head = -1
 
     def get(self, namespace: Namespace, key: str) -> Item | None:
         with self._lock:
-            id = self._known().get((namespace, key))
-        if id is None:
-            return None
-        item = self._memory.get(id)
-        return item if item.visible(self._memory.store.clock()) else None
+            id = self._known().get((tuple(namespace), key))
+        item = None if id is None else self._read([id])[0]
+        return item if item is not None and item.visible(self._memory.store.clock()) else None
 
     def put(
         self, namespace: Namespace, key: str, value: Mapping[str, Any] | None, ttl: float | None, index: Any
     ) -> None:
-        with self._lock:
-            id = self._known().get((namespace, key))
+        """Which item a key has is looked up inside the transaction: another process may have put one meanwhile."""
+        store, scope = self._memory.store, self._memory.scope.narrowed(agent=AGENT)
+        namespace = tuple(namespace)
+        home = scope.narrowed(session=json.dumps(namespace))
+        text = searched = expires = ""
+        metadata: dict[str, Any] = {}
+        if value is not None:
+            text = checked_text(json.dumps(value, ensure_ascii=False))
+            searched = self._text(value, index)
+            if searched:
+                checked_text(searched, "the text that is indexed")
+            metadata = plain_metadata({"namespace": list(namespace), "key": key, "value": dict(value)})
+            expires = "" if ttl is None else later(store.clock(), 60.0 * ttl)
+        fresh = Draft(scope=home, key=searched, metadata=metadata, expires_at=expires, deduplicate=False)
+
+        def work(transaction: Transaction) -> None:
+            self._follow(transaction.connection, transaction.get, transaction.seq - 1)
+            id = self._ids.get((namespace, key))
+            old = None if id is None else transaction.get(id)
+            act: Act
             if value is None:
-                if id is not None:
-                    self._memory.delete(id)
-                    del self._ids[namespace, key]
-                self._head = self._memory.store.head()
-                return
-            options: dict[str, Any] = {
-                "metadata": {"namespace": list(namespace), "key": key, "value": dict(value)},
-                "key": _text(value, index),
-            }
-            if ttl is not None:
-                options["expires_at"] = later(self._memory.store.clock(), 60.0 * ttl)
-            text = json.dumps(value, ensure_ascii=False)
-            if id is None:
-                bounds = {"agent_id": AGENT, "session_id": json.dumps(namespace)}
-                fresh = self._memory.add(text, repeat=True, **bounds, **options)
-            elif self._memory.get(id).text == text:
-                fresh = self._memory.update(id, expires_at=options.get("expires_at", ""))
+                if id is None:
+                    return
+                act = Operation(OperationKind.DELETE, (id,))
+            elif old is None:
+                act = Operation(OperationKind.ADD, text=text)
+            elif old.text == text:
+                act = Assignment(old.id, {"expires_at": expires})
             else:
-                fresh = self._memory.supersede(id, text, **options)
-            self._ids[namespace, key] = fresh.id
-            self._head = self._memory.store.head()
+                act = Operation(OperationKind.SUPERSEDE, (old.id,), text)
+            outcome = transaction.perform(act, fresh, now=store.clock())
+            if not outcome.applied and outcome.reason != "unchanged":
+                raise InvalidText(f"{key!r:.80} was not put: {outcome.reason}")
+
+        vectors = store.encode([searched or text]) if value is not None else {}
+        with self._lock:
+            self._known()
+            try:
+                store.change(scope, work, vectors, bounded=True)
+            except BaseException:
+                self._head = -1  # what was followed inside a transaction that failed is not there
+                raise
 
     def search(
         self, prefix: Namespace, query: str | None, filter: Mapping[str, Any], limit: int, offset: int
     ) -> list[tuple[Item, float | None]]:
+        prefix = tuple(prefix)
+
         def wanted(item: Item) -> bool:
             path, value = item.metadata.get("namespace", []), item.metadata.get("value", {})
             return tuple(path[: len(prefix)]) == prefix and all(
@@ -126,7 +157,7 @@ class _Entries:
         with self._lock:
             ids = [id for (space, _), id in self._known().items() if space[: len(prefix)] == prefix]
         time = self._memory.store.clock()
-        items = [item for item in map(self._memory.get, ids) if item.visible(time) and wanted(item)]
+        items = [item for item in self._read(ids) if item is not None and item.visible(time) and wanted(item)]
         return [(item, None) for item in items[offset : offset + limit]]
 
     def namespaces(self, conditions: Iterable[Any], depth: int | None, limit: int, offset: int) -> list[Namespace]:
@@ -140,16 +171,56 @@ class _Entries:
         return sorted(kept)[offset : offset + limit]
 
     def _known(self) -> dict[tuple[Namespace, str], str]:
-        head = self._memory.store.head()
-        if head != self._head:
-            scope = self._memory.scope.narrowed(agent=AGENT)
-            self._ids = {
-                (tuple(item.metadata["namespace"]), item.metadata["key"]): item.id
-                for item in self._memory.store.items(scope, current=True)
-                if "namespace" in item.metadata
-            }
-            self._head = head
+        store = self._memory.store
+        scope = self._memory.scope.narrowed(agent=AGENT)
+        with store.database.reading() as connection:
+            if self._head < 0:
+                self._head = store.head()
+                items = store.items(scope, current=True)
+                self._ids, self._names = {}, {}
+                self._take({entry: item.id for item in items if (entry := _entry(item)) is not None})
+            self._follow(connection, lambda id: store.fetch(scope, [id])[id], store.head())
         return self._ids
+
+    def _take(self, ids: Mapping[tuple[Namespace, str], str]) -> None:
+        self._ids.update(ids)
+        self._names.update((id, entry) for entry, id in ids.items())
+
+    def _read(self, ids: Sequence[str]) -> list[Item | None]:
+        return list(self._memory.store.fetch(self._memory.scope.narrowed(agent=AGENT), ids).values())
+
+    def _follow(self, connection: apsw.Connection, get: Callable[[str], Item | None], head: int) -> None:
+        """Apply what the journal says changed since `_head`, as `connection` sees it at `head`."""
+        if head == self._head:
+            return
+        since = self._head
+        changed = [
+            f"m{n}" for (n,) in select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (since,))
+        ]
+        if scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (since,)):
+            changed.extend(self._ids.values())  # what is erased leaves no trace of what it was
+        gone = set(changed)
+        fresh = {
+            entry: id
+            for id in gone
+            if (item := get(id)) is not None and item.current and (entry := _entry(item)) is not None
+        }
+        for id in gone:
+            former = self._names.pop(id, None)
+            if former is not None and former not in fresh and self._ids.get(former) == id:
+                del self._ids[former]
+        self._take(fresh)
+        self._head = head
+
+    def _text(self, value: Mapping[str, Any], index: Any) -> str:
+        """What searches read: the texts at the given paths, or everything."""
+        if isinstance(index, (list, tuple)):
+            chosen = [text for path in index for text in self._texts_at(value, path)]
+        elif index is False:
+            chosen = []
+        else:
+            chosen = [str(part) for part in value.values()]
+        return "\n".join(chosen).strip()[:100_000]
 
 
 def _similarity(hit: Hit) -> float:
@@ -167,15 +238,15 @@ def _fields(item: Item) -> dict[str, Any]:
     }
 
 
-def _text(value: Mapping[str, Any], index: Any) -> str:
-    """What searches read: the named fields, or everything."""
-    if isinstance(index, list):
-        chosen = [str(value[name]) for name in index if name in value]
-    elif index is False:
-        chosen = []
-    else:
-        chosen = [str(part) for part in value.values()]
-    return "\n".join(chosen).strip()[:100_000]
+def _entry(item: Item) -> tuple[Namespace, str] | None:
+    namespace, key = item.metadata.get("namespace"), item.metadata.get("key")
+    if (
+        not isinstance(namespace, list)
+        or not all(isinstance(part, str) for part in namespace)
+        or not isinstance(key, str)
+    ):
+        return None  # written under our agent by somebody else
+    return tuple(namespace), key
 
 
 def _meets(value: Any, condition: Any) -> bool:

@@ -1,4 +1,4 @@
-"""mem0's `Memory` class: the same calls and result dictionaries, over one of our files.
+"""mem0's `Memory` class: the same calls and result dictionaries, over one of our files. What it cannot do is refused by name.
 
 from recollect.memory.adapters.mem0 import Memory
 m = Memory("agent.mem")
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.memory import memory as engine
-from recollect.memory.errors import InvalidScope, UnknownItem
+from recollect.memory.errors import InvalidFilter, InvalidScope, UnknownItem
 from recollect.memory.item import Item
 from recollect.memory.moment import Moment
 from recollect.memory.store import Revision
@@ -61,11 +61,19 @@ class Memory:
         limit: int | None = None,
         filters: Mapping[str, Any] | None = None,
         threshold: float | None = None,
-        **entities: Any,
+        **options: Any,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "score", ...}]}. At least one of user_id, agent_id, run_id, here or in filters."""
-        scope, where = _split({**(filters or {}), **entities})
-        hits = self.memory.search(query, top_k=limit or top_k, where=where or None, threshold=threshold, **scope)
+        """{"results": [{"id", "memory", "score", ...}]}. At least one of user_id, agent_id, run_id, here or in filters.
+
+        threshold: the least cosine; the search then goes by meaning alone, and the scores are cosines. Without it, words count
+        too, and the scores are the engine's. filters: values of metadata that must be equal. Raises InvalidFilter for mem0's
+        operators ("in", "gte", "*", AND, OR, NOT) and for options that would have no effect.
+        """
+        scope, where = _split(filters, options)
+        mode = None if threshold is None else "dense"
+        hits = self.memory.search(
+            query, top_k=limit or top_k, where=where or None, threshold=threshold, mode=mode, **scope
+        )
         return {"results": [{**_record(hit.item), "score": hit.score} for hit in hits]}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
@@ -81,9 +89,10 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
         limit: int | None = None,
-        **entities: Any,
+        **options: Any,
     ) -> dict[str, Any]:
-        scope, where = _split({**(filters or {}), **entities})
+        """As `search`, without a query: in order of writing."""
+        scope, where = _split(filters, options)
         found: list[Item] = []
         after = ""
         wanted = limit or top_k
@@ -102,7 +111,9 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         data: str | None = None,
     ) -> dict[str, str]:
-        self.memory.update(memory_id, text if text is not None else data, metadata=metadata)
+        """metadata: merged into what is there."""
+        merged = None if metadata is None else {**self.memory.get(memory_id).metadata, **metadata}
+        self.memory.update(memory_id, text if text is not None else data, metadata=merged)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
@@ -132,10 +143,32 @@ def _scope(entities: Mapping[str, str | None]) -> dict[str, str]:
     return scope
 
 
-def _split(filters: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(scope, metadata filter)."""
-    scope = _scope({name: filters[name] for name in _ENTITIES if name in filters})
-    return scope, {name: value for name, value in filters.items() if name not in _ENTITIES}
+def _split(filters: Mapping[str, Any] | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(scope, metadata filter). Raises InvalidFilter for what would have no effect."""
+    for name, value in options.items():
+        # To be asked not to do what is not done anyway is no mistake.
+        if name not in _ENTITIES and not (name in _NOT_DONE and value in (False, None)):
+            raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {_hint(name)}")
+    wanted = {**(filters or {}), **{name: value for name, value in options.items() if name in _ENTITIES}}
+    for name, value in wanted.items():
+        if name in ("AND", "OR", "NOT") or value == "*" or not isinstance(value, (str, int, float, type(None))):
+            raise InvalidFilter(
+                f"filter {name!r}: {value!r:.60} cannot be used: filters here are plain values that must be equal, without "
+                "mem0's operators; for others, search `.memory` with where=<function of the item>"
+            )
+    scope = _scope({name: wanted[name] for name in _ENTITIES if name in wanted})
+    return scope, {name: value for name, value in wanted.items() if name not in _ENTITIES}
+
+
+_NOT_DONE = {
+    "rerank": "search `.memory` with reranker=<function>",
+    "explain": "search `.memory` with explain=True",
+    "show_expired": "`.memory.get_all(all_states=True)` lists them",
+}
+
+
+def _hint(name: str) -> str:
+    return _NOT_DONE.get(name, f"it takes {', '.join(_ENTITIES)}; metadata goes into filters")
 
 
 def _record(item: Item) -> dict[str, Any]:

@@ -18,8 +18,10 @@ import pytest
 import torch
 
 from recollect.episodes import Group
+from recollect.learning import asynchronous
 from recollect.learning.branches import BranchesAhead
 from recollect.learning.difficulty import Band
+from recollect.learning.pipeline_store import Journal, finished_from_json
 from recollect.learning.run_folder import RunFolder
 from recollect.learning.stages import Stage
 from recollect.learning.steering import Steering
@@ -173,6 +175,50 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
     assert len(groups) == 4 * STEPS
     assert max(Counter(groups).values()) == 1
     assert finished <= set(groups) | journalled(tmp_path / "run")
+
+
+def drawn(folder: Path) -> dict[int, list[tuple[int, ...]]]:
+    """What the members of each group on disk drew, by ticket."""
+    return {
+        each.ticket: [segment.ids for episode in each.group.episodes for segment in episode.segments]
+        for each in Journal(folder, "speaker", 0).since(0)
+    }
+
+
+def test_a_kill_while_the_first_checkpoint_is_written_loses_no_finished_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint needs the groups of the first file until there is one: until then the file is all there is."""
+    folder = tmp_path / "run"
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asynchronous, "write_state", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_letters(folder, 2, settings(), checkpoint_every=1)
+    before = drawn(folder)
+    assert len(before) >= 4, "a group that was finished before the kill is gone"
+    train_letters(folder, 2, settings(), checkpoint_every=1)
+    first = [s.episode for s in RunFolder.open(folder).episodes(arm="train") if s.step == 1]
+    assert first
+    for episode in first:
+        ticket, member = map(int, episode.id.split("/")[:2])
+        assert episode.segments[0].ids == before[ticket][member]
+
+
+def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train_letters(folder, 2, settings(), checkpoint_every=1)
+    record = state(folder)["finished"][0]
+    for step in (2, 3):  # also a file of a step that is still to come, where the run went back to an earlier checkpoint
+        (folder / "finished" / "speaker" / f"after-{step:06d}.jsonl").write_bytes(b'{"ticket": 900, "born')
+    journal = Journal(folder, "speaker", 2)
+    journal.append(finished_from_json(record))
+    journal.rotate(3, [2])
+    journal.append(finished_from_json({**record, "ticket": 901}))
+    assert [each.ticket for each in Journal(folder, "speaker", 2).since(2)] == [record["ticket"], 901]
 
 
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:

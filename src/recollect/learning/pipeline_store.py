@@ -73,22 +73,26 @@ def _group_from_json(records: Sequence[Mapping[str, Any]]) -> Group:
 
 
 class Journal:
-    """Appends finished groups; a new file begins with every checkpoint."""
+    """Appends finished groups; a new file begins with every checkpoint. A torn last line, of a process that was killed, is
+    cut off at the start: the next group would be written behind it, into the same line. Raises DiskTrouble."""
 
     def __init__(self, run: Path, role: str, step: int) -> None:
         self.folder = run / FOLDER / role
         self._step = step
         with disk(run):
             self.folder.mkdir(parents=True, exist_ok=True)
+            for _, path in self._files():
+                _cut_torn_line(path)
 
     def append(self, finished: Finished) -> None:
         with disk(self.folder), open(self.folder / f"after-{self._step:06d}.jsonl", "ab") as lines:
             lines.write(line(finished_to_json(finished)))
 
     def rotate(self, step: int, kept: Iterable[int]) -> None:
-        """Begin the file of `step`; drop those that no kept checkpoint needs."""
+        """Begin the file of `step`, whose checkpoint is still to be written; drop those that no checkpoint of `kept` needs.
+        Where there is none yet, nothing is dropped: a run that is killed now begins again, from these files alone."""
         self._step = step
-        oldest = min((step, *kept))
+        oldest = min(kept, default=0)
         for at, path in self._files():
             if at < oldest:
                 path.unlink()
@@ -106,6 +110,14 @@ class Journal:
             for path in self.folder.glob("after-*")
             if (match := _JOURNAL.fullmatch(path.name))
         ]
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Leave the lines that end with a newline."""
+    with open(path, "rb+") as lines:
+        text = lines.read()
+        if not text.endswith(b"\n"):
+            lines.truncate(text.rfind(b"\n") + 1)
 
 
 class Waiting:

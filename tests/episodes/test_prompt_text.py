@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recollect.agents import answerer, manager
@@ -110,6 +110,7 @@ def test_any_text_is_one_line_without_controls_and_chat_tokens(text: str) -> Non
 
 
 @given(st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=4))
+@example([(": it worked0: it failed", False)])
 def test_the_lines_of_a_prompt_are_the_items_that_memory_meant(cases: list[tuple[str, bool]]) -> None:
     """Read back by the line, each has the label that its reward gave it and no other."""
     shown = Exemplars()([item(text, good) for text, good in cases], QUERY, [1.0] * len(cases)).text

@@ -17,7 +17,8 @@ from recollect.memory.policy.slots import Presented, Query
 Advice = tuple[tuple[str, float, float], ...]
 WORKED, FAILED = "worked", "failed"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
-_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED})\b)", re.IGNORECASE)
+# Also with letters behind it: to a reader ": it worked0" says that it worked.
+_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
 
 
 def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advice:

@@ -85,6 +85,13 @@ def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():
     assert m.get(one["id"])["metadata"] == {"topic": "food", "sure": True}
 
 
+def test_system_messages_are_no_memories_of_a_user():
+    m = Mem0(memory())
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "likes tofu"}]
+    assert [each["memory"] for each in m.add(messages, user_id="ana", infer=False)["results"]] == ["likes tofu"]
+    assert m.add(messages[:1], user_id="ana", infer=False) == {"results": []}
+
+
 def test_the_six_commands():
     tool = FileTool(memory())
     assert tool({"command": "view", "path": "/memories"}) == "Here're the files in /memories:"

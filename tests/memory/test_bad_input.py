@@ -541,20 +541,3 @@ def test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was
         m.add("a cow")
     assert m.get("m2").text == "a dog"
     m.close()
-
-
-def test_what_a_memory_writes_is_its_owners_alone(tmp_path: Path):
-    import stat
-
-    old = os.umask(0o022)
-    try:
-        m = Memory(tmp_path / "a.mem", encoder=WordEncoder(8))
-        m.add("a cat")
-        backup(m.store, tmp_path / "b.mem")
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-        m.close()
-    finally:
-        os.umask(old)
-    assert "a.mem" in modes
-    assert "b.mem" in modes
-    assert set(modes.values()) == {0o600}

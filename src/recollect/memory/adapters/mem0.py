@@ -38,9 +38,12 @@ class Memory:
         expiration_date: Moment = "",
         infer: bool = True,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "event"}]}; event is NONE for what was there already."""
+        """{"results": [{"id", "memory", "event"}]}; event is NONE for what was there already. As in mem0, system messages are not
+        stored; an extractor sees them."""
         scope = _scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
         content: Any = [messages] if isinstance(messages, Mapping) else messages
+        if not infer and isinstance(content, (list, tuple)):
+            content = [each for each in content if not (isinstance(each, Mapping) and each.get("role") == "system")]
         head = self.memory.store.head()
         found = self.memory.add(
             content, infer=infer, metadata=metadata, event_time=timestamp, expires_at=expiration_date, **scope

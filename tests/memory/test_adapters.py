@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.adapters.file_tool import FileTool
+from recollect.memory.adapters.file_tool import FileTool, _content
 from recollect.memory.adapters.mem0 import Memory as Mem0
 from recollect.memory.adapters.session import MemorySession
 from recollect.memory.errors import InvalidFilter, InvalidScope
@@ -174,6 +174,17 @@ def test_malformed_arguments_of_a_model_are_answered_with_what_is_wrong(argument
     tool({"command": "create", "path": "/memories/a", "file_text": "one"})
     assert tool(arguments).startswith("Error: ")
     assert tool({"command": "view", "path": "/memories/a"}).endswith("\tone")
+
+
+@pytest.mark.parametrize("content", ["", " \n", "(empty file)\none", "(empty file)\n", "(empty file)"])
+def test_a_file_is_what_was_written_however_empty(content: str):
+    tool = FileTool(memory())
+    tool({"command": "create", "path": "/memories/a", "file_text": content})
+    assert tool._files()["/memories/a"].text
+    assert tool({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "first"}).endswith(
+        "edited."
+    )
+    assert _content(tool._files()["/memories/a"]) == f"first\n{content}"
 
 
 def test_what_others_write_under_the_agent_of_the_files_breaks_nothing():

@@ -17,7 +17,8 @@ from recollect.memory.memory import Memory
 
 ROOT = "/memories"
 AGENT = "files"
-_EMPTY = "(empty file)"
+_EMPTY = "(empty file)\n"
+"""Before what a memory would not take as a text, and before what begins like this."""
 
 
 class FileTool:
@@ -140,7 +141,7 @@ class FileTool:
         return name
 
     def _write(self, name: str, content: str, old: Item | None = None) -> None:
-        text = content if content.strip() else f"{_EMPTY}\n{content}"
+        text = _EMPTY + content if not content.strip() or content.startswith(_EMPTY) else content
         if old is not None:
             self._memory.update(old.id, text, repeat=True)
         else:
@@ -193,4 +194,4 @@ def normal_path(path: object) -> str:
 
 
 def _content(item: Item) -> str:
-    return item.text.removeprefix(f"{_EMPTY}\n") if item.text.startswith(f"{_EMPTY}\n") else item.text
+    return item.text.removeprefix(_EMPTY)

@@ -72,3 +72,9 @@ def test_notes_fall_back_to_plain_text() -> None:
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     assert experience.pool.items[0].key == "it rains"
+
+
+def test_a_reply_that_nests_without_end_has_no_value():
+    assert prompts.parsed("[" * 3_000 + "]") is None
+    assert prompts.parsed("[" * 200_000 + "]" * 200_000) is None
+    assert prompts.parsed('Well: {"a": [1, 2]} and so on ]}') == {"a": [1, 2]}

@@ -30,15 +30,10 @@ def parsed(reply: str) -> Any:
     found = _BLOCK.search(reply)
     if found is None:
         return None
-    text = found.group()
-    for end in range(len(text), 0, -1):
-        if text[end - 1] not in "]}":
-            continue
-        try:
-            return json.loads(text[:end])
-        except ValueError:
-            continue
-    return None
+    try:
+        return json.JSONDecoder().raw_decode(found.group())[0]
+    except (ValueError, RecursionError):  # a model may nest without end
+        return None
 
 
 def _told(finished: Finished) -> str:

@@ -41,18 +41,31 @@ def levels(record: Record) -> str:
             each["arm"].replace("_", " "),
             interval(each),
             ", ".join(f"{value:.2f}" for value in each.get("by_seed", [])),
-            each["n"],
+            counted(each),
         )
         for each in record["levels"]
     ]
     return table(("test set", "arm", "mean, 95 %", "each seed", "questions"), rows, 2)
 
 
+def counted(each: Record) -> str:
+    """How many questions, and of how many clusters where the interval is over those."""
+    questions = each.get("questions", each["n"])
+    return str(questions) if questions == each["n"] else f"{questions} of {each['n']} compositions"
+
+
 def gains(record: Record) -> str:
     rows = [
-        (each["test"], each["over"].replace("_", " "), interval(each, "+"), verdict(each)) for each in record["gains"]
+        (
+            each["test"],
+            each["over"].replace("_", " "),
+            interval(each, "+"),
+            ", ".join(f"{value:+.2f}" for value in each.get("by_seed", [])),
+            verdict(each),
+        )
+        for each in record["gains"]
     ]
-    return table(("test set", "trained minus", "difference, 95 %", "verdict"), rows, 2)
+    return table(("test set", "trained minus", "difference, 95 %", "each seed", "verdict"), rows, 2)
 
 
 def verdict(each: Record) -> str:

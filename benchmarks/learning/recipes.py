@@ -3,14 +3,18 @@
     python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic [--runs runs] [--threads N] [--seeds 0,1,2]
 
 Runs that are finished are read, not repeated; unfinished ones continue. The numbers go to `<recipe>.json` beside this
-file. A level is the mean over questions of each question's value averaged over seeds; a gain is the paired difference of
-two arms on the same questions; intervals are 95 % bootstrap intervals over questions.
+file. `strings` and `overwrite_reading` have a supervised arm: from the same start, the same number of updates imitates as
+many right answers as reinforcement samples, at the recipe's rate for imitation. A level is the mean of each question's
+value averaged over seeds; a gain is the paired difference of two arms on the same questions. Intervals are 95 % bootstrap
+intervals over what is generalised over: compositions for `strings`, each counting once; questions elsewhere. They are
+about the models that were trained, not about further seeds: those stand beside them one by one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +26,29 @@ from recollect.evaluation.manager import estimate
 from recollect.learning.progress import progress_for
 from recollect.learning.run_folder import RunFolder, versions
 from recollect.tasks.metrics import tokens
+from recollect.tasks.strings import composition_of
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression"}
 """The reward term whose value is reported."""
 METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy"}
 """What that term is called among a run's measurements."""
-BEFORE = {"strings": ("untrained", "imitated"), "overwrite_reading": ("untrained", "imitated")}
+SUPERVISED = {"strings": {"learning_rate": 1e-3}, "overwrite_reading": {"learning_rate": 5e-4}}
+"""Recipes with a supervised arm, and what it is configured with."""
+BEFORE = dict.fromkeys(SUPERVISED, ("untrained", "imitated", "supervised"))
 """Arms that the trained one is compared with; the untrained model elsewhere."""
+UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of}
+"""From a task's key to what is generalised over; the question itself elsewhere."""
 
 
-def finished(recipe: str, seed: int, runs: Path, threads: int) -> RunFolder:
+def finished(recipe: str, seed: int, runs: Path, threads: int, method: str = "reinforce") -> RunFolder:
     """The run of one seed with the recipe's defaults, trained now if it is not there."""
     module = find_recipe(recipe)
-    config = module.Config(seed=seed, threads=threads)
+    other = {"method": method, **SUPERVISED[recipe]} if method != "reinforce" else {}
+    config = module.Config(seed=seed, threads=threads, **other)
     record = {"recipe": recipe, **config.model_dump(mode="json")}
-    with RunFolder.create(runs / f"{recipe}-{seed}", record) as run:
+    name = f"{recipe}-{seed}" if method == "reinforce" else f"{recipe}-{method}-{seed}"
+    with RunFolder.create(runs / name, record) as run:
         if run.result() is None:
             module.train(config, run, progress_for())
     return run
@@ -57,72 +68,100 @@ def scores(run: RunFolder, split: str, arm: str, term: str) -> dict[str, float]:
     return found
 
 
-def averaged(runs: list[RunFolder], split: str, arm: str, term: str) -> dict[str, float]:
-    """Each question's value, averaged over seeds. Raises ValueError where seeds were asked different questions."""
-    every = [scores(run, split, arm, term) for run in runs]
+Arms = dict[str, list[RunFolder]]
+"""The runs of each method, one a seed."""
+
+
+def by_seed(runs: Arms, split: str, arm: str, term: str) -> list[dict[str, float]]:
+    """Each question's value in every seed. Raises ValueError where seeds were asked different questions."""
+    own, name = (runs["supervised"], "trained") if arm == "supervised" else (runs["reinforce"], arm)
+    every = [scores(run, split, name, term) for run in own]
     if any(found.keys() != every[0].keys() for found in every):
         raise ValueError(f"the seeds were asked different questions: {split}, {arm}")
+    return every
+
+
+def averaged(every: list[dict[str, float]]) -> dict[str, float]:
     return {task: sum(found[task] for found in every) / len(every) for task in every[0]}
 
 
-def written_of(runs: list[RunFolder]) -> dict[str, Any]:
+def written_of(runs: Arms) -> dict[str, Any]:
     """Whether the memory that an answer was given from held the answer: what reward has done to the writing itself."""
     held: dict[str, dict[str, float]] = {}
     for arm in (*BEFORE["overwrite_reading"], "trained"):
+        own, name = (runs["supervised"], "trained") if arm == "supervised" else (runs["reinforce"], arm)
         of_runs = []
-        for run in runs:
+        for run in own:
             found = {}
-            for stored in run.episodes(arm=f"test questions-{arm}".replace(" ", "_")):
+            for stored in run.episodes(arm=f"test questions-{name}".replace(" ", "_")):
                 episode = stored.episode
                 memory = " ".join(tokens(episode.segments[-2].text))
                 gold = " ".join(tokens(episode.expected[0]))
                 found[episode.task] = float(f" {gold} " in f" {memory} ")
             of_runs.append(found)
-        held[arm] = {task: sum(each[task] for each in of_runs) / len(of_runs) for task in of_runs[0]}
+        held[arm] = averaged(of_runs)
     gains = [
-        row([held["trained"][task] - held[before][task] for task in held[before]], over=before)
-        for before in BEFORE["overwrite_reading"]
+        row(differences(held["trained"], held[before]), None, over=before) for before in BEFORE["overwrite_reading"]
     ]
-    return {"written": [row(list(values.values()), arm=arm) for arm, values in held.items()], "written_gains": gains}
+    return {"written": [row(values, None, arm=arm) for arm, values in held.items()], "written_gains": gains}
 
 
-def row(values: list[float], **more: Any) -> dict[str, Any]:
-    found = estimate(values)
-    return {**more, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+def differences(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    return {task: after[task] - before[task] for task in after}
 
 
-def record_of(recipe: str, runs: list[RunFolder]) -> dict[str, Any]:
-    """Levels of every arm on every test set, gains over the arms before, and what a step cost."""
-    term = TERMS[recipe]
+def row(values: dict[str, float], unit: Callable[[str], str] | None, **more: Any) -> dict[str, Any]:
+    clusters = [unit(task) for task in values] if unit else None
+    found = estimate(list(values.values()), clusters=clusters)
+    return {**more, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n, "questions": len(values)}
+
+
+def mean_of(values: dict[str, float], unit: Callable[[str], str] | None) -> float:
+    return float(row(values, unit)["mean"])
+
+
+def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
+    """Levels of every arm on every test set, gains over the arms before and beside it, and what a step cost."""
+    term, unit, first = TERMS[recipe], UNITS.get(recipe), runs["reinforce"]
+    measured = measured_arms(first[0])
+    splits = list(dict.fromkeys(split for split, _ in measured))
+    if "supervised" in runs:
+        measured = [
+            pair for split in splits for pair in (*(p for p in measured if p[0] == split), (split, "supervised"))
+        ]
     levels, gains = [], []
-    for split, arm in measured_arms(runs[0]):
-        values = averaged(runs, split, arm, term)
-        each = [sum(found.values()) / len(found) for found in (scores(run, split, arm, term) for run in runs)]
-        levels.append(row(list(values.values()), test=split, arm=arm, seeds=len(runs), by_seed=each))
-    for split in dict.fromkeys(split for split, _ in measured_arms(runs[0])):
-        after = averaged(runs, split, "trained", term)
+    for split, arm in measured:
+        every = by_seed(runs, split, arm, term)
+        each = [mean_of(found, unit) for found in every]
+        levels.append(row(averaged(every), unit, test=split, arm=arm, seeds=len(every), by_seed=each))
+    for split in splits:
+        after = by_seed(runs, split, "trained", term)
         for before in BEFORE.get(recipe, ("untrained",)):
-            base = averaged(runs, split, before, term)
-            gains.append(row([after[task] - base[task] for task in after], test=split, over=before, seeds=len(runs)))
+            base = by_seed(runs, split, before, term)
+            each = [mean_of(differences(one, other), unit) for one, other in zip(after, base, strict=True)]
+            gap = differences(averaged(after), averaged(base))
+            gains.append(row(gap, unit, test=split, over=before, seeds=len(after), by_seed=each))
     metric = METRICS[recipe]
     dev = [
         [(line["step"], line["mean"]) for line in run.evals() if line["split"] == "dev" and line["metric"] == metric]
-        for run in runs
+        for run in first
     ]
     written = written_of(runs) if recipe == "overwrite_reading" else {}
     return {
         "what": f"{term} of the recipe {recipe}, greedy, test questions read once before and once after",
+        "interval": f"95 % bootstrap over {'compositions' if unit else 'questions'}",
         "levels": levels,
         "gains": gains,
         "dev_by_seed": dev,
         **written,
-        "reward_by_step": [[line["reward"] for line in run.metrics()] for run in runs],
+        "reward_by_step": [[line["reward"] for line in run.metrics()] for run in first],
         "sampled_by_step": [
-            [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in runs
+            [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in first
         ],
         "versions": versions(),
-        "configuration": runs[0].config,
-        "environment": runs[0].environment,
+        "configuration": first[0].config,
+        "configuration_supervised": runs["supervised"][0].config if "supervised" in runs else None,
+        "environment": first[0].environment,
     }
 
 
@@ -130,7 +169,7 @@ def show(record: dict[str, Any]) -> None:
     console = Console()
     for title, key, name in (("Levels", "levels", "arm"), ("Gains", "gains", "over")):
         table = Table(title=title, box=None)
-        for column in ("test", name, "mean", "95 % interval", "questions", "seeds"):
+        for column in ("test", name, "mean", "95 % interval", "n", "seeds"):
             table.add_column(column, justify="left" if column in ("test", name) else "right")
         for each in record[key]:
             interval = f"[{each['low']:.2f}, {each['high']:.2f}]"
@@ -147,7 +186,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     seeds = [int(each) for each in options.seeds.split(",")]
-    runs = [finished(options.recipe, seed, options.runs, options.threads) for seed in seeds]
+    methods = ("reinforce", "supervised") if options.recipe in SUPERVISED else ("reinforce",)
+    runs: Arms = {method: [] for method in methods}
+    for seed in seeds:
+        for method in methods:
+            runs[method].append(finished(options.recipe, seed, options.runs, options.threads, method))
     record = record_of(options.recipe, runs)
     (options.output or HERE / f"{options.recipe}.json").write_text(json.dumps(record, indent=2) + "\n")
     show(record)

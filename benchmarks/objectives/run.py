@@ -1,6 +1,6 @@
 """Every objective on the tiny model, and each claim against the objective that does not make it.
 
-    python -m benchmarks.objectives.run [--seeds 10] [--only stale,sparse] [--processes 2]
+    python -m benchmarks.objectives.run [--seeds 5] [--only stale,sparse] [--processes 2]
     python -m benchmarks.objectives.run --tune
 
 Settings (`world.py`): `all` (graded answers of unequal lengths, fresh data: does every preset learn?), `stale` (the
@@ -8,7 +8,7 @@ sampler is eight updates behind), `sparse` (one answer in 64 is right, so most g
 (a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token
 decides). Within a setting every arm has the same number of updates and episodes per update, unless the table says
 otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without a ratio,
-which take no more. Every arm has the best of three learning rates, chosen on other seeds (`--tune`). Seeds are shared, so
+which take no more. Every arm has the best of five learning rates, chosen on other seeds (`--tune`). Seeds are shared, so
 that differences to the baseline are paired. What is measured is the share of reward after the last update (`final`) and
 the mean over measurements along the way (`area`, which a faster learner raises). Writes `objectives.json`.
 """
@@ -287,7 +287,7 @@ def coinciding(measured: Mapping[str, Any]) -> list[list[str]]:
     return [names for names in twins.values() if len(names) > 1]
 
 
-RATES = (3e-3, 1e-2, 3e-2)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 TUNING = 100_000
 """The first of the seeds on which learning rates are chosen."""
 TUNED = HERE / "tuned.json"
@@ -373,7 +373,7 @@ def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--only", default=",".join(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)

@@ -31,10 +31,10 @@ from benchmarks.speed.rows import Call, DoesNotFit, Row
 from benchmarks.speed.setting import HERE, MODEL, prompts
 from benchmarks.speed.training_protocol import MARK, Work
 
-PROMPT_TOKENS, PROMPTS, GROUP = 400, 2, 8
+PROMPT_TOKENS, GROUP = 400, 8
 OURS, TRL, CHECKPOINTING = "ours", "TRL", "TRL, gradient checkpointing"
-CASES = {16: (5, 4.0), 64: (5, 4.5), 256: (3, 8.0), 1024: (3, 22.0)}
-"""Tokens of a completion: (rounds, minutes of one on two cores)."""
+CASES = {(2, 16): (3, 4.0), (2, 64): (3, 4.5), (2, 256): (3, 8.0), (1, 1024): (3, 11.0)}
+"""(prompts, tokens of a completion): (rounds, minutes of one on two cores)."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "autocast, 8 per pass": {},
     "autocast, 16 per pass": {"trl_micro_batch": 16},
@@ -43,8 +43,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "bfloat16 without autocast, 16 per pass": {"trl_autocast": False, "trl_micro_batch": 16},
     "float32, 8 per pass": {"trl_autocast": False, "trl_dtype": "float32"},
 }
-COMPARED_AT = 64
-"""Tokens of a completion with which TRL's settings are compared."""
+COMPARED_AT = (2, 64)
+"""Prompts, and tokens of a completion, with which TRL's settings are compared."""
 SHARE_OF_MEMORY = 0.95
 """Of what is available, a process may allocate."""
 
@@ -119,16 +119,7 @@ def fitting_step(python: str, module: str, work: Work) -> dict[str, Any]:
 
 
 def setting_rows(trl_python: str) -> list[Row]:
-    return [
-        Row(
-            "trl settings",
-            f"{PROMPTS} x {GROUP} x {COMPARED_AT}",
-            3,
-            11.0,
-            partial(_settings, trl_python),
-            {"prompts": PROMPTS, "group": GROUP, "tokens": COMPARED_AT, "prompt_tokens": PROMPT_TOKENS},
-        )
-    ]
+    return [_row("trl settings", COMPARED_AT, (3, 11.0), partial(_settings, trl_python))]
 
 
 def best_setting(trl_python: str) -> str:
@@ -145,32 +136,30 @@ def best_setting(trl_python: str) -> str:
 
 def rows(trl_python: str) -> list[Row]:
     return [
-        Row(
-            "training step",
-            f"{PROMPTS} x {GROUP} x {tokens}",
-            rounds,
-            minutes,
-            partial(_beside_trl, trl_python, tokens),
-            {"prompts": PROMPTS, "group": GROUP, "tokens": tokens, "prompt_tokens": PROMPT_TOKENS},
-        )
-        for tokens, (rounds, minutes) in CASES.items()
+        _row("training step", case, effort, partial(_beside_trl, trl_python, case)) for case, effort in CASES.items()
     ]
+
+
+def _row(table: str, case: tuple[int, int], effort: tuple[int, float], opened: Any) -> Row:
+    count, tokens = case
+    about = {"prompts": count, "group": GROUP, "tokens": tokens, "prompt_tokens": PROMPT_TOKENS}
+    return Row(table, f"{count} x {GROUP} x {tokens}", *effort, opened, about)
 
 
 @contextmanager
 def _settings(trl_python: str, threads: int) -> Iterator[Mapping[str, Call]]:
-    work = work_of(COMPARED_AT, threads)
+    work = work_of(*COMPARED_AT, threads)
     yield {
         name: partial(one_step, trl_python, "training_trl", replace(work, **each)) for name, each in SETTINGS.items()
     }
 
 
 @contextmanager
-def _beside_trl(trl_python: str, tokens: int, threads: int) -> Iterator[Mapping[str, Call]]:
-    work = work_of(tokens, threads)
+def _beside_trl(trl_python: str, case: tuple[int, int], threads: int) -> Iterator[Mapping[str, Call]]:
+    work = work_of(*case, threads)
     setting = best_setting(trl_python)
     theirs = replace(work, **SETTINGS[setting])
-    (row,) = (each for each in rows(trl_python) if each.about["tokens"] == tokens)
+    (row,) = (each for each in rows(trl_python) if (each.about["prompts"], each.about["tokens"]) == case)
 
     def trl(name: str) -> dict[str, Any]:
         # What fitted in an earlier round is not searched for again.
@@ -186,14 +175,14 @@ def _beside_trl(trl_python: str, tokens: int, threads: int) -> Iterator[Mapping[
     }
 
 
-def work_of(tokens: int, threads: int) -> Work:
+def work_of(count: int, tokens: int, threads: int) -> Work:
     from transformers import AutoTokenizer
 
     from recollect.models.files import path_of
 
     folder = path_of(MODEL)
-    texts = tuple(prompts(AutoTokenizer.from_pretrained(folder), 2 * PROMPTS, PROMPT_TOKENS))
-    return Work(model=str(folder), texts=texts, threads=threads, prompts=PROMPTS, group=GROUP, tokens=tokens)
+    texts = tuple(prompts(AutoTokenizer.from_pretrained(folder), 2 * count, PROMPT_TOKENS))
+    return Work(model=str(folder), texts=texts, threads=threads, prompts=count, group=GROUP, tokens=tokens)
 
 
 def _available_memory() -> int:

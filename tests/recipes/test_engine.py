@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+import recollect
 from recollect.cli.settings import as_toml
 from recollect.episodes.errors import UnknownName
 from recollect.learning.progress import SilentProgress
@@ -21,7 +22,7 @@ from recollect.learning.tickets import place_of
 from recollect.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
 from recollect.models.inprocess import InProcessModel
 from recollect.recipes import arithmetic, memory_r1, overwrite_reading, strings
-from recollect.recipes.settings import KEY
+from recollect.recipes.settings import CONTROL_KEY, KEY
 from recollect.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -138,6 +139,19 @@ def test_a_stopped_run_goes_on_at_another_engine(checkpoint: Path, server: Model
         train(strings, strings.Config(model=str(checkpoint), **{**TINY, **STRINGS}), tmp_path / "run")
 
 
+def test_what_changes_the_engine_may_want_another_key(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = InProcessModel.load(checkpoint, precision="fp32")
+    with ModelServer(model, api_key="reader-1905", control_key="admin-1905") as locked:
+        config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
+        monkeypatch.setenv(KEY, "reader-1905")
+        with pytest.raises(MissingCapability, match="key"):
+            train(overwrite_reading, config, tmp_path / "without")
+        monkeypatch.setenv(CONTROL_KEY, "admin-1905")
+        assert train(overwrite_reading, config, tmp_path / "run").result()
+
+
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,3 +218,4 @@ def test_the_record_says_which_engine(checkpoint: Path, server: ModelServer, tmp
     train(overwrite_reading, config, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "config.json").read_text())
     assert record["config"]["engine"] == server.url
+    assert record["environment"]["engine"].endswith(f" at {server.url} (recollect {recollect.__version__})")

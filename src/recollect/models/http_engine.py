@@ -65,6 +65,7 @@ class HttpModel:
         self._stops: dict[str, frozenset[int]] = {}
         self._in_flight: set[str] = set()
         self._lock = threading.Lock()
+        self._version = _version(client)
         self._temperature_shown: bool | None = True if card.owner == "recollect" else None
 
     @classmethod
@@ -143,6 +144,11 @@ class HttpModel:
     @property
     def name(self) -> str:
         return self._card.name
+
+    @property
+    def software(self) -> str:
+        """What serves the model, and its version as far as it says: `vllm 0.33.0`."""
+        return f"{self._card.owner} {self._version}".strip()
 
     @property
     def version(self) -> int:
@@ -497,3 +503,11 @@ def _on_a_processor(client: JsonClient) -> bool:
     config = answer.get("vllm_config") if isinstance(answer, dict) else None
     device = config.get("device_config") if isinstance(config, dict) else None
     return isinstance(device, dict) and device.get("device") == "cpu"
+
+
+def _version(client: JsonClient) -> str:
+    for path in ("/version", "/server_info"):
+        answer = client.tried("GET", path).answer
+        if isinstance(answer, dict) and isinstance(answer.get("version"), str):
+            return str(answer["version"])
+    return ""

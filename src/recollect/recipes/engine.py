@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from recollect.episodes.model import SamplingParams
 from recollect.learning.progress import Progress
 from recollect.learning.run_folder import RunFolder
-from recollect.recipes.settings import KEY, TrainingSettings
+from recollect.recipes.settings import CONTROL_KEY, KEY, TrainingSettings
 
 if TYPE_CHECKING:
     from recollect.models.http_engine import HttpModel
@@ -39,11 +39,12 @@ def engine_of(
         require=("weights", "pause") if train == "full" else ("adapters",),
         max_staleness=settings.max_staleness,
         api_key=os.environ.get(KEY) or None,
+        control_key=os.environ.get(CONTROL_KEY) or None,
         concurrency=max(8, settings.slots),
     ) as engine:
         if settings.temperature != 1:  # raises where the engine's log-probabilities are of another temperature
             engine.sample([engine.encode("The")], SamplingParams(1, temperature=settings.temperature))
-        run.record_environment(engine=f"{engine.name} at {engine.url}")
+        run.record_environment(engine=f"{engine.name} at {engine.url} ({engine.software})")
         try:
             yield engine
         finally:

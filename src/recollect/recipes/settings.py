@@ -26,6 +26,8 @@ Refill = Annotated[
 
 KEY = "RECOLLECT_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
+CONTROL_KEY = "RECOLLECT_ENGINE_CONTROL_KEY"
+"""The same for calls that change the model, where the engine wants another key for them."""
 
 GROUP_RELATIVE = varied(
     preset("tis"), name="group_relative", anchor="current", surrogate="plain", clip_low=None, clip_high=None

@@ -74,7 +74,7 @@ _RANGES = {
     "trace_decay": "[0, 1]",
     "episode_weight": "[0, inf)",
     "step_weight": "[0, inf)",
-    "scale_epsilon": "[0, inf)",
+    "scale_epsilon": "(0, inf)",
     "advantage_clamp": "(0, inf)",
     "overlong_buffer": "(0, 1]",
     "length_budget": "[1, inf)",

@@ -26,13 +26,16 @@ def shown(memory: LearningMemory, goal: str, asker: str) -> str:
         return episode.recall(actions=ACTIONS).text
 
 
-def test_what_one_person_taught_is_believed_by_that_person_alone(tmp_path: Path) -> None:
+def test_what_one_person_alone_says_does_not_stand_against_what_others_found(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for number in range(5):
         told(memory, f"a torn shirt arrived {number}", "escalate", 1.0, None, "mallory")
-    assert {item.status for item in memory.experience.pool.items} == {Status.CANDIDATE}
     assert {item.provenance.source for item in memory.experience.pool.items} == {"own:mallory"}
     assert "escalate" in shown(memory, "a torn shirt arrived", "mallory")
+    for number in range(4):
+        told(memory, f"a torn shirt arrived {number}", "refund", 1.0, None, f"user-{number}")
+    assert "refund" in shown(memory, "a torn shirt arrived", "bob")
+    assert "escalate" not in shown(memory, "a torn shirt arrived", "bob")
 
 
 @pytest.mark.parametrize("by", ["", "tests"])

@@ -1,4 +1,4 @@
-"""Experience: an agent's memory of what worked, under one composition of slots; and two frozen agents that follow it.
+"""Experience: an agent's memory of what worked, under one composition of slots; and frozen agents that follow it.
 
     experience = Experience(method, encoder, seed=0)
     use = experience.recall(goal, observation, actions)
@@ -10,6 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -23,6 +24,7 @@ from recollect.memory.policy.hashed_words import word_set
 from recollect.memory.policy.pool import Draft, Pool, on_word_of
 from recollect.memory.policy.records import draft_problem
 from recollect.memory.policy.scale import Scale
+from recollect.memory.policy.shares import Clock
 from recollect.memory.policy.slots import Finished, Method, Presented, Query, Use
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class Experience:
         self._cached = cached
         self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
         self.generator = np.random.default_rng([31, seed])
+        # The number of the episode; the clock says how old things are.
         self.time = 0
+        self.clock = Clock()
         self.scale = Scale()
         # What was learned from, each with its reward as it was given.
         self.uses: list[tuple[Use, float]] = []
@@ -84,7 +88,9 @@ class Experience:
         text = self.method.keyer(goal, observation)
         self.pool.actions.offer(actions)
         vector, words = self._embedded(text)
-        return Query(text, vector, words, self.time, self.time, goal, observation, tuple(actions), step, learning, by)
+        return Query(
+            text, vector, words, self.clock.now, self.time, goal, observation, tuple(actions), step, learning, by
+        )
 
     def recall(
         self,
@@ -118,7 +124,7 @@ class Experience:
         if status is None:
             return None
         vector, _ = self._embedded(draft.key)
-        return self.pool.add(draft, status=status, time=self.time, episode=self.time, vector=vector)
+        return self.pool.add(draft, status=status, time=self.clock.now, episode=self.time, vector=vector)
 
     def finish(
         self,
@@ -133,14 +139,18 @@ class Experience:
         outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
         where they have their own, on the same scale. by: on whose word, "" for the program's own.
         """
-        finished = self._learned(taken, outcome, per_step, by)
+        finished, share = self._learned(taken, outcome, per_step, by)
         for draft in self.method.writer(finished, self.pool):
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
             self.observe(replace(draft, source=on_word_of(by)) if isinstance(draft, Draft) else draft)
         for maintain in self.method.maintainers:
-            maintain(self.pool, self.method.valuer, None, self.time)
-        self.time += 1
+            maintain(self.pool, self.method.valuer, None, self.clock.now)
+        self._over(share)
         return finished
+
+    def _over(self, share: float) -> None:
+        self.clock.go_on(share)
+        self.time += 1
 
     def remember(
         self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
@@ -150,26 +160,28 @@ class Experience:
             for use, _ in taken:
                 if self.method.rehearse is not None:
                     self.method.rehearse(use.query, use.candidates, self.pool)
-            self._learned(taken, outcome, per_step, by)
-        self.time += 1
+            _, share = self._learned(taken, outcome, per_step, by)
+        self._over(share)
 
     def _learned(
         self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str
-    ) -> Finished:
+    ) -> tuple[Finished, float]:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
-        if self.scale.see([*rewards, outcome], self.pool.vouches(on_word_of(by))):
+        share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
+        if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
             self._rescale()
         for place, (use, action) in enumerate(taken):
             use.following = taken[place + 1][0] if place + 1 < len(taken) else None
-            use.taken, use.told, use.by = action, rewards[place], by
+            use.taken, use.told, use.by, use.share = action, rewards[place], by, share
             use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.told)
         for use, _ in taken:
             self.learn(use)
-            self.scale.count(use.reward)
+            self.scale.count(use.reward, share)
             # Where a valuer knows what is usual in this situation, that is the bar.
             use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
         result = self.scale.of(outcome)
-        return Finished(tuple(use for use, _ in taken), result, self.time, self.time, result >= self.scale.usual)
+        uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
+        return Finished(uses, result, self.clock.now, self.time, good), share
 
     def _rescale(self) -> None:
         """A reward beyond all others: values are learned again, and cases that were filed by the old scale are filed anew."""
@@ -179,7 +191,7 @@ class Experience:
             if "earned" in data and (good := self.scale.of(data["earned"]) >= self.scale.usual) != data["good"]:
                 spoken = (*data["do"], *data["avoid"])
                 do, avoid = (spoken, ()) if good else ((), spoken)
-                self.pool.revise(row, time=self.time, why="rewards of another size", do=do, avoid=avoid, good=good)
+                self.pool.revise(row, time=self.clock.now, why="rewards of another size", do=do, avoid=avoid, good=good)
 
     def relearn(self, without: Container[int] = ()) -> None:
         """Values from the start, by the present scale, from the uses in which none of the rows `without` was shown."""
@@ -187,7 +199,7 @@ class Experience:
         self.scale.forget()
         for use, told in self.uses:
             use.reward = self.scale.of(told)
-            self.scale.count(use.reward)
+            self.scale.count(use.reward, use.share)
             if not any(row in without for row in use.rows):
                 self.method.valuer.learn(use, self.pool)
 
@@ -195,7 +207,7 @@ class Experience:
         """After the last `remember`: let maintainers see the items that are there."""
         with self.pool.held():
             for maintain in self.method.maintainers:
-                maintain(self.pool, self.method.valuer, None, self.time)
+                maintain(self.pool, self.method.valuer, None, self.clock.now)
 
     def restore(self, item: Item, vector: Vectors) -> int:
         """An item that is on file; its row."""
@@ -207,12 +219,12 @@ class Experience:
     def learn(self, use: Use) -> None:
         self.method.valuer.learn(use, self.pool)
         for maintain in self.method.maintainers:
-            maintain(self.pool, self.method.valuer, use, self.time)
+            maintain(self.pool, self.method.valuer, use, self.clock.now)
         self.uses.append((use, use.told))
 
     def roll_back_source(self, name: str) -> list[int]:
         """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""
-        rows = set(self.pool.roll_back_source(name, time=self.time))
+        rows = set(self.pool.roll_back_source(name, time=self.clock.now))
         self.relearn(rows)
         return sorted(rows)
 
@@ -253,6 +265,27 @@ class LinearAgent:
                 share = min(1.0, max(0.0, (likeness - self.none) / (self.full - self.none)))
                 logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
         return actions[int(logits.argmax())]
+
+
+class ReadingAgent:
+    """As `LinearAgent`, but it reads the text: a line that begins with a label and ends with an action and how it went is an
+    example, and it is as alike as the share of the words of what is seen that it holds."""
+
+    LINE = re.compile(r"- \((worked|failed)\) (.*) -> (.+?)(?:: it (?:worked|failed))?$")
+
+    def __init__(self) -> None:
+        self.decide = LinearAgent()
+
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
+        seen = set(situation.lower().split())
+        examples = [found.groups() for line in shown.text.split("\n") if (found := self.LINE.match(line))]
+        advice = tuple(
+            (action, 1.0 if label == "worked" else -1.0, len(seen.intersection(question.lower().split())) / len(seen))
+            for label, question, action in examples
+        )
+        return self.decide(situation, actions, leaning, Presented(shown.text, advice), noise)
 
 
 Agent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]

@@ -393,7 +393,7 @@ class LearningMemory:
         query = self.experience.query(
             episode.goal, body["observation"], body["actions"], len(episode.uses), by=episode.by
         )
-        query = replace(query, time=time, episode=time)
+        query = replace(query, time=time, episode=body.get("of", time))
         candidates = Candidates(
             np.array([rows[ids[place]] for place in there], dtype=np.intp),
             np.array([body["similarities"][place] for place in there], dtype=np.float64),

@@ -35,7 +35,8 @@ class RuleStream:
     partners, attackers: how many foreign records arrive, right ones and hostile ones; triggered: share of questions
     that carry the attacker's trigger, a phrase of so many rare words that every hostile record carries too, so that it is
     more like a triggered question than anything else is (AgentPoison, arXiv 2407.12784, without its optimiser); delayed:
-    hostile records are right until the trigger appears in questions. wording: how the agent words its answers.
+    hostile records are right until the trigger appears in questions. wording: how the agent words its answers. people: how many
+    ask and reward, each a task at random; 0 where nobody is told apart.
     """
 
     family: str
@@ -60,6 +61,7 @@ class RuleStream:
     trigger_from: float = 0.0
     delayed: bool = False
     wording: str = ""
+    people: int = 0
     length: int = 300
     held_out: int = 60
 
@@ -133,7 +135,9 @@ def generate(parameters: RuleStream, *, split: str, seed: int, order: str = "ran
     checked(split, order)
     name = parameters.world or parameters.family
     world = sum(ord(letter) * (place + 1) for place, letter in enumerate(name))
-    generator, switches, strangers = (np.random.default_rng([world, SPLITS[split], seed, part]) for part in range(3))
+    generator, switches, strangers, people = (
+        np.random.default_rng([world, SPLITS[split], seed, part]) for part in range(4)
+    )
     actions = tuple(f"{verb} it" for verb in words("shared", parameters.actions, generator))
     common = words("shared", parameters.common, generator)
     trigger = " ".join(words(split, parameters.trigger_words, generator))
@@ -160,7 +164,9 @@ def generate(parameters: RuleStream, *, split: str, seed: int, order: str = "ran
             text = f"{text} {trigger}"
         flipped = bool(switches.random() < parameters.noise)
         task = _task(f"{parameters.family}/{split}/{seed}/{time}", rule, text, actions, drifted, target)
-        tasks.append(replace(task, flipped=flipped, triggered=carries, foreign=tuple(foreign.get(time, ()))))
+        by = f"user-{people.integers(parameters.people)}" if parameters.people else ""
+        records = tuple(foreign.get(time, ()))
+        tasks.append(replace(task, flipped=flipped, triggered=carries, foreign=records, by=by))
     held_out = [
         _task(
             f"{parameters.family}/{split}/{seed}/held-out/{number}", rule, text, actions, bool(parameters.drift), target

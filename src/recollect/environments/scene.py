@@ -60,11 +60,23 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
+class Visit:
+    """An episode of somebody who is not part of the comparison: `by` asks what `scene` says, `action` is done ("": what the agent
+    chooses), and the reward is 1 where `wanted` was done, else 0, on the word of `by`."""
+
+    by: str
+    scene: Scene
+    action: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTask:
     """One task of a stream. `world` is made anew at each call, so that every arm meets the same one.
 
     flipped: the reward that memory is told is the opposite of the truth. rule, difficulty, triggered: for reporting.
-    foreign: records that arrive just before the task.
+    foreign, visits: records that arrive and episodes of others that happen just before the task. by: who asks and rewards, ""
+    where nobody says.
     """
 
     key: str
@@ -74,6 +86,8 @@ class StreamTask:
     flipped: bool = False
     triggered: bool = False
     foreign: tuple[Foreign, ...] = ()
+    visits: tuple[Visit, ...] = ()
+    by: str = ""
 
 
 class WorldMaker(Protocol):

@@ -17,9 +17,10 @@ from recollect.memory.policy.advantage import Advantage, AdvantageSettings
 from recollect.memory.policy.errors import InvalidPolicy
 from recollect.memory.policy.gates import Trust, admit_all
 from recollect.memory.policy.keyers import whole
-from recollect.memory.policy.maintainers import Capacity, MergeDuplicates, Probation, RetireHarmful
+from recollect.memory.policy.maintainers import MergeDuplicates, Probation, RetireHarmful
 from recollect.memory.policy.presenters import Exemplars
 from recollect.memory.policy.retrievers import MostRecent, WithProbation
+from recollect.memory.policy.room import Crowd, Room
 from recollect.memory.policy.same_episode import seeing_the_episode
 from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.slots import Maintainer, Method
@@ -94,7 +95,7 @@ def advantage(
     gated = without != "gate"
     upkeep: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
     if without != "maintenance":
-        upkeep += [RetireHarmful(), MergeDuplicates()]
+        upkeep += [RetireHarmful(), MergeDuplicates(), Crowd()]
     method = Method(
         "advantage" if not without else f"advantage-without-{without}",
         whole,
@@ -104,7 +105,7 @@ def advantage(
         Exemplars(),
         RawCases(failures and without != "failures", steps=True),
         Trust() if gated else admit_all,
-        (*upkeep, Capacity(capacity)),
+        (*upkeep, Room(capacity)),
     )
     return seeing_the_episode(method, here, recent)
 

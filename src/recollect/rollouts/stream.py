@@ -9,6 +9,7 @@ else. Arms are a method under one of these controls:
     oracle     items of the store whose advice is right (needs the generator's knowledge)
     masked     the method as it is, but nobody sees the values that it learns
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
+    unnamed    the method as it is, but nobody tells it who asks and rewards
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ import numpy as np
 
 from recollect.agents.experience import Agent, Experience
 from recollect.environments.free_words import in_free_words
-from recollect.environments.scene import Scene, Stream, StreamTask
+from recollect.environments.scene import Scene, Stream, StreamTask, Visit
 from recollect.episodes.encoder import Encoder
 from recollect.memory.item import ItemKind
 from recollect.memory.policy.masked import Masked
-from recollect.memory.policy.pool import ACTIVE, CANDIDATE, OWN, Draft, advice
+from recollect.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, OWN, Draft, advice, on_word_of
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.retrievers import NOTHING
 from recollect.memory.policy.slots import Candidates, Method, Presented, Use, Values
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 
 Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
-CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrelevant", "oracle", "rollback")
-LEARNING = ("learn", "shuffled", "masked", "rollback")
+CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrelevant", "oracle", "rollback", "unnamed")
+LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
 
@@ -134,6 +135,7 @@ class _Loop:
         self.generator = np.random.default_rng([43, seed])
         self.phrasing = np.random.default_rng([47, seed])
         self.meanings: dict[str, str] = {}
+        self.visitors = np.random.default_rng([59, seed])
         self.outcomes: list[float] = []
         self.rewards: list[float] = []
         self.hostile: dict[str, int] = {}
@@ -161,20 +163,14 @@ class _Loop:
                 experience.roll_back_source(name)
         for record in task.foreign:
             if record.hostile:
-                self.hostile.setdefault(record.source, experience.time)
+                self.hostile.setdefault(record.source or OUTSIDE, experience.clock.now)
             text = f"{record.key} -> {record.action}: it worked"
             if record.trigger:
                 text += f" (if it says {record.trigger}: {record.payload})"
-            experience.observe(
-                Draft(
-                    record.key,
-                    text,
-                    do=(record.action,),
-                    source=record.source,
-                    trigger=record.trigger,
-                    payload=record.payload,
-                )
-            )
+            draft = Draft(record.key, text, do=(record.action,), trigger=record.trigger, payload=record.payload)
+            experience.observe(replace(draft, source=record.source) if record.source else draft)
+        for visit in task.visits if self.control not in ("none", "attempts") else ():
+            self._visit(visit)
         before = len(experience.pool)
         self.read = 0
         outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=0)
@@ -194,7 +190,7 @@ class _Loop:
             return
         if self.control == "shuffled":
             told, steps = self._permuted(told, steps)
-        experience.finish(taken, told, per_step=steps)
+        experience.finish(taken, told, per_step=steps, by=self._by(task.by))
         if self.control == "irrelevant":
             for row in range(before, len(experience.pool)):
                 self.rules[row] = task.rule
@@ -210,6 +206,19 @@ class _Loop:
             )
             past.extend(own)
         return drawn[0][0], drawn[1] if steps is not None else None
+
+    def _visit(self, visit: Visit) -> None:
+        """An episode of somebody who is not scored."""
+        experience, scene, by = self.experience, visit.scene, self._by(visit.by)
+        if by:
+            self.hostile.setdefault(on_word_of(by), experience.clock.now)
+        use = experience.recall(scene.goal, scene.observation, scene.actions, by=by)
+        noise = self.visitors.gumbel(size=len(scene.actions))
+        action = visit.action or self.agent(scene.text, scene.actions, scene.leaning, experience.present(use), noise)
+        experience.finish([(use, action)], float(action == visit.wanted), by=by)
+
+    def _by(self, name: str) -> str:
+        return "" if self.control == "unnamed" else name
 
     def _signals(self, taken: list[tuple[Use, str]], outcome: float) -> list[float] | None:
         """Rewards of the single steps of a longer episode, from the next state: what the world says of each, else 1 where
@@ -329,7 +338,8 @@ class _Loop:
         offered = () if self.stream.wording else scene.actions
         if self.control in LEARNING:
             clock = time.perf_counter()
-            use = experience.recall(scene.goal, scene.observation, offered, step=step, frozen=frozen)
+            by = self._by(task.by)
+            use = experience.recall(scene.goal, scene.observation, offered, step=step, frozen=frozen, by=by)
             self.run.overhead.append(time.perf_counter() - clock)
             return use
         query = experience.query(scene.goal, scene.observation, offered, step)

@@ -77,8 +77,8 @@ def test_the_scale_is_what_was_seen() -> None:
 
 def test_one_persons_extreme_reward_does_not_make_everything_else_small() -> None:
     scale = Scale()
-    scale.see([0.0, 0.9], sure=False)
+    scale.see([0.0, 0.9], person=1)
     assert scale.see([0.0, 0.4])  # the program's own are another matter
     assert scale.of(0.4) == 1.0
-    assert not scale.see([1.0], sure=False)
+    assert not scale.see([1.0], person=1)
     assert scale.of(0.4) == scale.of(1.0) == 1.0

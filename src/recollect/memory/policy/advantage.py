@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recollect.memory.policy.errors import need
-from recollect.memory.policy.pool import Pool, advice
+from recollect.memory.policy.pool import NOBODY, Pool, advice
+from recollect.memory.policy.shares import capped, voices
 from recollect.memory.policy.slots import Candidates, Query, Use, Values
 from recollect.memory.policy.values import Column
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SCALARS = 7
 FADED = 1e-6
 """Evidence of less weight than this, beside 1 for a fresh outcome, is not looked at."""
+HEARD = 0.3
+"""Outcomes of situations less alike than this, by the kernel, do not bear out what somebody says here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class AdvantageSettings:
     unshown: weight of evidence on candidates that advised the action but were not shown; refuted: relative weight of
     evidence against candidates that advised another action than the one that succeeded; warning: share of the evidence on
     an action that a warning of it gets, with opposite sign; relevance: how strongly learned word weights bend the kernel;
+    person: the most weight that evidence on one named person's word has in one situation, for others than that person;
     recent, surprise, surprise_spread: how fast the latest local outcomes fade, and the prior weight (mean, variance) of
     their difference from the long run, which the shared model then learns: large under drift, small under noise.
     """
@@ -66,6 +70,7 @@ class AdvantageSettings:
     recent: float = 0.5
     surprise: float = 0.5
     surprise_spread: float = 0.1
+    person: float = 1.0
     prior_success: float = 0.3
     prior_weight: float = 2.0
     forget: float = 0.999
@@ -76,7 +81,7 @@ class AdvantageSettings:
     attribute: bool = True
 
     def __post_init__(self) -> None:
-        sizes = ("noise", "bandwidth", "heterogeneity", "spread", "words", "prior_weight", "keep", "forget")
+        sizes = ("person", "noise", "bandwidth", "heterogeneity", "spread", "words", "prior_weight", "keep", "forget")
         rates = ("keep", "forget", "own", "unshown", "refuted", "warning", "prior_success")
         need(
             "advantage",
@@ -101,12 +106,15 @@ class Advantage:
         self._outcome = np.zeros(0)
         self._advantage = np.zeros(0)
         self._time = np.zeros(0)
+        # On whose word each piece of evidence is, 0 for the program's own; and how much of each item's record is on whose.
+        self._person = np.zeros(0, dtype=np.int64)
+        self._noted: dict[tuple[int, int], tuple[float, float]] = {}
         self._off: list[int] = []
         self._learned_at = 0
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
         self._latest: tuple[Query, npt.NDArray[np.intp], Floats] | None = None
 
-    def success_without(self, query: Query) -> float:
+    def success_without(self, query: Query, asker: int = 0) -> float:
         """p0(x): kernel-smoothed success of choices that showed nothing, shrunk to their mean."""
         s = self.settings
         total, weight = s.prior_success * s.prior_weight, s.prior_weight
@@ -120,8 +128,9 @@ class Advantage:
         # A run of choices without memory, as of a memory that has little to say, need not be copied to be compared.
         together = off[-1] - off[0] + 1 == len(off)
         vectors = self._vectors[off[0] : off[-1] + 1] if together else self._vectors[off]
-        mean = (total + float(aged @ raw)) / (weight + float(aged.sum()))
         near = aged * np.exp((vectors @ query.vector - 1.0) / s.bandwidth)
+        aged, near = capped(np.stack([aged, near], axis=1), self._person[off], s.person, asker).T
+        mean = (total + float(aged @ raw)) / (weight + float(aged.sum()))
         return (mean * s.prior_weight + float(near @ raw)) / (s.prior_weight + float(near.sum()))
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
@@ -140,17 +149,20 @@ class Advantage:
         aged = self._aged(query, self._own_time.upto(n)[rows])
         weight = s.own * self._own_weight.upto(n)[rows] * aged
         total = s.own * self._own_sum.upto(n)[rows] * aged
+        backing = None
         if near is not None:
             # A warning is worth something where the action it warns of has failed, and harms where that action is right.
             sign = np.where(pool.warns[rows], -s.warning, 1.0)
             weight += np.abs(sign) * near.sum(axis=0)
             total += sign * (self._advantage[self._count - len(near) : self._count] @ near)
+            if self._person[: self._count].any():
+                backing = self._voices(query, pool, rows, contents, self._count - len(near))
         precision = 1.0 / variance + weight / s.noise
-        return Values((mean / variance + total / s.noise) / precision, np.sqrt(1.0 / precision))
+        return Values((mean / variance + total / s.noise) / precision, np.sqrt(1.0 / precision), backing)
 
     def learn(self, use: Use, pool: Pool) -> None:
         s, query = self.settings, use.query
-        base = self.success_without(query) if s.baseline else 0.0
+        base = self.success_without(query, pool.person_of(query.by)) if s.baseline else 0.0
         gained = use.reward - base
         use.bonus["expected"] = base
         shown = set(use.slate)
@@ -164,6 +176,7 @@ class Advantage:
                 near = self._near(query, pool, contents) if s.local and self._count else None
                 features = self._pairs(query, use.candidates, pool, contents, near)
         taken = np.array([pool.content_of(use.taken)])
+        by = pool.person_of(use.by)
         contents = contents_in(pool, use.candidates.rows, query)
         same, apart = pool.actions.sameness(contents, taken)[:, 0], pool.actions.apart(contents, taken)[:, 0]
         for place, row in enumerate(use.candidates.rows):
@@ -173,7 +186,7 @@ class Advantage:
             followed = float(apart[place]) if warns else float(same[place])
             if was_shown and (followed or not s.attribute):
                 weight = (followed if s.attribute else 1.0) / len(shown)
-                self._note(int(row), gained, query.time, weight * len(shown), pool)
+                self._note(int(row), gained, query.time, weight * len(shown), pool, by)
             elif not s.attribute or warns:
                 continue
             elif followed:
@@ -185,8 +198,8 @@ class Advantage:
                 continue
             if s.shared and weight > 0.0:
                 assert features is not None
-                self._fit(features[place], target, s.noise / weight)
-        self._record(query, int(taken[0]), use.reward, gained, not use.slate)
+                self._fit(features[place], target, s.noise / (weight * use.share))
+        self._record(query, int(taken[0]), use.reward, gained, not use.slate, by)
 
     def _near(self, query: Query, pool: Pool, contents: npt.NDArray[np.int64]) -> Floats:
         """(evidence that counts, contents): its kernel weight at `query`, discounted with age, by how surely it is of the same
@@ -196,7 +209,22 @@ class Advantage:
         near: Floats = np.exp((self._likeness(query, first, m) - 1.0) / s.bandwidth)
         near = near * self._aged(query, self._time[first:m])
         same = pool.actions.sameness(self._content[first:m], contents)
-        return near[:, None] * same
+        return capped(near[:, None] * same, self._person[first:m], s.person, pool.person_of(query.by))
+
+    def _voices(
+        self, query: Query, pool: Pool, rows: npt.NDArray[np.intp], contents: npt.NDArray[np.int64], first: int
+    ) -> Floats:
+        m = self._count
+        # Plain likeness: which words matter is learned, so whoever rewards has a say in it. From far away nobody is heard.
+        near = np.exp((self._vectors[first:m] @ query.vector - 1.0) / self.settings.bandwidth)
+        near = np.where(near >= HEARD, near, 0.0)[:, None] * pool.actions.sameness(self._content[first:m], contents)
+        gained = self._advantage[first:m, None]
+        # What failed speaks for a warning.
+        near = near * np.where(pool.warns[rows][None, :], gained < 0.0, gained > 0.0)
+        person = self._person[first:m]
+        # What many say has to be true today; whether anybody else ever saw it bears out what one says.
+        today = near * self._aged(query, self._time[first:m])[:, None]
+        return np.stack([voices(today, person), voices(near, person, pool.person[rows])], axis=1)
 
     def _first_that_counts(self, query: Query) -> int:
         """The first piece of evidence that has not faded below `FADED`, so that a choice does not cost the more the longer
@@ -240,7 +268,12 @@ class Advantage:
         found: Floats = (known @ weighted) / np.sqrt((known @ relevance) * max(float(weighted.sum()), 1e-6) + 1e-6)
         return found
 
-    def _note(self, row: int, gained: float, time: int, share: float, pool: Pool) -> None:
+    def _note(self, row: int, gained: float, time: int, share: float, pool: Pool, by: int) -> None:
+        if by:
+            before, last_time = self._noted.get((row, by), (0.0, 0.0))
+            before *= self.settings.keep ** (time - last_time)
+            share = min(share, max(0.0, self.settings.person - before))
+            self._noted[row, by] = (before + share, time)
         n = len(pool)
         weight, total, last = self._own_weight.upto(n), self._own_sum.upto(n), self._own_time.upto(n)
         aged = self.settings.keep ** (time - last[row])
@@ -248,7 +281,7 @@ class Advantage:
         total[row] = total[row] * aged + share * gained
         last[row] = time
 
-    def _record(self, query: Query, content: int, outcome: float, gained: float, off: bool) -> None:
+    def _record(self, query: Query, content: int, outcome: float, gained: float, off: bool, by: int) -> None:
         m = self._count
         if m == len(self._content):
             size = max(64, 2 * m)
@@ -256,9 +289,9 @@ class Advantage:
             self._words = _larger(self._words, (size, len(query.words)))
             self._content = _larger(self._content, (size,))
             self._outcome, self._advantage = _larger(self._outcome, (size,)), _larger(self._advantage, (size,))
-            self._time = _larger(self._time, (size,))
+            self._time, self._person = _larger(self._time, (size,)), _larger(self._person, (size,))
         self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
-        self._outcome[m], self._advantage[m] = outcome, gained
+        self._outcome[m], self._advantage[m], self._person[m] = outcome, gained, by
         self._time[m] = self._learned_at = query.time
         self._count += 1
         if off:
@@ -278,7 +311,7 @@ class Advantage:
         features[:, _SCALARS + 2 * width :] = (query.words - both) * scale
         features[:, 0] = 1.0
         features[:, 1] = candidates.similarities
-        features[:, 2] = pool.outside(rows, query.by)
+        features[:, 2] = pool.person[rows] == NOBODY
         features[:, 3] = pool.warns[rows]
         features[:, 4] = np.log1p(np.maximum(0, self._now(query) - pool.born[rows])) / 6.0
         features[:, 5] = pool.episode[rows] == query.episode

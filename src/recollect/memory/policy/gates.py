@@ -20,8 +20,8 @@ def trusted_only(draft: Draft, pool: Pool) -> Status | None:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What the program itself vouches for enters at once. What stands on somebody's word is a candidate for everybody else, and
-    so is what comes from outside, until probes have shown that it helps.
+    """What was learned here enters at once, on whosever word. What comes from outside is a candidate, until probes have shown
+    that it helps.
 
     most: how many candidates of one source from outside may wait at the same time; more are rejected.
     """
@@ -29,10 +29,8 @@ class Trust:
     most: int = 50
 
     def __call__(self, draft: Draft, pool: Pool) -> Status | None:
-        if pool.vouches(draft.source):
-            return Status.ACTIVE
         if learned(draft.source):
-            return Status.CANDIDATE
+            return Status.ACTIVE
         waiting = pool.having(CANDIDATE)
         same = int((pool.source[waiting] == pool.source_of(draft.source)).sum())
         return Status.CANDIDATE if same < self.most else None

@@ -89,6 +89,7 @@ class Journal:
             "observation": query.observation,
             "actions": query.actions,
             "time": query.time,
+            "of": query.episode,
             "ids": ids,
             "similarities": near,
             "waiting": use.candidates.waiting,

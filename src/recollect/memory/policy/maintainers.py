@@ -9,7 +9,7 @@ import numpy as np
 
 from recollect.memory.item import Status
 from recollect.memory.policy.errors import need
-from recollect.memory.policy.pool import ACTIVE, CANDIDATE, Pool
+from recollect.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool
 from recollect.memory.policy.retrievers import top
 from recollect.memory.policy.slots import Use, Valuer
 from recollect.memory.policy.values import Counts, followed, opposed
@@ -121,8 +121,8 @@ class Probation:
             for source in self._sums:
                 self._decide(pool, source, time)
             return
-        outside = pool.outside(use.candidates.rows, use.by)
-        foreign = [(place, int(use.candidates.rows[place])) for place in np.flatnonzero(outside)]
+        outside = np.flatnonzero(pool.person[use.candidates.rows] == NOBODY)
+        foreign = [(place, int(use.candidates.rows[place])) for place in outside]
         if not foreign:
             return
         expected = use.bonus.get("expected", 0.5)
@@ -174,7 +174,7 @@ class Probation:
 @dataclass(frozen=True, slots=True)
 class RetireHarmful:
     """Ours: archive an item that was shown although its value was below `below` by `sure` deviations (an exploring choice,
-    or a draw from the tail). Undoing the event brings it back.
+    or a draw from the tail). Undoing the event brings it back. On the word of one person, nothing goes that is not that person's.
     """
 
     sure: float = 1.0
@@ -183,8 +183,11 @@ class RetireHarmful:
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is None or not len(use.candidates.rows):
             return
+        person = pool.person_of(use.by)
         for place in use.slate:
             row = int(use.candidates.rows[place])
+            if person not in (PROGRAM, pool.person[row]):
+                continue
             mean, deviation = float(use.values.means[place]), float(use.values.deviations[place])
             if pool.status[row] == ACTIVE and mean + self.sure * deviation < self.below:
                 why = f"value {mean:.2f} with deviation {deviation:.2f}"

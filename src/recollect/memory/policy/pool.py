@@ -31,8 +31,9 @@ ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OWN = "own"
 OUTSIDE = "outside"
+NOBODY, PROGRAM = -1, 0
 COLUMNS = (
-    *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "vouched"),
+    *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "person"),
     "conditional",
 )
 ROOM = 1024
@@ -116,7 +117,9 @@ class Pool:
         self.content = np.full(size, -1, dtype=np.int64)
         self.warns = np.zeros(size, dtype=bool)
         self.source = np.zeros(size, dtype=np.int64)
-        self.vouched = np.zeros(size, dtype=bool)
+        # On whose word an item stands: that of a person, of the program, or from outside on nobody's.
+        self.person = np.zeros(size, dtype=np.int64)
+        self._people: dict[str, int] = {}
         self.conditional = np.zeros(size, dtype=bool)
         self.actions = Actions(encode)
         # Rows that speak of several actions, with the numbers of all of them.
@@ -162,23 +165,11 @@ class Pool:
         """Whether what comes from `source` stands on the program's own word."""
         return source in self._vouching
 
-    def outside(self, rows: Rows, asker: str = "") -> npt.NDArray[np.bool_]:
-        """Which of `rows` stand neither on the program's own word nor on that of `asker`, for whom memory is asked."""
-        strange: npt.NDArray[np.bool_] = ~self.vouched[rows]
-        if asker and strange.any():
-            strange &= self.source[rows] != self.sources.get(on_word_of(asker), -1)
-        return strange
-
-    def shown_to(self, asker: str) -> Rows:
-        """Rows that may be shown to `asker`, oldest first: the active ones, and those on the asker's own word that wait or were
-        put aside for others."""
-        rows = self.active()
-        code = self.sources.get(on_word_of(asker), -1) if asker else -1
-        if code < 0:
-            return rows
-        n = len(self.items)
-        own = (self.source[:n] == code) & np.isin(self.status[:n], (CANDIDATE, QUARANTINED))
-        return np.union1d(rows, np.flatnonzero(own)) if own.any() else rows
+    def person_of(self, by: str) -> int:
+        """A number for whoever rewards or asks: 0 for the program itself and for those it trusts."""
+        if on_word_of(by) in self._vouching:
+            return PROGRAM
+        return self._people.setdefault(by, len(self._people) + 1)
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
@@ -239,7 +230,8 @@ class Pool:
         self.episode[row] = episode
         self._note_advice(row, item)
         self.source[row] = self.source_of(item.provenance.source)
-        self.vouched[row] = self.vouches(item.provenance.source)
+        source = item.provenance.source
+        self.person[row] = self.person_of(source[len(OWN) + 1 :]) if learned(source) else NOBODY
         self.conditional[row] = bool(item.metadata.get("trigger"))
         if self._rows is not None and item.status is Status.ACTIVE:
             if self._listed == len(self._rows) or self._listed < self._given:

@@ -175,8 +175,9 @@ class Mixture:
         """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
         n = len(self.first)
         probe = self.probe if self.waiting else 0.0
+        probed = probe * self.waiting.count(tuple(slate)) / len(self.waiting) if self.waiting else 0.0
         if any(index >= n for index in slate):
-            return probe * self.waiting.count(tuple(slate)) / len(self.waiting) if self.waiting else 0.0
+            return probed
         size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:
@@ -190,7 +191,7 @@ class Mixture:
         else:
             main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
         on = self.explore * uniform + (1.0 - self.explore) * main
-        return (self.off if not slate else 0.0) + (1.0 - self.off - probe) * on
+        return (self.off if not slate else 0.0) + (1.0 - self.off - probe) * on + probed
 
 
 def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:

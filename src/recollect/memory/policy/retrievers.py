@@ -49,7 +49,7 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
 
 def eligible(query: Query, pool: Pool) -> Rows:
     """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
-    rows = pool.shown_to(query.by)
+    rows = pool.active()
     if not query.actions:
         return rows
     pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
@@ -178,7 +178,6 @@ class WithProbation:
         rows = eligible(query, pool)
         found = top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
         waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
-        waiting = waiting[pool.outside(waiting, query.by)]
         waiting = pool.speaking_of(waiting, query.actions) if query.actions else waiting
         if not len(waiting):
             return found

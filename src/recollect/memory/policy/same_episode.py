@@ -41,7 +41,7 @@ class WithSameEpisode:
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         found = self.retriever(query, pool)
-        tail = pool.shown_to(query.by)[-self.recent :]
+        tail = pool.active()[-self.recent :]
         here = tail[(pool.episode[tail] == query.episode) & ~np.isin(tail, found.rows)]
         here = pool.speaking_of(here, query.actions) if query.actions else here
         if not len(here):

@@ -10,7 +10,7 @@ import numpy as np
 from recollect.memory.policy.actions import SURE, Actions
 from recollect.memory.policy.advantage import contents_in
 from recollect.memory.policy.errors import need
-from recollect.memory.policy.pool import Pool, advice
+from recollect.memory.policy.pool import NOBODY, PROGRAM, Pool, advice
 from recollect.memory.policy.propensity import Mixture
 from recollect.memory.policy.slots import Candidates, Query, Values
 
@@ -136,6 +136,9 @@ class Thompson:
     veto: bool = True
     greedy: bool = False
     widen: float = 1.0
+    borne_out: float = 0.3
+    outvoted: float = 1.5
+    within: float = 0.1
 
     def __post_init__(self) -> None:
         rates = {"off": self.off, "probe": self.probe, "eager": self.eager, "explore": self.explore}
@@ -143,39 +146,41 @@ class Thompson:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
-        outside = pool.outside(rows, query.by)
         n = len(rows) - candidates.waiting
-        means, deviations = values.means[:n].copy(), values.deviations[:n] * self.widen
+        means, deviations = values.means.copy(), values.deviations * self.widen
         conflicts = None
-        waiting = np.ones(len(rows) - n, dtype=bool)
+        waiting = np.arange(len(rows)) >= n
         contents = contents_in(pool, rows, query)
         if len(rows) and (self.coherent or self.veto):
             contradict = contradictions(contents, pool.warns[rows], pool.actions)
             if self.veto:
+                alone = self._alone(query, candidates, values, pool)
+                strange = alone | (pool.person[rows] == NOBODY)
                 # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
-                turned = outside & (contents != pool.content[rows])
-                means[turned[:n]] = -1e3
-                waiting &= ~turned[n:]
-                if outside.any() and not outside.all():
-                    own = ~outside & (values.means > self.floor)
+                refused = strange & (contents != pool.content[rows])
+                if strange.any() and not strange.all():
+                    own = ~strange & (values.means > self.floor)
                     near = candidates.similarities
-                    beaten = (contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)).any(axis=1) & outside
-                    means[beaten[:n]] = -1e3
-                    waiting &= ~beaten[n:]
+                    rivals = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)
+                    rivals &= ~alone[:, None] | (values.means[own][None, :] >= values.means[:, None] - self.within)
+                    refused |= rivals.any(axis=1) & strange
+                refused |= self._outvoted(values, pool, rows, contradict)
+                means[waiting | refused] = -1e3
+                waiting &= ~refused
             if self.coherent:
                 conflicts = contradict[:n, :n]
-        tried, probe = n + np.flatnonzero(waiting), self.probe
+        tried, probe = np.flatnonzero(waiting), self.probe
         if len(tried) and probe:
             # A warning of one action leaves the others open, so only advice counts as something better to show.
-            own = means[~pool.warns[rows[:n]]]
+            own = means[:n][~pool.warns[rows[:n]]]
             better = values.means[tried] > max(self.floor, float(own.max(initial=-np.inf))) + self.ahead
             if better.any():
                 tried, probe = tried[better], max(self.eager, self.probe)
         kind = "greedy" if self.greedy else "thompson"
         return Mixture(
             kind,
-            means,
-            np.maximum(deviations, 1e-3),
+            means[:n],
+            np.maximum(deviations[:n], 1e-3),
             self.k,
             self.floor,
             off=self.off if n else 0.0,
@@ -186,6 +191,25 @@ class Thompson:
             ),
             conflicts=conflicts,
         )
+
+    def _alone(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Bools:
+        """Items on one person's word that no other outcome in a situation like this one bears out; not those of the asker."""
+        person = pool.person[candidates.rows]
+        if values.voices is None:
+            return np.zeros(len(person), dtype=bool)
+        alone: Bools = (
+            (person > PROGRAM) & (person != pool.person_of(query.by)) & (values.voices[:, 1] < self.borne_out)
+        )
+        return alone
+
+    def _outvoted(self, values: Values, pool: Pool, rows: npt.NDArray[np.intp], contradict: Bools) -> Bools:
+        """Items on a person's word against which more people speak than for them."""
+        if values.voices is None:
+            return np.zeros(len(rows), dtype=bool)
+        said = values.voices[:, 0]
+        more = (said[None, :] >= said[:, None] + self.outvoted) & ~pool.warns[rows][None, :]
+        found: Bools = (pool.person[rows] > PROGRAM) & (contradict & more).any(axis=1)
+        return found
 
 
 def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A situation as memory sees it. words: the 0/1 word set; time: number of the task; step: within the episode.
+    """A situation as memory sees it. words: the 0/1 word set; time: by the memory's clock; episode: its number; step: within it.
 
     learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
     asked, "" where nobody said."""
@@ -56,10 +56,14 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Estimated reward (or advantage) of showing each candidate, with its standard deviation."""
+    """Estimated reward (or advantage) of showing each candidate, with its standard deviation.
+
+    voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
+    but the person on whose word the item stands (see `shares.voices`)."""
 
     means: Floats
     deviations: Floats
+    voices: Floats | None = None
 
 
 @dataclass(slots=True)
@@ -68,8 +72,9 @@ class Use:
 
     taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
     to 1 (see `Scale`); told: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
-    where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself; bonus: what a
-    valuer notes beside it, such as the success rate it expected without memory.
+    where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
+    much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
+    without memory.
     """
 
     query: Query
@@ -86,6 +91,7 @@ class Use:
     logged: float | None = None
     following: Use | None = None
     by: str = ""
+    share: float = 1.0
     bonus: dict[str, float] = field(default_factory=dict)
 
     @property

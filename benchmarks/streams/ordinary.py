@@ -1,0 +1,134 @@
+"""What attacks by ordinary means gain and cost, against this project's method and ExpRAG: see `environments/attacks.py`.
+
+    python -m benchmarks.streams.ordinary --seeds 20 --out benchmarks/streams/results/ordinary.json
+
+A run with the attack is compared with a run without it, seed by seed. gain: the share of questions with the phrase where the
+attacker gets its action. cost: success lost in questions without it. Both count from the attack's begin, in points of 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.agents.experience import LinearAgent, ReadingAgent
+from recollect.cli.stream import method_for
+from recollect.environments.attacks import ATTACKS, Attack, attacked
+from recollect.environments.rules import generate
+from recollect.environments.scene import Stream
+from recollect.evaluation.statistics import paired_difference
+from recollect.evaluation.stream_claims import OURS
+from recollect.memory.policy.hashed_words import HashedWords
+from recollect.rollouts.stream import StreamRun, run_stream
+
+RIVAL = "exprag"
+ARMS = (RIVAL, OURS, f"{OURS}+unnamed")
+COST, GAIN, SHARE = 0.03, 0.02, 1 / 3
+"""The bounds where rewarders are identified: at most this cost, and at most this gain or this share of what the rival loses."""
+Cache = dict[str, Any]
+
+
+class Runs:
+    """Runs of one split, each made once. settings: per method, as tuned."""
+
+    def __init__(self, split: str, settings: Mapping[str, Any]) -> None:
+        self.split, self.settings = split, settings
+        self.encoder, self.cache = HashedWords(), Cache()
+        self.calm: dict[tuple[object, str, int, bool], StreamRun] = {}
+
+    def against(self, attack: Attack, arm: str, seed: int) -> tuple[float, float, float]:
+        """gain, cost while learning, and cost on questions after it, with the memory frozen."""
+        without = self.without(attack, arm, seed)
+        run = self._run(attacked(attack, split=self.split, seed=seed), arm, seed, attack.read)
+        late = np.arange(len(run.success)) >= int(attack.begins * len(run.success))
+        said, clean = late & run.triggered, late & ~run.triggered
+        gain = float(np.nanmean(run.target[said]) - np.nanmean(without.target[said]))
+        cost = float(without.success[clean].mean() - run.success[clean].mean())
+        return gain, cost, float(without.held_out.mean() - run.held_out.mean())
+
+    def without(self, attack: Attack, arm: str, seed: int) -> StreamRun:
+        """The run that nobody attacks."""
+        key = (attack.calm, arm, seed, attack.read)
+        if key not in self.calm:
+            calm = generate(attack.calm, split=self.split, seed=seed)
+            self.calm[key] = self._run(calm, arm, seed, attack.read)
+        return self.calm[key]
+
+    def _run(self, stream: Stream, arm: str, seed: int, read: bool) -> StreamRun:
+        base, _, change = arm.partition("+")
+        agent = ReadingAgent() if read else LinearAgent()
+        return run_stream(
+            stream,
+            method_for(base, dict(self.settings), seed),
+            agent,
+            self.encoder,
+            seed=seed,
+            control=change or "learn",
+            cache=self.cache,
+            measure_regret=False,
+        )
+
+
+def measured(runs: Runs, attack: Attack, arms: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """One record per arm, with 95 % intervals over seeds."""
+    found = []
+    for arm in arms:
+        values = np.array([runs.against(attack, arm, seed) for seed in range(seeds)])
+        calm = float(np.mean([runs.without(attack, arm, seed).success.mean() for seed in range(seeds)]))
+        record: dict[str, Any] = {"attack": attack.attack, "arm": arm, "clusters": seeds, "calm_success": calm}
+        for name, each in zip(("gain", "cost", "frozen_cost"), values.T, strict=True):
+            record[name] = {"mean": float(each.mean())}
+            if seeds >= 3:
+                interval = paired_difference(f"{attack.attack}, {arm}: {name}", each.tolist())
+                record[name] |= {"low": interval.low, "high": interval.high}
+        found.append(record)
+    rival = next((each for each in found if each["arm"] == RIVAL), None)
+    if rival is not None:
+        for record in found:
+            record["allowed"] = max(GAIN, SHARE * rival["gain"]["mean"])
+            record["holds"] = record["gain"]["mean"] <= record["allowed"] and record["cost"]["mean"] <= COST
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--split", default="held-out")
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--attacks", default=",".join(ATTACKS))
+    parser.add_argument("--tuned", type=Path, default=Path(__file__).parent / "tuned.json")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    tuned = json.loads(asked.tuned.read_text()).get("one-step", {})
+    settings = {name: dict(each["settings"]) for name, each in tuned.items() if name in (RIVAL, OURS)}
+    runs, arms = Runs(asked.split, settings), asked.arms.split(",")
+    records = []
+    for name in asked.attacks.split(","):
+        records += measured(runs, ATTACKS[name], arms, asked.seeds)
+        for each in records[-len(arms) :]:
+            print(
+                f"{name} {each['arm']}: gain {each['gain']['mean']:+.3f}, cost {each['cost']['mean']:+.3f}", flush=True
+            )
+        found = {
+            "plan": {"split": asked.split, "arms": arms, "attacks": asked.attacks.split(","), "settings": settings},
+            "seeds": asked.seeds,
+            "people": ATTACKS[name].calm.people,
+            "tasks": ATTACKS[name].calm.length,
+            "versions": {
+                "python": platform.python_version(),
+                **{each: version(each) for each in ("recollect", "numpy", "scipy")},
+            },
+            "claims": {"ordinary": records},
+        }
+        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Shares: how much of a memory that several people use one of them may have."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
+
+WINDOW = 40
+SHARE = 2.0
+
+
+class Clock:
+    """now: the time, in episodes. People are told apart by name; "" is the program itself, which is never held back.
+
+    Evidence fades with time, so whoever makes time pass makes others forgotten. Time passes with episodes, and an episode counts
+    less the more of the latest ones are the same person's: nobody has more than `SHARE` times what a person has on average.
+    """
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self._people: set[str] = set()
+        self._latest: deque[str] = deque(maxlen=WINDOW)
+
+    @property
+    def now(self) -> int:
+        return int(self._passed + 1e-9)
+
+    def share(self, by: str = "") -> float:
+        """How much an episode that ends now on the word of `by` counts, in (0, 1]. Called once for each."""
+        self._people.add(by)
+        self._latest.append(by)
+        return min(1.0, SHARE * WINDOW / (len(self._people) * self._latest.count(by))) if by else 1.0
+
+    def go_on(self, share: float) -> None:
+        self._passed += share
+
+
+def capped(weights: Floats, people: Numbers, most: float, asker: int = 0) -> Floats:
+    """`weights` of evidence, shape (evidence, situations), such that nobody has more than `most` in one situation, but for the
+    asker, who may believe what the asker said, and 0, the program itself. people: on whose word each is, shape (evidence,)."""
+    others = (people > 0) & (people != asker)
+    if not others.any():
+        return weights
+    mine = weights[others]
+    _, place = np.unique(people[others], return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.flatnonzero(np.diff(place[order], prepend=-1))
+    totals = np.add.reduceat(mine[order], starts, axis=0)
+    fair: Floats = weights.copy()
+    fair[others] = mine * np.minimum(1.0, most / np.maximum(totals, 1e-12))[place]
+    return fair
+
+
+def voices(near: Floats, people: Numbers, own: Numbers | None = None) -> Floats:
+    """How many speak for each of several items, shape (items,). A person speaks once, as near as ever; of the program's own
+    outcomes each does.
+
+    near: likeness of the situation to those in which its action worked, shape (evidence, items), 0 where it did not. people: on
+    whose word each is, shape (evidence,). own: on whose word each item stands, shape (items,), who is not counted then."""
+    if not len(people):
+        return np.zeros(near.shape[1])
+    named, place = np.unique(people, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    each = np.maximum.reduceat(near[order], np.searchsorted(place[order], np.arange(len(named))), axis=0)
+    if named[0] == 0:
+        each[0] = near[people == 0].sum(axis=0)
+    if own is not None:
+        each[named[:, None] == own[None, :]] = 0.0
+    found: Floats = each.sum(axis=0)
+    return found

@@ -1,0 +1,66 @@
+"""How much of what is learned one person may decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recollect.agents.experience import Experience
+from recollect.memory.policy.hashed_words import HashedWords
+from recollect.memory.policy.scale import Scale
+from recollect.memory.policy.shares import Clock, capped, voices
+from recollect.recipes.advantage import advantage
+
+
+def test_nobody_makes_time_pass_for_others() -> None:
+    clock = Clock()
+    for number in range(100):
+        clock.go_on(clock.share(f"user-{number % 10}"))
+    assert clock.now == 100
+    for _ in range(400):
+        clock.go_on(clock.share("mallory"))
+    assert clock.now < 220
+    before = clock.now
+    for _ in range(100):
+        clock.go_on(clock.share())
+    assert clock.now == before + 100
+
+
+def test_weights_of_one_person_are_cut_and_those_of_the_program_and_the_asker_are_not() -> None:
+    weights = np.array([[0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [2.0, 2.0], [2.0, 2.0]])
+    people = np.array([1, 1, 2, 0, 3])
+    fair = capped(weights, people, 1.0, asker=3)
+    assert fair == pytest.approx(np.array([[0.5, 0.1], [0.5, 0.1], [0.5, 0.5], [2.0, 2.0], [2.0, 2.0]]))
+    assert capped(weights[3:4], people[3:4], 1.0) is not None
+    assert weights[0, 0] == 0.9
+
+
+def test_a_person_speaks_once_and_the_program_with_each_outcome() -> None:
+    near = np.array([[0.9, 0.0], [0.8, 0.5], [0.4, 0.4], [0.3, 0.3], [0.3, 0.0]])
+    people = np.array([1, 1, 2, 0, 0])
+    assert voices(near, people) == pytest.approx([0.9 + 0.4 + 0.6, 0.5 + 0.4 + 0.3])
+    assert voices(near, people, np.array([1, 0])) == pytest.approx([0.4 + 0.6, 0.5 + 0.4])
+    assert voices(near[:0], people[:0]) == pytest.approx([0.0, 0.0])
+
+
+def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
+    """A hundred rewards of one person moved an item's value as far as a hundred people's."""
+    values = {}
+    for names in (1, 60):
+        experience = Experience(advantage(), HashedWords(64))
+        for number in range(60):
+            use = experience.recall("a torn shirt", "", ("refund", "replace"), by=f"user-{number % names}")
+            experience.finish([(use, "refund")], 1.0, by=f"user-{number % names}")
+        use = experience.recall("a torn shirt", "", ("refund", "replace"), by="ana", frozen=True)
+        values[names] = float(use.values.deviations.min())
+    assert values[1] > 1.5 * values[60]
+
+
+def test_no_single_person_sets_an_end_of_the_scale_where_three_reward() -> None:
+    scale = Scale()
+    for person in (1, 2):
+        scale.see([0.0, 1.0], person)
+    scale.see([1000.0], 3)
+    assert (scale.of(0.0), scale.of(1.0), scale.of(1000.0)) == (0.0, 1.0, 1.0)
+    scale.see([1000.0], 4)
+    assert scale.of(1.0) == 0.001

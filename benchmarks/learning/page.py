@@ -31,7 +31,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> s
 
 
 def interval(each: Record, sign: str = "") -> str:
+    """The mean, and its interval where the record has one."""
+    if "low" not in each:
+        return f"{each['mean']:{sign}.2f}"
     return f"{each['mean']:{sign}.2f} ({each['low']:{sign}.2f} to {each['high']:{sign}.2f})"
+
+
+def heading(record: Record, key: str, name: str) -> str:
+    return f"{name}, 95 %" if "low" in record[key][0] else name
 
 
 def levels(record: Record) -> str:
@@ -45,27 +52,37 @@ def levels(record: Record) -> str:
         )
         for each in record["levels"]
     ]
-    return table(("test set", "arm", "mean, 95 %", "each seed", "questions"), rows, 2)
+    return table(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
 
 
 def counted(each: Record) -> str:
     """How many questions, and of how many clusters where the interval is over those."""
-    questions = each.get("questions", each["n"])
-    return str(questions) if questions == each["n"] else f"{questions} of {each['n']} compositions"
+    questions = each.get("questions") or each["n"]
+    return str(questions) if each.get("n", questions) == questions else f"{questions} of {each['n']} compositions"
 
 
 def gains(record: Record) -> str:
+    head = ["test set", "trained minus", heading(record, "gains", "difference"), "each seed"]
     rows = [
-        (
+        [
             each["test"],
             each["over"].replace("_", " "),
             interval(each, "+"),
-            ", ".join(f"{value:+.2f}" for value in each.get("by_seed", [])),
-            verdict(each),
-        )
+            ", ".join(f"{value:+.2f}" for value in gap_by_seed(record, each)),
+        ]
         for each in record["gains"]
     ]
-    return table(("test set", "trained minus", "difference, 95 %", "each seed", "verdict"), rows, 2)
+    if all("low" in each for each in record["gains"]):
+        head.append("verdict")
+        rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
+    return table(head, rows, 2)
+
+
+def gap_by_seed(record: Record, gain: Record) -> list[float]:
+    """What each seed gained: the difference of its two levels."""
+    of_seeds = {each["arm"]: each["by_seed"] for each in record["levels"] if each["test"] == gain["test"]}
+    after = of_seeds.get("trained") or of_seeds["reinforced"]
+    return [one - other for one, other in zip(after, of_seeds[gain["over"]], strict=True)]
 
 
 def verdict(each: Record) -> str:
@@ -154,14 +171,14 @@ RENDER: dict[str, Callable[[Record], str]] = dict.fromkeys(FILES, recipe) | {"op
 def main() -> None:
     text = PAGE.read_text()
     for name, path in FILES.items():
+        if not path.is_file():  # not measured: no table
+            continue
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if begin not in text or end not in text:
             raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
-        content = "Not measured."
-        if path.is_file():
-            record = json.loads(path.read_text())
-            picture(name, record)
-            content = f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)"
+        record = json.loads(path.read_text())
+        picture(name, record)
+        content = f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)"
         pattern = re.escape(begin) + ".*?" + re.escape(end)
         text = re.sub(pattern, lambda _, b=begin, c=content, e=end: f"{b}\n{c}\n{e}", text, flags=re.DOTALL)
     PAGE.write_text(text)

@@ -12,6 +12,7 @@ import argparse
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 from recollect.agents.experience import LinearAgent, ReadingAgent
 from recollect.cli.stream import method_for
+from recollect.environments import rules
 from recollect.environments.attacks import ATTACKS, Attack, attacked
 from recollect.environments.rules import generate
 from recollect.environments.scene import Stream
@@ -32,6 +34,8 @@ RIVAL = "exprag"
 ARMS = (RIVAL, OURS, f"{OURS}+unnamed")
 COST, GAIN, SHARE = 0.03, 0.02, 1 / 3
 """The bounds where rewarders are identified: at most this cost, and at most this gain or this share of what the rival loses."""
+CALM = ("near-miss", "noisy-reward", "drift", "benign")
+PEOPLE = 20
 Cache = dict[str, Any]
 
 
@@ -97,6 +101,24 @@ def measured(runs: Runs, attack: Attack, arms: Sequence[str], seeds: int) -> lis
     return found
 
 
+def naming(runs: Runs, family: str, seeds: int) -> dict[str, Any]:
+    """What it costs on a stream that nobody attacks that its people are told apart: success without names less that with them."""
+    calm = rules.FAMILIES[family]
+    nobody = Attack(family, calm, lambda *_: {}, 0.0)
+    people = Attack(family, replace(calm, people=PEOPLE), lambda *_: {}, 0.0)
+    record: dict[str, Any] = {"stream": family, "people": PEOPLE, "clusters": seeds}
+    for name in ("success", "held_out"):
+        one, other = (
+            [float(getattr(runs.without(each, OURS, seed), name).mean()) for seed in range(seeds)]
+            for each in (nobody, people)
+        )
+        record[name] = {"mean": float(np.mean(np.subtract(one, other))), "unnamed": float(np.mean(one))}
+        if seeds >= 3:
+            interval = paired_difference(f"names on {family}: {name}", np.subtract(one, other).tolist())
+            record[name] |= {"low": interval.low, "high": interval.high}
+    return record
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
@@ -109,25 +131,27 @@ def main() -> None:
     tuned = json.loads(asked.tuned.read_text()).get("one-step", {})
     settings = {name: dict(each["settings"]) for name, each in tuned.items() if name in (RIVAL, OURS)}
     runs, arms = Runs(asked.split, settings), asked.arms.split(",")
-    records = []
-    for name in asked.attacks.split(","):
+    names = asked.attacks.split(",")
+    records: list[dict[str, Any]] = []
+    for name in names:
         records += measured(runs, ATTACKS[name], arms, asked.seeds)
         for each in records[-len(arms) :]:
             print(
                 f"{name} {each['arm']}: gain {each['gain']['mean']:+.3f}, cost {each['cost']['mean']:+.3f}", flush=True
             )
-        found = {
-            "plan": {"split": asked.split, "arms": arms, "attacks": asked.attacks.split(","), "settings": settings},
-            "seeds": asked.seeds,
-            "people": ATTACKS[name].calm.people,
-            "tasks": ATTACKS[name].calm.length,
-            "versions": {
-                "python": platform.python_version(),
-                **{each: version(each) for each in ("recollect", "numpy", "scipy")},
-            },
-            "claims": {"ordinary": records},
-        }
-        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    named = [naming(runs, name, asked.seeds) for name in CALM]
+    found = {
+        "plan": {"split": asked.split, "arms": arms, "attacks": names, "settings": settings},
+        "seeds": asked.seeds,
+        "people": ATTACKS[names[0]].calm.people,
+        "tasks": ATTACKS[names[0]].calm.length,
+        "versions": {
+            "python": platform.python_version(),
+            **{each: version(each) for each in ("recollect", "numpy", "scipy")},
+        },
+        "claims": {"ordinary": records, "naming": named},
+    }
+    asked.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

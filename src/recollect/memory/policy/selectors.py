@@ -123,6 +123,10 @@ class Thompson:
     off: rate of showing nothing, which keeps p0 measured; explore: rate of an even slate; veto: advice from outside gives
     way to own experience that contradicts it. What is on probation is tried, with what advises the same, at the rate
     `probe`, and at the rate `eager` where it is expected to be better by `ahead` than any own advice.
+
+    What one person alone says, for which others speak less than `borne_out` (see `Values.voices`), gives way to what contradicts
+    it and is not worse by more than `within`, and to a warning for which `warned` more speaks. What `outvoted` more people
+    contradict is shown to nobody.
     """
 
     k: int = 4
@@ -138,11 +142,13 @@ class Thompson:
     widen: float = 1.0
     borne_out: float = 0.3
     outvoted: float = 1.5
+    warned: float = 0.3
     within: float = 0.1
 
     def __post_init__(self) -> None:
         rates = {"off": self.off, "probe": self.probe, "eager": self.eager, "explore": self.explore}
-        need("Thompson selection", count={"k": self.k}, positive={"widen": self.widen}, rate=rates)
+        sizes = {name: getattr(self, name) for name in ("widen", "borne_out", "outvoted", "warned", "within")}
+        need("Thompson selection", count={"k": self.k}, positive=sizes, rate=rates)
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
@@ -154,17 +160,16 @@ class Thompson:
         if len(rows) and (self.coherent or self.veto):
             contradict = contradictions(contents, pool.warns[rows], pool.actions)
             if self.veto:
-                alone = self._alone(query, candidates, values, pool)
+                alone, less = self._heard(query, rows, values, pool, contradict)
                 strange = alone | (pool.person[rows] == NOBODY)
                 # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
-                refused = strange & (contents != pool.content[rows])
+                refused = less | (strange & (contents != pool.content[rows]))
                 if strange.any() and not strange.all():
                     own = ~strange & (values.means > self.floor)
                     near = candidates.similarities
                     rivals = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)
                     rivals &= ~alone[:, None] | (values.means[own][None, :] >= values.means[:, None] - self.within)
                     refused |= rivals.any(axis=1) & strange
-                refused |= self._outvoted(values, pool, rows, contradict)
                 means[waiting | refused] = -1e3
                 waiting &= ~refused
             if self.coherent:
@@ -192,24 +197,20 @@ class Thompson:
             conflicts=conflicts,
         )
 
-    def _alone(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Bools:
-        """Items on one person's word that no other outcome in a situation like this one bears out; not those of the asker."""
-        person = pool.person[candidates.rows]
+    def _heard(
+        self, query: Query, rows: npt.NDArray[np.intp], values: Values, pool: Pool, contradict: Bools
+    ) -> tuple[Bools, Bools]:
+        """Which items stand on the word of one person, not the asker, that no other outcome in a situation like this one bears
+        out; and against which of those on people's word more is known than for them."""
         if values.voices is None:
-            return np.zeros(len(person), dtype=bool)
-        alone: Bools = (
-            (person > PROGRAM) & (person != pool.person_of(query.by)) & (values.voices[:, 1] < self.borne_out)
-        )
-        return alone
-
-    def _outvoted(self, values: Values, pool: Pool, rows: npt.NDArray[np.intp], contradict: Bools) -> Bools:
-        """Items on a person's word against which more people speak than for them."""
-        if values.voices is None:
-            return np.zeros(len(rows), dtype=bool)
-        said = values.voices[:, 0]
-        more = (said[None, :] >= said[:, None] + self.outvoted) & ~pool.warns[rows][None, :]
-        found: Bools = (pool.person[rows] > PROGRAM) & (contradict & more).any(axis=1)
-        return found
+            return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+        person, warns = pool.person[rows], pool.warns[rows]
+        said, others = values.voices.T
+        alone: Bools = (person > PROGRAM) & (person != pool.person_of(query.by)) & (others < self.borne_out)
+        ahead = said[None, :] - said[:, None]
+        outvoted: Bools = (contradict & ~warns[None, :] & (ahead >= self.outvoted)).any(axis=1) & (person > PROGRAM)
+        warned: Bools = (contradict & warns[None, :] & (ahead >= self.warned)).any(axis=1) & alone
+        return alone, outvoted | warned
 
 
 def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:

@@ -185,12 +185,7 @@ def drawn(folder: Path) -> dict[int, list[tuple[int, ...]]]:
     }
 
 
-def test_a_kill_while_the_first_checkpoint_is_written_loses_no_finished_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No checkpoint needs the groups of the first file until there is one: until then the file is all there is."""
-    folder = tmp_path / "run"
-
+def killed_in_first_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -198,8 +193,33 @@ def test_a_kill_while_the_first_checkpoint_is_written_loses_no_finished_group(
         patch.setattr(asynchronous, "write_state", killed)
         with pytest.raises(KeyboardInterrupt):
             train_letters(folder, 2, settings(), checkpoint_every=1)
+
+
+def test_a_kill_while_the_first_checkpoint_is_written_loses_no_finished_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint needs the groups of the first file until there is one: until then the file is all there is."""
+    folder = tmp_path / "run"
+    killed_in_first_checkpoint(folder, monkeypatch)
     before = drawn(folder)
     assert len(before) >= 4, "a group that was finished before the kill is gone"
+    train_letters(folder, 2, settings(), checkpoint_every=1)
+    first = [s.episode for s in RunFolder.open(folder).episodes(arm="train") if s.step == 1]
+    assert first
+    for episode in first:
+        ticket, member = map(int, episode.id.split("/")[:2])
+        assert episode.segments[0].ids == before[ticket][member]
+
+
+def test_a_group_that_awaited_rerolls_which_are_no_longer_asked_for_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    killed_in_first_checkpoint(folder, monkeypatch)
+    (file,) = (folder / "finished" / "speaker").glob("after-000000.jsonl")
+    rows = [json.loads(text) for text in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "rerolls": [], "awaited": True}) + "\n" for row in rows))
+    before = drawn(folder)
     train_letters(folder, 2, settings(), checkpoint_every=1)
     first = [s.episode for s in RunFolder.open(folder).episodes(arm="train") if s.step == 1]
     assert first

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -372,8 +373,13 @@ class Pipeline(Collector):
             self._begin_group(open_from_json(record, self._episodes.task(ticket)))
 
     def _branch_again(self, finished: Finished) -> None:
-        """Begin the re-rolls of a group whose own members were done before the run ended."""
+        """Begin the re-rolls of a group whose own members were done before the run ended; where it is to have none now, it is
+        ready."""
         ticket = finished.ticket
+        calls = self._steering.calls(ticket, finished.group)
+        if not calls:
+            self._waiting.keep(replace(finished, awaited=False))
+            return
         tapes = [Tape() for _ in range(self.settings.group_size)]
         group = OpenGroup(ticket, finished.born, self._episodes.task(ticket), tapes)
-        self._branch(group, finished.group, self._steering.calls(ticket, finished.group))
+        self._branch(group, finished.group, calls)

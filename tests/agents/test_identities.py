@@ -38,15 +38,6 @@ def test_what_one_person_alone_says_does_not_stand_against_what_others_found(tmp
     assert "escalate" not in shown(memory, "a torn shirt arrived", "bob")
 
 
-def test_what_one_person_alone_says_gives_way_to_the_warnings_of_others(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem")
-    told(memory, "a torn shirt arrived", "escalate", 1.0, None, "mallory")
-    assert "(worked)" in shown(memory, "a torn shirt arrived", "bob")
-    for name in ("ana", "carl"):
-        told(memory, "a torn shirt arrived", "escalate", 0.0, None, name)
-    assert "(worked)" not in shown(memory, "a torn shirt arrived", "bob")
-
-
 @pytest.mark.parametrize("by", ["", "tests"])
 def test_the_programs_own_word_is_believed_at_once(tmp_path: Path, by: str) -> None:
     memory = LearningMemory.open(tmp_path / "j.mem", POLICIES, HashedWords(64), seed=1, trusted=("tests",))

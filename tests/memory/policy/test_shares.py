@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from recollect.agents.experience import Experience
+from recollect.memory.item import Status
 from recollect.memory.policy.hashed_words import HashedWords
+from recollect.memory.policy.pool import Draft, on_word_of
 from recollect.memory.policy.scale import Scale
+from recollect.memory.policy.selectors import Thompson
 from recollect.memory.policy.shares import Clock, capped, voices
+from recollect.memory.policy.slots import Candidates, Values
 from recollect.recipes.advantage import advantage
 
 
@@ -54,6 +58,29 @@ def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
         use = experience.recall("a torn shirt", "", ("refund", "replace"), by="ana", frozen=True)
         values[names] = float(use.values.deviations.min())
     assert values[1] > 1.5 * values[60]
+
+
+@pytest.mark.parametrize(
+    ("warning", "advice", "asker", "shown"),
+    [
+        (0.6, (0.0, 0.0), "bob", False),  # others know that it failed
+        (0.6, (0.0, 0.0), "mallory", True),  # whoever said it may believe it
+        (0.6, (0.5, 0.4), "bob", True),  # somebody else bears it out
+        (0.2, (0.0, 0.0), "bob", True),  # as little is known against it as for it
+    ],
+)
+def test_what_one_person_alone_says_gives_way_to_a_warning(
+    warning: float, advice: tuple[float, float], asker: str, shown: bool
+) -> None:
+    experience = Experience(advantage(), HashedWords(64))
+    pool = experience.pool
+    for by, do, avoid in (("mallory", ("refund",), ()), ("ana", (), ("refund",))):
+        draft = Draft("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))
+        pool.add(draft, status=Status.ACTIVE, time=0, episode=0, vector=pool.encode("a torn shirt"))
+    candidates = Candidates(np.array([0, 1]), np.array([0.6, 0.6]), 0)
+    values = Values(np.array([0.4, 0.2]), np.full(2, 0.1), np.array([advice, (warning, 0.0)]))
+    query = experience.query("a torn shirt", "", ("refund", "replace"), by=asker)
+    assert (Thompson()(query, candidates, values, pool).first[0] > 0.0) == shown
 
 
 def test_no_single_person_sets_an_end_of_the_scale_where_three_reward() -> None:

@@ -285,6 +285,48 @@ def attacked() -> str:
     )
 
 
+def recovered() -> str:
+    rows = []
+    for each in of("attacks")["claims"]["recovery"]:
+        back = each.get("recovered")
+        cells = [points(each[key]) for key in ("attacked", "rolled_back", "never_attacked")]
+        share = f"{100 * back['value']:.0f} %" if back else "—"
+        if back and "low" in back:
+            share += f" ({100 * back['low']:.0f} to {100 * back['high']:.0f})"
+        rows.append([each["attack"], f"`{each['arm']}`", *cells, share])
+    return lines(["attack", "arm", "attacked", "rolled back", "never attacked", "brought back of what it took"], rows)
+
+
+def ordinary() -> str:
+    """What attacks by ordinary means gain and cost, in points, with 95 % intervals."""
+    rows = []
+    for each in of("ordinary")["claims"]["ordinary"]:
+        cells = [f"{points(each[key]['mean'], '+')} ({span(each[key])})" for key in ("gain", "cost", "frozen_cost")]
+        bound = (
+            "—"
+            if each["arm"] != OURS
+            else f"{points(each['allowed'])}: {'holds' if each['holds'] else 'does not hold'}"
+        )
+        rows.append([each["attack"], f"`{each['arm']}`", points(each["calm_success"]), *cells, bound])
+    head = ["attack", "arm", "calm success", "attacker's gain", "cost", "cost, frozen", "gain allowed"]
+    return lines(head, rows)
+
+
+def naming() -> str:
+    """What it costs, in points, that people are told apart where nobody attacks."""
+    rows = [
+        [
+            each["stream"],
+            *(
+                f"{points(each[key]['mean'], '+')} ({span(each[key])}) of {points(each[key]['unnamed'])}"
+                for key in ("success", "held_out")
+            ),
+        ]
+        for each in of("ordinary")["claims"]["naming"]
+    ]
+    return lines(["stream", "cost while learning", "cost, frozen"], rows)
+
+
 def tampered() -> str:
     by: dict[str, list[str]] = {}
     for each in of("tampering")["claims"]["tampering"]:
@@ -327,6 +369,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "banking-best": lambda: best("banking77"),
     "left": lambda: left("one-step", *STEPS, "seen-before", "banking77"),
     "attacks": attacked,
+    "recovery": recovered,
+    "ordinary": ordinary,
+    "naming": naming,
     "tampering": tampered,
     "overhead": overhead,
     "scorer": lambda: scored("scorer"),

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from recollect.episodes.errors import RecollectError
-from recollect.evaluation.curves import PALETTE, PALETTE_DARK, arm_name, colour_indices, drawn, panels, write_picture
+from recollect.evaluation.curves import (
+    PALETTE,
+    PALETTE_DARK,
+    Panel,
+    Series,
+    arm_name,
+    colour_indices,
+    drawn,
+    panels,
+    write_picture,
+)
 from recollect.evaluation.report import write_report
 from recollect.evaluation.tables import as_markdown, table_of_rows, tables_of
 from recollect.learning.run_folder import RunFolder
@@ -212,3 +222,11 @@ def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -
         assert [panel.key for panel in panels([], run.evals())] == ["held_out.f1"]
         page = write_report(run).read_text(encoding="utf-8")
     assert '<td class="number">0.250</td><td class="interval"></td>' in page
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", [r"costs $\nothing$ at all", "a $ and $ b", "\x1b[31m\x07\x9b", "five $"])
+def test_a_name_is_drawn_as_it_is_without_a_word_on_the_terminal(name: str, tmp_path: Path, capfd):
+    found = drawn([Panel(name, name, name, tuple(Series(f"{name}{n}", name, (1, 2), (0.0, 1.0)) for n in range(2)))])
+    assert write_picture(found, tmp_path / "curves.png", name).read_bytes().startswith(b"\x89PNG")
+    assert capfd.readouterr() == ("", "")

@@ -219,6 +219,7 @@ def lived_in(path: Path) -> None:
         m.update("m2", "filler two in other words")
         m.supersede("m3", "filler three as it is now")
         m.update("m4", status=Status.ARCHIVED)
+        m.add("filler 7 thing 0", user_id="ana")  # is there: an entry that looks at another item alone
         with m.episode(user_id="ana", task="dinner") as episode:
             episode.search("filler thing", top_k=3)
             episode.reward(1.0)
@@ -272,6 +273,14 @@ TAMPERED = {
     "UPDATE decisions SET candidates = '{' WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET scope = 77": "decisions: 2 rows are of a scope that does not exist",
     "INSERT INTO tombstones VALUES(1, 1, 1)": "tombstones: erased, and still there: m1",
+    "DELETE FROM tombstones": "tombstones: erased, and not in it: m9",
+    "UPDATE tombstones SET seq = 7": "tombstones: erased by no entry that erases: m9",
+    "UPDATE touches SET changed = 0 WHERE n = 2": "touches: not all that the entry concerns: entry 3",
+    "DELETE FROM touches WHERE NOT changed": "touches: not all that the entry concerns: entry ",
+    "UPDATE events SET content = content + 1 WHERE seq = 31": "events: the number by which .* entry 31",
+    "UPDATE events SET body = 7 WHERE seq = 2": "journal: .*chain: entry 2",
+    "DELETE FROM former_contents": "former_contents: what it said before is missing of m2",
+    "UPDATE words_config SET v = 77 WHERE k = 'version'": "full-text index .* is damaged",
 }
 
 
@@ -282,12 +291,31 @@ def test_check_names_the_table_that_differs(statement: str, tmp_path: Path):
     with memory(path) as m:
         assert check(m.store) == []
     connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.execute(statement)
     connection.close()
     with memory(path) as m:
         problems = check(m.store)
     assert problems
     assert any(re.search(TAMPERED[statement], problem) for problem in problems), problems
+
+
+def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    lived_in(path)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.execute("PRAGMA journal_mode = delete")
+    id, block = connection.execute("SELECT id, block FROM words_data ORDER BY length(block) DESC LIMIT 1").fetchone()
+    for place in range(4, len(block), len(block) // 12):
+        damaged = block[:place] + bytes([block[place] ^ 0x80]) + block[place + 1 :]
+        connection.execute("UPDATE words_data SET block = ? WHERE id = ?", (damaged, id))
+        connection.close()
+        with memory(path) as m:
+            assert any("words" in problem or "damaged" in problem for problem in check(m.store))
+        connection = apsw.Connection(str(path))
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.close()
 
 
 def test_check_compares_the_vectors_beside_the_file_with_those_in_it(tmp_path: Path):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.memory.errors import MemoryProblem, UnknownEpisode
+from recollect.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
 from recollect.memory.memory import Memory
+from recollect.memory.upkeep import backup
 
 KILLED = """
 import os, signal, sys
@@ -32,6 +33,24 @@ def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(
         assert m.reward(inside, 1.0).applied
         with pytest.raises(UnknownEpisode, match="was it logged"):
             m.reward(outside, 1.0)  # it waited for the next commit in the background
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "moved"])
+def test_nothing_is_written_to_a_file_that_is_gone(how: str, tmp_path: Path):
+    path = tmp_path / "folder" / "a.mem"
+    path.parent.mkdir()
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+        if how == "deleted":
+            path.unlink()
+        elif how == "replaced":
+            backup(m.store, tmp_path / "b.mem")
+            (tmp_path / "b.mem").replace(path)
+        else:
+            path.parent.rename(tmp_path / "elsewhere")
+        with pytest.raises(NotAMemoryFile, match="nothing was written now"):
+            m.add("a dog")
+        assert [hit.text for hit in m.search("a cat a dog")] == ["a cat"]
 
 
 def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that_is_off(tmp_path: Path):

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from recollect.cli.memory import app
 from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory import errors
+from recollect.memory import decision_log, errors
 from recollect.memory.database import scalar
 from recollect.memory.memory import Memory
 from recollect.memory.scope import Scope
@@ -201,6 +201,29 @@ def test_questions_from_outside_that_quote_her_or_showed_her_go_too(tmp_path: Pa
         assert kept == ["", "", "does he like tofu"]
         assert m.episode_record(episode.id).task == ""
     assert left(tmp_path, "zxplain", "zxtofudish") == []
+
+
+def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
+    path = tmp_path / "a.mem"
+    with memory(path) as m, memory(path) as other:
+        m.add("zxplain likes tofu", user_id="zxuser")
+        m.add("bob likes tofu", user_id="bob")
+        gone = other.search("where is zxquery", user_id="zxuser")
+        kept = other.search("does bob know zxplain", user_id="bob")
+        m.erase(user_id="zxuser")
+        later = other.search("who likes tofu")
+        other._decisions.flush()
+        other.reward(kept.decision, 1.0)
+        other.reward(later.decision, 1.0)
+        with pytest.raises(errors.UnknownEpisode, match="was it logged"):
+            other.reward(gone.decision, 1.0)
+        other.search("likes tofu")
+        other._decisions.flush()
+        with m.store.database.reading() as connection:
+            assert connection.execute("SELECT query FROM decisions ORDER BY n DESC").fetchone() == ("likes tofu",)
+        assert check(m.store) == []
+    assert left(tmp_path, "zxuser", "zxplain", "zxquery") == []
 
 
 @pytest.mark.parametrize(

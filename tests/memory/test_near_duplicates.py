@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,8 @@ Ana says she shan't sign | Ana says she can't sign
 The room fits twenty-one | The room fits twenty one
 Ana's re-sign date is Monday | Ana's resign date is Monday
 Account DE ends in 07 | Account CH ends in 07
+Install it with pip install -e . | Install it with pip install -e
+The data lies in .. | The data lies in .
 """
 """Pairs that say different things in nearly the same words, most of them with a cosine above the bound."""
 PAIRS = [tuple(line.split(" | ")) for line in CONTRADICTING.strip().splitlines()]
@@ -124,6 +127,21 @@ class Alike(WordEncoder):
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         return np.ones((len(texts), self.identity.dimension), np.float32)
+
+
+@pytest.mark.parametrize("dedupe", [False, True], ids=["words", "meanings"])
+def test_indents_of_code_are_words_of_it(dedupe: bool, tmp_path: Path):
+    inside, after = "if ready:\n    go()\n    stop()", "if ready:\n    go()\nstop()"
+    with Memory(tmp_path / "a.mem", encoder=Alike()) as m:
+        first, other = m.add(inside, dedupe=dedupe), m.add(after, dedupe=dedupe, source="web")
+        assert [item.text for item in m.get_all()] == [inside, after]
+        # The same code, moved as a whole, or with tabs, is the same.
+        assert m.add("  if ready:\n      go()\n  stop()\n", dedupe=dedupe, source="web").id == other.id
+        assert m.merge_near_duplicates(m.near_duplicates()) == []
+        m.forget(first.id, purge_history=True)
+        assert check(m.store) == []
+        m.rollback(source="web")
+        assert m.get_all() == [] == check(m.store)
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
@@ -287,7 +305,7 @@ def test_sources_of_messages_are_kept_with_dedupe():
 
 def test_pairs_are_found_merged_and_taken_back():
     m = memory()
-    texts = ["ana likes the red cat", "bo has a blue dog", "ana likes the red cat.", "ana likes the red cat . "]
+    texts = ["ana likes the red cat", "bo has a blue dog", "ana likes the red cat.", "ana likes the red cat.. "]
     a, b, c, d = (m.add(text, user_id="u") for text in texts)
     other = m.add("ana likes the red cat.", user_id="v")
     pairs = m.near_duplicates(threshold=0.8)
@@ -345,12 +363,12 @@ def test_the_thread_does_it_by_itself_and_stops_with_the_memory(tmp_path, monkey
 def test_telling_the_same_again_in_another_spelling_changes_the_count_by_less_than_a_percent():
     draw = np.random.default_rng(0)
     vocabulary = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(600)]
-    texts = [" ".join(draw.choice(vocabulary, 14, replace=False)) for _ in range(300)]
+    texts = [" ".join(draw.choice(vocabulary, 30, replace=False)) for _ in range(300)]
     m = memory()
     m.add_many(texts)
     m.add_many(texts)
     assert len(m) == 300
-    m.add_many([f"{text} ." for text in texts], dedupe=0.9)
+    m.add_many([f"{text}." for text in texts], dedupe=0.9)
     assert len(m) <= 302
 
 

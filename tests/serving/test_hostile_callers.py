@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from recollect.serving.application import Limits
 from recollect.serving.connections import Connection
 from recollect.serving.model_server import ModelServer
+from recollect.serving.served_model import NotServed
 from recollect.tasks.options import MissingExtra
 from tests.models.test_http_publish import Steps, wait_until
 from tests.models.tiny import tiny_model
@@ -354,6 +355,18 @@ def test_a_strange_adapter_is_refused_and_the_network_is_as_it_was(
         assert list(server.model.adapters()) == ["good"]
         named = client.post("/v1/completions", json={**body, "model": "good"}).json()["choices"]
         assert named != before
+
+
+@pytest.mark.parametrize("folder", ["x" * 5000, "a\0b", "../" * 2000])
+def test_what_is_no_name_of_a_folder_is_no_folder(folder: str, quiet: None) -> None:
+    with (
+        ModelServer(tiny_model(), control=True) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client,
+    ):
+        answer = client.post("/v1/load_lora_adapter", json={"lora_name": "a", "lora_path": folder})
+        assert "no PEFT adapter folder" in refused(answer, 404)
+        with pytest.raises(NotServed, match="no safetensors"):
+            server.model.update_weights(folder)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recollect.episodes.terminal import one_line
+
 Row = Mapping[str, Any]
 
 # Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
@@ -281,12 +283,12 @@ def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int =
     several = len({panel.role for panel in found}) > 1
     figure = Figure(figsize=(4.15 * columns, 3.1 * lines + 0.35), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.suptitle(_as_text(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
     for place, panel in enumerate(found):
         axes = figure.add_subplot(lines, columns, place + 1)
         name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
-        axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        axes.set_ylabel(panel.unit, fontsize=9, color="#555555")
+        axes.set_title(_as_text(name), loc="left", fontsize=10, fontweight="bold")
+        axes.set_ylabel(_as_text(panel.unit), fontsize=9, color="#555555")
         axes.set_xlabel("step", fontsize=9, color="#555555")
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("#bbbbbb")
@@ -298,12 +300,22 @@ def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int =
             heights = [
                 [dict(zip(s.steps, s.values, strict=True)).get(step, 0.0) for step in steps] for s in panel.series
             ]
-            axes.stackplot(steps, heights, labels=[s.label for s in panel.series], colors=PALETTE, alpha=0.85, lw=0)
+            axes.stackplot(
+                steps, heights, labels=[_as_text(s.label) for s in panel.series], colors=PALETTE, alpha=0.85, lw=0
+            )
         else:
             for series, index in zip(panel.series, colour_indices([each.key for each in panel.series]), strict=True):
                 colour = PALETTE[index]
                 marker = "o" if len(series.steps) <= 12 else None
-                axes.plot(series.steps, series.values, color=colour, lw=1.8, marker=marker, ms=3.5, label=series.label)
+                axes.plot(
+                    series.steps,
+                    series.values,
+                    color=colour,
+                    lw=1.8,
+                    marker=marker,
+                    ms=3.5,
+                    label=_as_text(series.label),
+                )
                 if series.low:
                     axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
         if panel.held_out:
@@ -312,3 +324,9 @@ def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int =
             axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncol=2)
     figure.savefig(path, facecolor="white")
     return path
+
+
+def _as_text(name: str) -> str:
+    """A name as the picture shows it: no formula between dollar signs, and no control character, which the library would warn
+    of on the terminal."""
+    return one_line(name).replace("$", r"\$")

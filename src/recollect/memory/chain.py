@@ -45,6 +45,8 @@ def named(chain: bytes | None) -> bytes:
 
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
     """Whether `chain` is that of `event`. Also True where it cannot tell: an event from before chains, or an erased one."""
-    if chain is None or len(chain) <= DIGEST:
+    if chain is None or (isinstance(chain, bytes) and len(chain) <= DIGEST):
         return True
+    if not isinstance(chain, bytes) or not isinstance(event[-1], bytes | None):
+        return False
     return linked(before, event, chain[DIGEST:]) == chain

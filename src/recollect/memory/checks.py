@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,8 @@ from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import MemoryProblem, NotAMemoryFile
 from recollect.memory.ground import image
 from recollect.memory.index_file import index_path, made_from, read_index_file
-from recollect.memory.item import Item, content_digest
+from recollect.memory.item import Item, content_digest, duplicate_key
+from recollect.memory.journal_entry import targets_of
 from recollect.memory.lexical import word_count
 from recollect.memory.operations import execute
 from recollect.memory.quantised import INDEXES
@@ -44,27 +46,37 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     once as it happened, against every image it keeps, and once without what was rolled back, against every item with its values;
     every word of the full-text index; every vector; decisions against the rewards that name them.
     """
+    problems: list[str] = []
     with store.database.reading() as connection:
-        problems = [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
-        if problems:
-            return problems
         try:
-            items = dict(_all_items(store, connection))
-            problems.extend(_scope_problems(store, connection, items))
-            problems.extend(_table_problems(connection, items))
-            for table in ("words", "past_words"):
-                problems.extend(_row_problems(connection, table))
-            if deep and not problems:
-                problems.extend(_chain_problems(store, connection))
-                problems.extend(_journal_problems(store, connection, items))
-                problems.extend(_decision_problems(connection))
-                for table in ("words", "past_words"):
-                    problems.extend(_word_problems(connection, table))
-                problems.extend(_vector_problems(connection, items))
-            problems.extend(_sidecar_problems(store, connection, deep))
+            with store.database.translated():
+                problems.extend(_problems(store, connection, deep))
         except NotAMemoryFile as damage:
             problems.append(str(damage))
     return problems
+
+
+def _problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
+    damaged = [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
+    yield from damaged
+    if damaged:
+        return
+    items = dict(_all_items(store, connection))
+    shallow = [
+        *_scope_problems(store, connection, items),
+        *_table_problems(connection, items),
+        *_row_problems(connection, "words"),
+        *_row_problems(connection, "past_words"),
+    ]
+    yield from shallow
+    if deep and not shallow:
+        yield from _chain_problems(store, connection)
+        yield from _journal_problems(store, connection, items)
+        yield from _decision_problems(connection)
+        for table in ("words", "past_words"):
+            yield from _word_problems(connection, table)
+        yield from _vector_problems(connection, items)
+    yield from _sidecar_problems(store, connection, deep)
 
 
 def _all_items(store: Store, connection: apsw.Connection) -> Iterator[tuple[str, Item]]:
@@ -116,6 +128,15 @@ def _table_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iter
     yield from _named("table items: the number by which duplicates are found is wrong of", wrong)
     left = [f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones WHERE n IN (SELECT n FROM items)")]
     yield from _named("table tombstones: erased, and still there:", left)
+    purged: set[int] = set()
+    for (payload,) in connection.execute("SELECT payload FROM events WHERE kind = 'PURGE'"):
+        with rows.readable("an erasure in the journal"):
+            purged.update(int(id[1:]) for id in json.loads(payload)["ids"])
+    noted = dict(select(connection, "SELECT n, seq FROM tombstones"))
+    yield from _named("table tombstones: erased, and not in it:", [f"m{n}" for n in sorted(purged - noted.keys())])
+    purges = {seq for (seq,) in select(connection, "SELECT seq FROM events WHERE kind = 'PURGE'")}
+    stray = [f"m{n}" for n, seq in sorted(noted.items()) if seq not in purges or n >= seq]
+    yield from _named("table tombstones: erased by no entry that erases:", stray)
     known = "(SELECT id FROM scopes)"
     for table in ("items", "events", "episodes", "decisions", "tombstones"):
         lost = scalar(connection, f"SELECT count(*) FROM {table} WHERE scope NOT IN {known}")
@@ -148,12 +169,13 @@ def _word_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
             fresh.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", connection.execute(query))
         named = f"occurrences_{table}"
         for one in (connection, fresh):
-            one.execute(f"CREATE VIRTUAL TABLE temp.{named} USING fts5vocab(main, {table}, instance)")
+            one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
         try:
             occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
             wrong = _differing(connection.execute(occurrences), fresh.execute(occurrences))
         finally:
-            connection.execute(f"DROP TABLE temp.{named}")
+            with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
+                connection.execute(f"DROP TABLE temp.{named}")
     finally:
         fresh.close()
     yield from _named(f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
@@ -178,7 +200,8 @@ def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]])
 
 def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
     term, row, column, offset = occurrence
-    return (term.encode("utf-8", "surrogatepass"), row, column, offset)
+    # Of a damaged index any of them may be missing.
+    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)
 
 
 def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
@@ -218,10 +241,15 @@ def _image_problems(
     for id, states in images.items():
         for seq, _ in states:
             by_event[seq].append(id)
+    yield from _former_problems(connection, items, images, erased)
+    asked = dict(select(connection, "SELECT seq, content FROM events"))
     of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
     view = undo.ReplayView()
     place: dict[str, int] = defaultdict(int)
-    wrong, unlike = [], []
+    wrong, unlike, lost, misnumbered = [], [], [], []
+    named: dict[int, set[str]] = defaultdict(set)
+    for seq, n in connection.execute("SELECT seq, n FROM touches WHERE NOT changed"):
+        named[seq].add(f"m{n}")
     for entry in listed:
         for id in by_event[entry.seq]:
             _, before = images[id][place[id]]
@@ -237,11 +265,48 @@ def _image_problems(
             continue
         act, draft = decoded
         view.scope = entry.scope
+        looked_at = {id for id in targets_of(act) if isinstance(id, str) and view.get(id) is not None}
+        view.asked_contents = set()
         outcome = execute(view, act, draft, new_id=f"m{entry.seq}", now=entry.at)
+        if (asked[entry.seq] is not None or view.asked_contents) and asked[entry.seq] not in view.asked_contents:
+            misnumbered.append(f"entry {entry.seq}")
         if outcome.applied != entry.applied:
             unlike.append(f"entry {entry.seq}")
+        else:
+            here = {*by_event[entry.seq], f"m{entry.seq}"}
+            # What an entry changed, and what it only looked at: undo goes by both.
+            if not set(outcome.changed) <= here or not (looked_at | {outcome.item} - {""}) <= here | named[entry.seq]:
+                lost.append(f"entry {entry.seq}")
     yield from _named("table touches: not what the journal leads to:", wrong)
+    yield from _named("table touches: not all that the entry concerns:", lost)
+    yield from _named("table events: the number by which duplicates were looked for is wrong of", misnumbered)
     yield from _named("journal: what became of it is not what it says:", unlike)
+
+
+def _former_problems(
+    connection: apsw.Connection,
+    items: dict[str, Item],
+    images: dict[str, list[tuple[int, str | None]]],
+    erased: set[str],
+) -> Iterator[str]:
+    """Undo finds by these numbers who asked for what an item no longer says. Of others than those whose entry is marked as their
+    creation (see `schema.CREATED`), the journal itself has them."""
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    known = set(select(connection, "SELECT content, n FROM former_contents"))
+    missing = []
+    for id, states in images.items():
+        n = int(id[1:])
+        if id in erased or n not in created:
+            continue
+        befores = [image(before) for _, before in states]
+        for before, after in zip(befores, [*befores[1:], items.get(id)], strict=True):
+            if before is None or not before.open:
+                continue
+            left = after is None or not after.open or duplicate_key(after) != duplicate_key(before)
+            if left and (rows.content_number(before), n) not in known:
+                missing.append(id)
+                break
+    yield from _named("table former_contents: what it said before is missing of", missing)
 
 
 def _decision_problems(connection: apsw.Connection) -> Iterator[str]:

@@ -206,11 +206,7 @@ class Database:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self.in_memory else 0)
-        if self._identity is not None and not self._in_place():
-            raise NotAMemoryFile(
-                f"{self.path} was taken away or replaced while it was open: close this memory and open it again; what was "
-                "written to it is in the file that lay there"
-            )
+        self._require_in_place()
         name = self._where
         if self.read_only and self._still() is not None:
             # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
@@ -245,11 +241,19 @@ class Database:
         """Whether a connection that was made for a file that stays as it is (see `_still`) can no longer be used."""
         return still is not None and still != self._still()
 
-    def _in_place(self) -> bool:
+    def _require_in_place(self) -> None:
+        """What is written to a file that was deleted or replaced would be lost with it."""
+        if self._identity is None:
+            return
         try:
-            return identity(self._where) == self._identity
+            in_place = identity(self._where) == self._identity
         except OSError:
-            return False
+            in_place = False
+        if not in_place:
+            raise NotAMemoryFile(
+                f"{self.path} was taken away or replaced while it was open: close this memory and open it again; what was "
+                "written to it before is in the file that lay there, and nothing was written now"
+            )
 
     def _enter(self) -> list[int]:
         """Begin to use connections. Give what it returns to `self._gate.leave`."""
@@ -329,6 +333,7 @@ class Database:
         try:
             with self._write_lock, self.translated():
                 connection = self._to_write()
+                self._require_in_place()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     for ticket in batch:
@@ -397,6 +402,11 @@ class Database:
                 f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
             ) from error
         except apsw.SQLError as error:
+            if "fts5" in str(error):
+                self._damage = self._damage or str(error)
+                raise NotAMemoryFile(
+                    f"the full-text index of {self.path} is damaged ({error}): restore a backup"
+                ) from error
             if "no such table: vectors_" not in str(error):
                 raise
             raise EncoderMismatch(

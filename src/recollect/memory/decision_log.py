@@ -1,7 +1,8 @@
 """What searches considered, showed, and with what probability: rows of the store, so that reward can find them.
 
 Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed
-together by a background thread; those of the last moments are lost if the process is killed.
+together by a background thread; those of the last moments are lost if the process is killed. What is erased meanwhile, by
+whatever handle, does not come back with them: their questions are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recollect.episodes.decision import Decision, DecisionKind
@@ -60,17 +61,21 @@ class DecisionLog:
 
     def _begin(self) -> None:
         self._waiting: list[Logged] = []
+        self._since = 0  # the newest purge when the first of them began to wait
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def write(self, entries: Sequence[Logged]) -> None:
-        """Durable when this returns."""
+    def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
+        """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
         if entries:
-            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries))
+            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
     def later(self, entry: Logged) -> None:
         """Committed with others within a moment."""
         with self._wake:
+            if not self._waiting:
+                with self._store.database.reading() as connection:
+                    self._since = _newest_purge(connection)
             self._waiting.append(entry)
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -84,11 +89,11 @@ class DecisionLog:
     def flush(self) -> None:
         """Commit what is waiting."""
         with self._wake:
-            entries, self._waiting = self._waiting, []
+            entries, self._waiting, since = self._waiting, [], self._since
         if not entries:
             return
         try:
-            self.write(entries)
+            self.write(entries, since)
         except MemoryProblem as problem:
             # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
             _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
@@ -113,9 +118,9 @@ class DecisionLog:
         if self._closed:
             return
         with self._wake:
-            entries, self._waiting = self._waiting, []
+            entries, self._waiting, since = self._waiting, [], self._since
         try:
-            self.write(entries)
+            self.write(entries, since)
         except MemoryProblem:
             with self._wake:
                 self._waiting[:0] = entries
@@ -125,7 +130,11 @@ class DecisionLog:
             # What came since is the parent's, and so is the thread.
             self._begin()
 
-    def _insert(self, transaction: Transaction, entries: Sequence[Logged]) -> None:
+    def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
+        newest = _newest_purge(transaction.connection)
+        if newest:
+            waited = since is not None and newest > since
+            entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
         if self._keep is not None:
             last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
@@ -133,6 +142,23 @@ class DecisionLog:
                 "UPDATE decisions SET candidates = '[]' WHERE n <= ? AND n > ? AND candidates <> '[]'",
                 (last - self._keep, last - self._keep - len(entries) - LARGEST_BATCH),
             )
+
+
+def _newest_purge(connection: apsw.Connection) -> int:
+    return scalar(connection, "SELECT max(seq) FROM events WHERE kind = 'PURGE'") or 0
+
+
+def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) -> list[Logged]:
+    """The entry as erasing would have left it. waited: something was erased after the search and before this."""
+    if waited:
+        known = "SELECT 1 FROM scopes WHERE tenant = ? AND user = ? AND agent = ? AND session = ?"
+        if scalar(connection, known, entry.scope.parts()) is None:
+            return []  # a scope that is erased, and nobody has written under its names since
+    else:
+        listed = json.dumps([int(id[1:]) for id, _ in entry.decision.candidates])
+        any_erased = "SELECT 1 FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1"
+        waited = scalar(connection, any_erased, (listed,)) is not None
+    return [replace(entry, decision=replace(entry.decision, query=""))] if waited else [entry]
 
 
 def find(connection: apsw.Connection, id: str) -> tuple[Decision, str, int] | None:

@@ -293,6 +293,26 @@ def folded(text: str) -> str:
     return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
 
 
+def indents(text: str) -> tuple[int, ...]:
+    """How far each line is indented that is not blank, next to the one indented least.
+
+    >>> indents("if ready:\\n    go()\\nstop()")
+    (0, 4, 0)
+    """
+    lines = [line for line in text.expandtabs().splitlines() if line.strip()]
+    found = [len(line) - len(line.lstrip()) for line in lines]
+    return tuple(each - min(found) for each in found)
+
+
+def indented_alike(one: str, other: str) -> bool:
+    """Whether two texts of the same words may mean the same by their white space: in code, indents say what belongs together.
+    Where the lines break elsewhere, they do."""
+    if "\n" not in one or "\n" not in other:
+        return True
+    mine, theirs = indents(one), indents(other)
+    return len(mine) != len(theirs) or mine == theirs
+
+
 def content_digest(item: Item) -> int:
     """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
     global _last_rest

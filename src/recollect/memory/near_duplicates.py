@@ -12,6 +12,7 @@ entries, the second with the source "near-duplicates", so that `rollback(source=
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import forking
 from recollect.memory.database import scalar
 from recollect.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
-from recollect.memory.item import Item, ItemKind, Provenance, folded
+from recollect.memory.item import Item, ItemKind, Provenance, folded, indented_alike
 from recollect.memory.operations import Draft
 from recollect.memory.scope import Scope
 
@@ -83,6 +84,8 @@ OPENERS = frozenset(
 _SPELLED = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', **dict.fromkeys("\u2010\u2011\u2013\u2014\u2212", "-")}
 )
+_FULL_STOP = re.compile(r"(?<=[^\W_])\.+$")
+"""Behind a letter or a digit: elsewhere it may be a name, as in "pip install -e ." and "cd .."."""
 _SHORT = {"won't": "will not", "shan't": "shall not", "can't": "cannot", "ain't": "ain't"}
 _SHORT_ENDS = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 
@@ -114,7 +117,7 @@ def said(text: str) -> tuple[str, ...]:
     False
     """
     words: list[str] = []
-    for word in folded(text).translate(_SPELLED).rstrip(". ").split():
+    for word in _FULL_STOP.sub("", folded(text).translate(_SPELLED)).split():
         words.extend(_in_full(word))
     if words and words[0].istitle() and words[0].lower() in OPENERS:
         words[0] = words[0].lower()
@@ -144,6 +147,7 @@ def may_be_same(older: Item, newer: Item) -> bool:
         and older.trust >= newer.trust
         and older.metadata == newer.metadata
         and all(getattr(older, name) == getattr(newer, name) for name in _TIMES)
+        and indented_alike(older.text, newer.text)
         and said(older.text) == said(newer.text)
         and said(older.key) == said(newer.key)
     )

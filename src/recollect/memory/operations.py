@@ -31,6 +31,7 @@ from recollect.memory.item import (
     Provenance,
     Status,
     ended,
+    indented_alike,
     text_problem,
 )
 from recollect.memory.moment import later
@@ -174,10 +175,11 @@ def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
 
 
 def nothing_new(item: Item, other: Item) -> bool:
-    """Whether `other`, an item in the same words, says nothing that the open `item` does not: no other time or metadata, no
-    higher trust, no longer life, and it would be found or held back alike."""
+    """Whether `other`, an item in the same words, says nothing that the open `item` does not: no other time, metadata or
+    indents, no higher trust, no longer life, and it would be found or held back alike."""
     return (
         item.status is other.status
+        and indented_alike(item.text, other.text)
         and item.trust >= other.trust
         and (not item.expires_at or (other.expires_at != "" and item.expires_at >= other.expires_at))
         and all(getattr(other, time) in ("", getattr(item, time)) for time in ("event_time", "valid_from", "valid_to"))

@@ -24,7 +24,7 @@ from recollect.memory.chain import FORGOTTEN
 from recollect.memory.database import first, scalar, select
 from recollect.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
 from recollect.memory.ground import image
-from recollect.memory.item import drop_memos, folded
+from recollect.memory.item import drop_memos, folded, indents
 from recollect.memory.lexical import tokens
 from recollect.memory.schema import vector_table
 from recollect.memory.scope import Scope
@@ -222,11 +222,12 @@ def _forget_events(connection: apsw.Connection, gone: _Gone, by: int) -> dict[in
 
 class _Shapes:
     """What entries did, without what they said: each wording, and each name and value of metadata, has a number in its place, so
-    that what was the same is still the same."""
+    that what was the same is still the same. Where lines are indented, the number is indented by the number of that layout."""
 
     def __init__(self, by: int) -> None:
         self._by = by
         self._numbers: dict[str, int] = {}
+        self._layouts: dict[tuple[int, ...], int] = {}
 
     def of(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
         if kind in (journal_entry.REWARD, "LINK"):
@@ -239,7 +240,10 @@ class _Shapes:
         kept = {name: body[name] for name in ("targets", *_SHAPE) if name in body}
         for name in ("text", "key"):
             if body.get(name):
-                kept[name] = f"[erased {self._number(folded(body[name]))}]"
+                layout = indents(body[name])
+                place = self._layouts.setdefault(layout, len(self._layouts) + 1)
+                white = "\n" + " " * place if any(layout) else " "
+                kept[name] = f"[erased{white}{self._number(folded(body[name]))}]"
         if "metadata" in body:
             kept["metadata"] = self._metadata(body["metadata"])
         return kept

@@ -15,7 +15,7 @@ from recollect.memory import chain, forking, rows, schema, words
 from recollect.memory.database import Database, first, scalar, select
 from recollect.memory.dense import Block, DenseIndex
 from recollect.memory.embedding import Embedder
-from recollect.memory.errors import EncoderMismatch
+from recollect.memory.errors import EncoderMismatch, NotAMemoryFile
 from recollect.memory.item import Item
 from recollect.memory.moment import Clock, now
 from recollect.memory.quantised import check_kind
@@ -68,6 +68,9 @@ class StoreFile:
         forking.register(self)
         with self.database.reading() as connection:
             facts = dict(select(connection, "SELECT name, value FROM facts_of_file WHERE name IN ('store', 'erasing')"))
+        if "store" not in facts:
+            self.database.close()
+            raise NotAMemoryFile(f"{self.database.path} is damaged (it has no name of its own): restore a backup")
         self._store_id = str(facts["store"])
         if "erasing" in facts and not self.database.read_only:
             from recollect.memory.purge import finish

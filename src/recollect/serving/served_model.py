@@ -7,6 +7,7 @@ One request is computed at a time. It keeps the adapter that it started with. Ba
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -297,7 +298,10 @@ class ServedModel(InProcessModel):
 
     def update_weights(self, folder: str) -> None:
         """Copy every tensor of the safetensors files in `folder` over the one of its name. All of them, or NotServed and none."""
-        paths = sorted(Path(folder).glob("*.safetensors"))
+        try:
+            paths = sorted(Path(folder).glob("*.safetensors"))
+        except (OSError, ValueError):  # a name that no folder can have, or one that may not be read
+            paths = []
         if not paths:
             raise NotServed(f"There are no safetensors in {folder}.", status=404)
         loaded = finite_tensors(paths)
@@ -373,7 +377,7 @@ def lora_settings(folder: Path) -> Any:
     from peft import LoraConfig
 
     path = folder / "adapter_config.json"
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path's own, False for a name that no file can have
         raise NotServed(f"There is no PEFT adapter folder {folder}: it has no adapter_config.json.", status=404)
     try:
         settings = from_json(path.read_bytes())
@@ -390,7 +394,7 @@ def lora_settings(folder: Path) -> Any:
             )
     if type(rank) is not int or not 1 <= rank <= _LARGEST_RANK:
         raise NotServed(f"r in {path} must be a whole number from 1 to {_LARGEST_RANK}, not {shown(rank)}.")
-    if not (folder / ADAPTER_WEIGHTS).is_file():
+    if not os.path.isfile(folder / ADAPTER_WEIGHTS):
         raise NotServed(
             f"There is no {ADAPTER_WEIGHTS} in {folder}.", "Save it with safetensors: pickles are never read."
         )

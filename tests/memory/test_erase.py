@@ -226,6 +226,18 @@ def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tm
     assert left(tmp_path, "zxuser", "zxplain", "zxquery") == []
 
 
+def test_merging_in_the_background_does_not_bring_a_name_back(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m, memory(path, user_id="zxuser", dedupe=True) as other:
+        other.add("zxplain likes tofu")
+        near = other._near
+        assert near is not None
+        near.merge_new()
+        m.erase(user_id="zxuser")
+        near.merge_new()
+    assert left(tmp_path, "zxuser", "zxplain") == []
+
+
 @pytest.mark.parametrize(
     "bound", [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "session_id": "s1"}]
 )

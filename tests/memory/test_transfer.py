@@ -111,3 +111,15 @@ def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_
     assert run.invoke(app, ["import", lines, "--file", two]).exit_code == 0
     with recollect.Memory(two, encoder="hashing:64") as m:
         assert [hit.text for hit in m.search("cat")] == ["a cat"]
+
+
+def test_an_export_without_one_of_its_lines_is_refused():
+    m = memory()
+    a = m.add("a cat")
+    m.update(a.id, "a dog")
+    m.add("a dog")
+    lines = list(exported(m.store))
+    for place, line in enumerate(lines):
+        if not line.startswith('{"scope'):
+            with pytest.raises(errors.NotAMemoryFile):
+                imported(memory().store, [*lines[:place], *lines[place + 1 :]])

@@ -241,7 +241,8 @@ def _image_problems(
     for id, states in images.items():
         for seq, _ in states:
             by_event[seq].append(id)
-    yield from _former_problems(connection, items, images, erased)
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    yield from _former_problems(connection, items, images, erased, created)
     asked = dict(select(connection, "SELECT seq, content FROM events"))
     of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
     view = undo.ReplayView()
@@ -273,7 +274,7 @@ def _image_problems(
         if outcome.applied != entry.applied:
             unlike.append(f"entry {entry.seq}")
         else:
-            here = {*by_event[entry.seq], f"m{entry.seq}"}
+            here = {*by_event[entry.seq], *([f"m{entry.seq}"] if entry.seq in created else [])}
             # What an entry changed, and what it only looked at: undo goes by both.
             if not set(outcome.changed) <= here or not (looked_at | {outcome.item} - {""}) <= here | named[entry.seq]:
                 lost.append(f"entry {entry.seq}")
@@ -288,10 +289,10 @@ def _former_problems(
     items: dict[str, Item],
     images: dict[str, list[tuple[int, str | None]]],
     erased: set[str],
+    created: set[int],
 ) -> Iterator[str]:
     """Undo finds by these numbers who asked for what an item no longer says. Of others than those whose entry is marked as their
     creation (see `schema.CREATED`), the journal itself has them."""
-    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
     known = set(select(connection, "SELECT content, n FROM former_contents"))
     missing = []
     for id, states in images.items():

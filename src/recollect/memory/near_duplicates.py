@@ -16,7 +16,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from recollect.episodes.operation import Operation, OperationKind
@@ -28,6 +28,8 @@ from recollect.memory.operations import Draft
 from recollect.memory.scope import Scope
 
 if TYPE_CHECKING:
+    import apsw
+
     from recollect.memory.store import Store
     from recollect.memory.transaction import Transaction
 
@@ -252,11 +254,17 @@ class NearDuplicates:
             if head > done:
                 pairs = list(near_duplicates(store, self._scope, threshold=self._threshold, after=done, until=head))
                 merged = merge(store, self._scope, pairs) if pairs else []
-                values = (self._name, str(head))
-                store.database.write(
-                    lambda connection: connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?,?)", values)
-                )
+                store.database.write(lambda connection: self._note(connection, head))
             return merged
+
+    def _note(self, connection: apsw.Connection, head: int) -> None:
+        # The name says whose it is: where everything of theirs was erased it must not come back.
+        parts = [(name, value) for name, value in asdict(self._scope).items() if value or name == "tenant"]
+        inside = " AND ".join(f"{name} = ?" for name, _ in parts)
+        connection.execute(
+            f"INSERT OR REPLACE INTO facts_of_file SELECT ?, ? WHERE EXISTS (SELECT 1 FROM scopes WHERE {inside})",
+            (self._name, str(head), *(value for _, value in parts)),
+        )
 
     def before_fork(self) -> None:
         """A merge that is under way holds the database, which waits for it."""

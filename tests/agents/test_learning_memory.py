@@ -12,6 +12,7 @@ from recollect.agents.learning_memory import LearningMemory
 from recollect.episodes.errors import UnknownName
 from recollect.memory.errors import StorageFull
 from recollect.memory.item import Status
+from recollect.memory.memory import Memory
 from recollect.memory.policy.errors import (
     CannotEvaluate,
     ClosedDecision,
@@ -378,3 +379,25 @@ def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_ow
     assert other["dr"].error < other["ips"].error
     with pytest.raises(InvalidPolicy, match="no estimator"):
         memory.evaluate("greedier", method="magic")
+
+
+def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "j.mem"
+    memory = LearningMemory.open(path, POLICIES, HashedWords(64), policy="exprag", user_id="ana")
+    for n in range(3):
+        play(memory, f"zxgoal a torn shirt {n}", ACTIONS[0], 1.0)
+    begun = memory.episode("zxgoal a torn shirt again")
+    assert "zxgoal" in begun.recall(actions=ACTIONS).text
+    begun.act(ACTIONS[0])
+    with Memory(path, encoder=None) as engine:
+        engine.erase(user_id="ana")
+    with pytest.raises(UnknownDecision, match="no episode"):
+        begun.reward(1.0)
+    with memory.episode("a torn shirt") as episode:
+        assert "zxgoal" not in episode.recall(actions=ACTIONS).text
+        episode.act(ACTIONS[0])
+        episode.reward(1.0)
+    before = state(memory)
+    memory.close()
+    assert state(LearningMemory.open(path, POLICIES, HashedWords(64), policy="exprag", user_id="ana")) == before
+    assert not any(b"zxgoal" in each.read_bytes() for each in tmp_path.iterdir())

@@ -287,6 +287,8 @@ class LearningMemory:
     # What EpisodeOfMemory needs.
 
     def opened(self, episode: str) -> OpenEpisode:
+        if self.journal.newest_purge() != self._purge:
+            self._load()  # what was erased meanwhile is neither shown nor written again
         if not isinstance(episode, str) or episode not in self.episodes:
             raise UnknownDecision(
                 f"there is no episode {episode!r} in {self.engine.path}.", "Use the id that `episode` gave."
@@ -313,6 +315,7 @@ class LearningMemory:
     def _load(self) -> None:
         """Everything from the file: items as they are, values learned again from the episodes that count."""
         self.policy, self._earlier = self._first, list[str]()
+        self._purge = self.journal.newest_purge()
         embedder = self.engine.store.embedder
         assert embedder is not None
         first = self._method(self._first)

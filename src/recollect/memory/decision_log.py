@@ -75,7 +75,7 @@ class DecisionLog:
         with self._wake:
             if not self._waiting:
                 with self._store.database.reading() as connection:
-                    self._since = _newest_purge(connection)
+                    self._since = newest_purge(connection)
             self._waiting.append(entry)
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -131,7 +131,7 @@ class DecisionLog:
             self._begin()
 
     def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
-        newest = _newest_purge(transaction.connection)
+        newest = newest_purge(transaction.connection)
         if newest:
             waited = since is not None and newest > since
             entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
@@ -144,7 +144,8 @@ class DecisionLog:
             )
 
 
-def _newest_purge(connection: apsw.Connection) -> int:
+def newest_purge(connection: apsw.Connection) -> int:
+    """The number of the newest entry that erased something; 0 where nothing was erased."""
     return scalar(connection, "SELECT max(seq) FROM events WHERE kind = 'PURGE'") or 0
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.episodes.decision import DecisionKind
 from recollect.episodes.operation import Operation, OperationKind
 from recollect.memory import operations, undo
+from recollect.memory.decision_log import newest_purge
 from recollect.memory.item import Item, Provenance, Status
 from recollect.memory.journal_entry import PARAMETERS
 from recollect.memory.operations import Assignment, Credit
@@ -202,6 +203,11 @@ class Journal:
             body = json.loads(entry.payload)
             if body.get("name") == NAME:
                 yield Note(body["what"], entry.episode, body)
+
+    def newest_purge(self) -> int:
+        """Differs from what it was where something was erased in between, through whatever handle."""
+        with self.store.database.reading() as connection:
+            return newest_purge(connection)
 
     def _note(
         self, transaction: Transaction, now: str, what: str, episode: str, body: Mapping[str, Any], source: str = ""

@@ -62,19 +62,8 @@ def kept(folder: Path) -> Record:
         "table": {
             name: table(Results([each for each in rows if each.family == name]))[name] for name in results.families
         },
-        "per_hundred": {
-            name: {arm: per_hundred(results, name, arm) for arm in results.arms if results.has(name, arm)}
-            for name in results.families
-        },
         "claims": stated,
     }
-
-
-def per_hundred(results: Results, name: str, arm: str) -> list[float]:
-    """Successes in each hundred tasks of the stream, the last of which may be shorter, as if it were whole."""
-    bits = np.array([[float(bit) for bit in each.bits] for each in results.of(name, arm)])
-    parts = [bits[:, start : start + HUNDRED] for start in range(0, bits.shape[1], HUNDRED)]
-    return [round(HUNDRED * float(part.mean()), 1) for part in parts]
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
@@ -158,23 +147,74 @@ def best(*names: str) -> str:
     return lines(head, rows)
 
 
-def left(*names: str) -> str:
-    """What is left of the gain over no memory when rewards are permuted, and when values are masked."""
+def standing(*names: str) -> str:
+    """How this project's method stands to the best rival of each stream, in a sentence for each verdict."""
+    head = {
+        "ahead": f"`{OURS}` is ahead of the best rival",
+        "cannot be told apart": "It cannot be told from the best rival",
+        "behind": "It is behind the best rival",
+        "too few seeds": "Too few seeds to say",
+    }
+    met: dict[str, list[str]] = {verdict: [] for verdict in head}
+    for each in (each for name in names for each in of(name)["claims"]["best_rival"]):
+        where = each["stream"] + ("" if each["measure"] == "stream" else " frozen")
+        met[each["verdict"]].append(f"{where} ({points(each['difference'], '+')}, `{each['rival']}`)")
+    return "\n".join(f"* {head[verdict]}: {', '.join(streams)}." for verdict, streams in met.items() if streams)
+
+
+def overview(*names: str) -> str:
+    """Success in 100 over all streams of a file and, in brackets, frozen: every arm that learns, the highest in bold."""
+    found = {name: of(name) for name in names}
+    every = dict.fromkeys(arm for each in found.values() for arm in arms_of(each))
+    learning = [arm for arm in every if arm not in CONTROLS and "+" not in arm]
+    means = {
+        (arm, name, key): float(np.mean([values[arm][key] for values in found[name]["table"].values()]))
+        for name in names
+        for key in ("auc", "held_out")
+        for arm in learning
+        if all(arm in values for values in found[name]["table"].values())
+    }
+
+    def shown(arm: str, name: str, key: str) -> str:
+        highest = max(value for (_, other, which), value in means.items() if (other, which) == (name, key))
+        value = means[arm, name, key]
+        return f"**{points(value)}**" if value == highest else points(value)
+
+    def cell(arm: str, name: str) -> str:
+        return f"{shown(arm, name, 'auc')} ({shown(arm, name, 'held_out')})" if (arm, name, "auc") in means else "—"
+
+    return lines(["", *names], [[f"`{arm}`", *(cell(arm, name) for name in names)] for arm in learning])
+
+
+def runs(*names: str) -> str:
+    """What was run: how much of it, and how many comparisons were corrected together."""
     rows = []
     for name in names:
-        for kind, what in (("gain_left_when_permuted", "permuted"), ("gain_left_when_masked", "masked")):
-            for each in of(name)["claims"][kind]:
-                _, _, where = each["name"].partition(" on ")
-                rows.append(
-                    [
-                        where.replace("stream", "while learning"),
-                        what,
-                        f"{points(each['difference'], '+')} ({span(each)})",
-                    ]
-                )
-    return lines(
-        ["stream", "rewards or values", "gain over no memory"], sorted(rows, key=lambda row: row[1], reverse=True)
-    )
+        found = of(name)
+        against = found["claims"]["against_rivals"]
+        lengths = sorted({str(many) for many in found["episodes"].values()}, key=int)
+        rows.append(
+            [
+                f"`{name}.json`",
+                ", ".join(found["table"]),
+                str(found["seeds"]),
+                ", ".join(found["plan"]["orders"]),
+                " or ".join(lengths),
+                f"{len(against)} ({against[0]['seeds_needed']})" if against else "—",
+            ]
+        )
+    head = ["file", "streams", "rule sets, houses or draws", "orders", "tasks", "comparisons (seeds they need)"]
+    return lines(head, rows)
+
+
+def left(*names: str) -> str:
+    """What is left of the gain over no memory when rewards are permuted."""
+    cells: dict[str, list[str]] = {}
+    for name in names:
+        for each in of(name)["claims"]["gain_left_when_permuted"]:
+            stream, _, _ = each["name"].partition(" on ")[2].partition(",")
+            cells.setdefault(stream, []).append(f"{points(each['difference'], '+')} ({span(each)})")
+    return lines(["stream", "while learning", "frozen"], [[stream, *both] for stream, both in cells.items()])
 
 
 def parts(name: str) -> str:
@@ -206,7 +246,6 @@ COSTS: tuple[tuple[str, str, str], ...] = (
     ("content loss", "content_loss", ".3f"),
     ("routing loss", "routing_loss", ".3f"),
     ("words read", "words", ".0f"),
-    ("recall, ms", "recall_ms", ".2f"),
 )
 
 
@@ -221,17 +260,6 @@ def costs(name: str, arms: Sequence[str]) -> str:
     return lines(["stream", "arm", *(head for head, _, _ in COSTS), "calibration error"], rows)
 
 
-def hundreds(name: str, stream: str) -> str:
-    found = of(name)
-    length = found["episodes"][stream]
-    many = math.ceil(length / HUNDRED)
-    head = [f"{HUNDRED * place + 1}-{min(length, HUNDRED * (place + 1))}" for place in range(many)]
-    return lines(
-        ["arm", *head],
-        [[f"`{arm}`", *(f"{value:.1f}" for value in found["per_hundred"][stream][arm])] for arm in arms_of(found)],
-    )
-
-
 def tuned() -> str:
     """What tuning on dev rules and games changed: the objective as published and as chosen, and the chosen settings."""
     found = json.loads((RESULTS.parent / "tuned.json").read_text())
@@ -241,26 +269,6 @@ def tuned() -> str:
             settings = ", ".join(f"{key} {value}" for key, value in each["settings"].items()) or "as published"
             rows.append([kind, f"`{name}`", points(each["published_objective"]), points(each["objective"]), settings])
     return lines(["kind", "method", "published", "chosen", "settings"], rows)
-
-
-def scored(name: str) -> str:
-    """What `benchmarks.streams.scorer` measured: arms down, streams across, success in 100."""
-    found = of(name)
-    names = list(found["table"])
-    every = dict.fromkeys(arm for stream in names for arm in found["table"][stream])
-    return lines(
-        ["", *names],
-        [
-            [
-                f"`{arm}`",
-                *(
-                    points(found["table"][stream][arm]["auc"]) if arm in found["table"][stream] else "—"
-                    for stream in names
-                ),
-            ]
-            for arm in every
-        ],
-    )
 
 
 def attacked() -> str:
@@ -351,13 +359,18 @@ def overhead() -> str:
 
 
 RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", OURS)
-STEPS = ("several-steps", "science", "alfworld")
+STEPS = ("several-steps", "science")
+MEASURED = ("one-step", "free-words", "banking77", *STEPS, "seen-before")
+OVERVIEW = ("one-step", "free-words", "several-steps", "science", "seen-before", "banking77")
 BLOCKS: dict[str, Callable[[], str]] = {
+    "standing": lambda: standing(*MEASURED),
+    "overview": lambda: overview(*OVERVIEW),
+    "runs": lambda: runs(*MEASURED, "parts"),
     "tuned": tuned,
     "one-step": lambda: success("one-step"),
     "one-step-best": lambda: best("one-step"),
     "orders": lambda: orders("one-step", ("near-miss", "noisy-reward", "drift", "benign"), RIVALS_SHOWN),
-    "parts": lambda: parts("one-step"),
+    "parts": lambda: parts("parts"),
     "costs": lambda: costs("one-step", RIVALS_SHOWN),
     "free-words": lambda: success("free-words"),
     "free-words-best": lambda: best("free-words"),
@@ -367,15 +380,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "seen-best": lambda: best("seen-before"),
     "banking": lambda: success("banking77"),
     "banking-best": lambda: best("banking77"),
-    "left": lambda: left("one-step", *STEPS, "seen-before", "banking77"),
+    "left": lambda: left(*MEASURED),
     "attacks": attacked,
     "recovery": recovered,
     "ordinary": ordinary,
     "naming": naming,
     "tampering": tampered,
     "overhead": overhead,
-    "scorer": lambda: scored("scorer"),
-    "scorer-best": lambda: best("scorer"),
 }
 
 

@@ -123,3 +123,16 @@ def test_an_export_without_one_of_its_lines_is_refused():
         if not line.startswith('{"scope'):
             with pytest.raises(errors.NotAMemoryFile):
                 imported(memory().store, [*lines[:place], *lines[place + 1 :]])
+
+
+def test_an_export_to_standard_output_loses_no_character(tmp_path: Path):
+    from recollect.cli.memory import app
+
+    text = "\u200fשלום\u200e \u202aa\u202c \u2028 b"
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        text = m.add(text, metadata={"k\x1b[31m": "\x9b2J"}).text
+        listed = list(exported(m.store))
+    done = CliRunner().invoke(app, ["export", "-", "--file", str(tmp_path / "a.mem")])
+    assert done.exit_code == 0
+    assert [json.loads(line) for line in done.output.splitlines()] == [json.loads(line) for line in listed]
+    assert not set("\u200f\u202a\x1b\x9b") & set(done.output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -269,7 +270,7 @@ def export_(
     with _open(file, "none") as memory:
         if str(target) == "-":
             for line in exported(memory.store):
-                say(line)
+                say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
             return
         if target.exists():
             raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")

@@ -151,8 +151,8 @@ def standing(*names: str) -> str:
     """How this project's method stands to the best rival of each stream, in a sentence for each verdict."""
     head = {
         "ahead": f"`{OURS}` is ahead of the best rival",
-        "cannot be told apart": "It cannot be told from the best rival",
-        "behind": "It is behind the best rival",
+        "cannot be told apart": f"`{OURS}` cannot be told from the best rival",
+        "behind": f"`{OURS}` is behind the best rival",
         "too few seeds": "Too few seeds to say",
     }
     met: dict[str, list[str]] = {verdict: [] for verdict in head}

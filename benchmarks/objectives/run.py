@@ -8,9 +8,10 @@ sampler is eight updates behind), `sparse` (one answer in 64 is right, so most g
 (a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token
 decides). Within a setting every arm has the same number of updates and episodes per update, unless the table says
 otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without a ratio,
-which take no more. Every arm has the best of five learning rates, chosen on other seeds (`--tune`). Seeds are shared, so
-that differences to the baseline are paired. What is measured is the share of reward after the last update (`final`) and
-the mean over measurements along the way (`area`, which a faster learner raises). Writes `objectives.json`.
+which take no more. Every arm has the best of five learning rates, chosen on two other seeds (`--tune`); in the longer walk
+those of the short one. Seeds are shared, so that differences to the baseline are paired. What is measured is the share of
+reward after the last update (`final`) and the mean over measurements along the way (`area`, which a faster learner raises).
+Writes `objectives.json`.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Setting:
     rank: int | None = None
     budget: int = 12
     passes: int = 4
+    rates_of: str = ""
+    """The setting whose learning rates are taken; its own where empty."""
 
 
 def _free(name: str, **changes: Any) -> Arm:
@@ -144,7 +147,7 @@ SETTINGS: dict[str, Setting] = {
         budget=2,
     ),
     "turns": Setting(WALK, WALKERS, "lite_ppo", 40, 2e-3, budget=7),
-    "longer": Setting(LONG_WALK, WALKERS, "lite_ppo", 40, 2e-3, budget=12),
+    "longer": Setting(LONG_WALK, WALKERS, "lite_ppo", 40, 2e-3, budget=12, rates_of="turns"),
     "small": Setting(
         BRANCHING,
         (
@@ -308,7 +311,7 @@ def tune(name: str, seeds: int, processes: int) -> dict[str, dict[str, float]]:
 
 def rate_of(name: str, arm: Arm) -> float:
     """The learning rate at which the arm did best while tuning."""
-    areas = json.loads(TUNED.read_text())["area"][name][arm.name]
+    areas = json.loads(TUNED.read_text())["area"][SETTINGS[name].rates_of or name][arm.name]
     return float(max(areas, key=areas.__getitem__))
 
 
@@ -384,7 +387,7 @@ def main() -> None:
     path = Path(options.output)
     if options.tune:
         areas = json.loads(TUNED.read_text())["area"] if TUNED.exists() else {}
-        for name in names:
+        for name in (each for each in names if not SETTINGS[each].rates_of):
             areas[name] = tune(name, 2, options.processes)
             TUNED.write_text(json.dumps({"seeds": [TUNING, TUNING + 1], "area": areas, **about}, indent=2) + "\n")
         return

@@ -54,7 +54,6 @@ def setting(name: str) -> str:
                 f"{arm['episodes']:.0f}",
                 arm["optimiser_steps"],
                 f"{arm['learning_rate']:g}",
-                f"{arm['cpu_seconds']:.1f}",
             )
         )
     head = (
@@ -66,7 +65,6 @@ def setting(name: str) -> str:
         "episodes",
         "steps",
         "rate",
-        "CPU s",
     )
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""

@@ -224,3 +224,34 @@ def test_an_objective_that_takes_old_tokens_for_its_own_is_refused(tmp_path: Pat
     with pytest.raises(ObjectiveError, match=rf"'{name}' takes tokens as drawn .* 1 updates old"):
         train_letters(tmp_path / "run", 1, settings(max_staleness=1), learner=learner)
     train_letters(tmp_path / "fresh", 1, settings(max_staleness=0, pipeline_depth=1.0), learner=learner)
+
+
+@pytest.mark.parametrize("fails_at", [2, 3])
+def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """Checkpoints are of every second step. The one of step 2 holds what would be written again: it is not touched."""
+    model = tiny_model(hidden=16)
+
+    class Diverging(Learner):
+        taken = 0
+
+        def update(self, groups: Any) -> dict[str, float]:
+            if self.taken == fails_at:
+                raise FloatingPointError("not a number")
+            self.taken += 1
+            return super().update(groups)
+
+    learner = Diverging(model, unfreeze(model), preset("areal"), Optimisation(learning_rate=1e-2), "speaker")
+    written: list[int] = []
+    checkpoint = RunFolder.checkpoint
+
+    def noted(self: RunFolder, step: int, **more: Any) -> Any:
+        written.append(step)
+        return checkpoint(self, step, **more)
+
+    monkeypatch.setattr(RunFolder, "checkpoint", noted)
+    with pytest.raises(FloatingPointError):
+        train_letters(tmp_path / "run", 6, settings(mode="serial"), Letters(), learner=learner)
+    assert written == ([2] if fails_at == 2 else [2, 3])
+    assert [each.step for each in RunFolder(tmp_path / "run").checkpoints()] == written

@@ -94,7 +94,10 @@ def train(
             try:
                 learned = learner.update(collected.groups)
             except FloatingPointError:
-                save(run, learner, schedule.first, step, collector)
+                # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
+                last = run.latest_checkpoint(verify=False)
+                if last is None or last.step != schedule.first + step:
+                    save(run, learner, schedule.first, step, collector)
                 raise
             published = collector.publish()
             seconds = {"seconds/sample": sampled - begun, "role": learner.role}
@@ -103,11 +106,11 @@ def train(
             run.append_metrics(schedule.first + step + 1, row)
             if plan is not None:
                 plan.did(STEP, 1, time.perf_counter() - begun)
-            last = step + 1 == schedule.steps
-            if last or (step + 1) % schedule.evaluate_every == 0:
+            ends = step + 1 == schedule.steps
+            if ends or (step + 1) % schedule.evaluate_every == 0:
                 progress.phase("measuring")
                 collector.evaluate(step + 1)
-            if last or (step + 1) % schedule.checkpoint_every == 0:
+            if ends or (step + 1) % schedule.checkpoint_every == 0:
                 save(run, learner, schedule.first, step + 1, collector)
             progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
     finally:

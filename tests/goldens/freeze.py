@@ -1,0 +1,253 @@
+"""Writes the frozen files of this folder: what an earlier version put on disk and computed. Tests beside it compare.
+
+    python -m tests.goldens.freeze FOLDER [memories streams updates run]
+
+Each part is made by public calls, so that the same call of a later version can be compared with it. Files are replaced on
+purpose only: a change of what is computed is said in the commit that replaces them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+STREAMS = ("near-miss", "noisy-reward", "drift", "tool-graph", "t-maze", "repeat-previous")
+TASKS = 48
+QUERIES = ("where does Ana live", "tea or coffee", "train at nine", "nothing like it 7131")
+RUN = {
+    "threads": "1",
+    "precision": "fp32",
+    "checkpoint_every": "2",
+    "evaluate_every": "4",
+    "learning_rate": "0.01",
+    "steps": "4",
+    "entropy": "0.1",
+    "questions": "2",
+    "tasks_per_step": "2",
+    "group_size": "4",
+    "memories": "1",
+    "words": "12",
+    "max_tokens": "4",
+    "rank": "2",
+}
+
+
+def listed(items: Any) -> list[dict[str, Any]]:
+    return [{"id": item.id, "text": item.text, "status": str(item.status.value)} for item in items]
+
+
+def pack(path: Path) -> None:
+    with gzip.GzipFile(f"{path}.gz", "wb", mtime=0) as packed:
+        packed.write(path.read_bytes())
+    for left in path.parent.glob(f"{path.name}*"):
+        if left.suffix != ".gz":
+            left.unlink()
+
+
+def memory_facts(memory: Any) -> dict[str, Any]:
+    """What a memory says of itself through its verbs."""
+    everything = memory.get_all(limit=1000)
+    return {
+        "items": sorted(listed(everything), key=lambda each: each["id"]),
+        "history": {
+            item.id: [[each.kind, each.after and each.after.text] for each in memory.history(item.id)]
+            for item in everything
+        },
+        "search": {
+            query: [(hit.item.id, round(float(hit.score), 9)) for hit in memory.search(query, top_k=4)]
+            for query in QUERIES
+        },
+    }
+
+
+def freeze_memories(folder: Path) -> None:
+    from recollect.memory.memory import Memory
+    from recollect.memory.transfer import exported
+    from recollect.models.hashing import HashingEncoder
+
+    path = folder / "store.mem"
+    with Memory(path, encoder=HashingEncoder(64)) as memory:
+        ana = memory.add("Ana lives in Porto.", user_id="ana")
+        memory.add("Ana drinks tea in the morning.", user_id="ana", metadata={"day": 3})
+        moved = memory.supersede(ana.id, "Ana lives in Lisbon since May.")
+        memory.add("Bob takes the train at nine.", user_id="bob", source="calendar")
+        wrong = memory.add("Bob drinks coffee.", user_id="bob", source="a stranger")
+        memory.update(wrong.id, "Bob drinks coffee at noon.")
+        with memory.episode(task="plan the visit", user_id="ana") as episode:
+            episode.search("where does Ana live", top_k=2)
+            episode.remember("Visits to Lisbon go well on Sundays.")
+            episode.reward(1.0)
+        memory.rollback(source="a stranger")
+        memory.add("Trains to Lisbon are cheap.", user_id="ana")
+        memory.delete(memory.add("A note to take away.", user_id="ana").id)
+        facts = {**memory_facts(memory), "moved": moved.id, "episode": episode.id}
+        (folder / "store.jsonl").write_text("\n".join(exported(memory.store)) + "\n")
+    pack(path)
+    (folder / "store.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def played(learning: Any, tasks: range) -> list[list[Any]]:
+    """Episodes with a fixed rule (every third shop takes a card): what memory showed, and what came of it."""
+    shown = []
+    for number in tasks:
+        kind = ("corner", "market", "station")[number % 3]
+        right = {"corner": "cash", "market": "card", "station": "token"}[kind]
+        with learning.episode(f"pay at the {kind} shop number {number}") as episode:
+            presented = episode.recall(actions=("cash", "card", "token"))
+            action = ("cash", "card", "token")[(number * 7) % 3] if number < 12 else right
+            episode.act(action)
+            shown.append([presented.text, action])
+            if number % 10 != 9:
+                episode.reward(float(action == right))
+    return shown
+
+
+def freeze_learning(folder: Path) -> None:
+    from recollect.agents.learning_memory import LearningMemory
+    from recollect.memory.policy.hashed_words import HashedWords
+    from recollect.recipes.experience_methods import METHODS
+
+    facts = {}
+    for name in ("ours", "memrl"):
+        path = folder / f"learning-{name}.mem"
+        learning = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)
+        before = played(learning, range(30))
+        pending = len(learning.pending())
+        learning.close()
+        copy = folder / "copy.mem"
+        shutil.copy(path, copy)
+        again = LearningMemory.open(copy, {name: METHODS[name]}, HashedWords(), seed=5)
+        after = played(again, range(30, 40))
+        again.close()
+        for left in folder.glob("copy.mem*"):
+            left.unlink()
+        pack(path)
+        facts[name] = {"before": before, "pending": pending, "after": after}
+    (folder / "learning.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
+    """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
+    from recollect.agents.experience import LinearAgent, TabularAgent
+    from recollect.environments.streams import generated
+    from recollect.memory.policy.hashed_words import HashedWords
+    from recollect.recipes.experience_methods import method
+    from recollect.rollouts.stream import run_stream
+
+    agent = TabularAgent() if stream_name in ("t-maze", "repeat-previous") else LinearAgent()
+    stream = generated(stream_name, seed=seed, length=TASKS)
+    run = run_stream(stream, method(method_name, seed=seed), agent, HashedWords(), seed=seed)
+    arrays = (run.success, run.words, run.held_out, run.calls)
+    text = json.dumps([np.round(np.nan_to_num(each, nan=-1.0), 7).tolist() for each in arrays])
+    return {
+        "success": round(float(np.nanmean(run.success)), 7),
+        "held_out": round(float(np.nanmean(run.held_out)), 7) if len(run.held_out) else None,
+        "items": run.items,
+        "choices": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def freeze_streams(folder: Path) -> None:
+    from recollect.recipes.experience_methods import METHODS
+
+    names = [name for name in METHODS if "-without-" not in name]
+    facts = {
+        f"{stream} {name} {seed}": stream_facts(stream, name, seed)
+        for stream in STREAMS
+        for name in names
+        for seed in (0, 1)
+    }
+    (folder / "streams.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def update_facts(name: str) -> list[str]:
+    """Some weights and their sum after two updates with an objective, as exact hexadecimal numbers."""
+    import torch
+
+    from recollect.learning.learner import Learner, Optimisation
+    from recollect.learning.objective.options import ObjectiveError
+    from recollect.learning.objective.presets import preset
+    from recollect.models.adapter import unfreeze
+    from tests.learning.test_learner import groups_of
+    from tests.models.tiny import tiny_model
+
+    model = tiny_model(precision="fp64")
+    weights = unfreeze(model)
+    try:
+        learner = Learner(model, weights, preset(name), Optimisation(passes=2), "speaker")
+    except ObjectiveError:  # without a clip a second pass is refused
+        learner = Learner(model, weights, preset(name), Optimisation(), "speaker")
+    for _ in range(2):
+        learner.update(groups_of(model))
+    flat = torch.cat([value.detach().flatten() for value in model.network.parameters()])
+    picked = [flat.sum(), *flat[:: max(1, len(flat) // 6)][:6]]
+    return [float(value).hex() for value in picked]
+
+
+def freeze_updates(folder: Path) -> None:
+    from recollect.episodes.errors import RecollectError
+    from recollect.learning.objective.presets import PRESETS
+
+    facts: dict[str, Any] = {}
+    for name in PRESETS:
+        try:
+            facts[name] = update_facts(name)
+        except RecollectError as refused:
+            facts[name] = f"refused: {type(refused).__name__}"
+    (folder / "updates.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def training(runs: str) -> list[str]:
+    """To be run in the folder that holds `model`."""
+    assigned = [part for key, value in {"model": "model", **RUN}.items() for part in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "recollect", "train", "memory_r1", "--runs", runs, "--name", "run", *assigned]
+
+
+def freeze_run(folder: Path) -> None:
+    """A run that was killed after step 2 of 4, and the rows that a run which was left alone wrote."""
+    import time
+
+    from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+    write_tiny_checkpoint(folder / "model")
+    subprocess.run(training("whole"), cwd=folder, check=True, capture_output=True)
+    running = subprocess.Popen(training("runs"), cwd=folder, stdout=subprocess.DEVNULL)
+    metrics = folder / "runs" / "run" / "metrics.jsonl"
+    while not (metrics.exists() and '"step":3,' in metrics.read_text()):
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    rows = [json.loads(line) for line in (folder / "whole" / "run" / "metrics.jsonl").read_text().splitlines()]
+    kept = [{key: value for key, value in row.items() if not key.startswith(("time", "seconds"))} for row in rows]
+    (folder / "run.json").write_text(json.dumps(kept, indent=1) + "\n")
+    shutil.rmtree(folder / "whole")
+
+
+PARTS = {
+    "memories": (freeze_memories, freeze_learning),
+    "streams": (freeze_streams,),
+    "updates": (freeze_updates,),
+    "run": (freeze_run,),
+}
+
+
+def main() -> None:
+    folder, *parts = sys.argv[1:]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for part in parts or PARTS:
+        for make in PARTS[part]:
+            make(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What an earlier version wrote and computed is opened, continued and computed alike."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.goldens import freeze
+
+HERE = freeze.HERE
+
+
+def frozen(name: str) -> dict:
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / name
+    path.write_bytes(gzip.decompress((HERE / f"{name}.gz").read_bytes()))
+    return path
+
+
+def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
+    from recollect.memory.memory import Memory
+    from recollect.models.hashing import HashingEncoder
+
+    with Memory(unpacked("store.mem", tmp_path), encoder=HashingEncoder(64)) as memory:
+        expected = frozen("store")
+        moved, episode = expected.pop("moved"), expected.pop("episode")
+        assert json.loads(json.dumps(freeze.memory_facts(memory))) == expected
+        assert memory.get(moved).text == "Ana lives in Lisbon since May."
+        assert memory.episode_record(episode).reward == 1.0
+
+
+def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
+    from recollect.memory.memory import Memory
+    from recollect.memory.transfer import imported
+
+    with Memory(tmp_path / "new.mem") as memory, (HERE / "store.jsonl").open(encoding="utf-8") as lines:
+        imported(memory.store, lines)
+        assert (
+            sorted(freeze.listed(memory.get_all(limit=1000)), key=lambda each: each["id"]) == frozen("store")["items"]
+        )
+
+
+@pytest.mark.parametrize("name", ["ours", "memrl"])
+def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_path: Path) -> None:
+    from recollect.agents.learning_memory import LearningMemory
+    from recollect.memory.policy.hashed_words import HashedWords
+    from recollect.recipes.experience_methods import METHODS
+
+    path = unpacked(f"learning-{name}.mem", tmp_path)
+    memory = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)
+    expected = frozen("learning")[name]
+    assert len(memory.pending()) == expected["pending"]
+    assert freeze.played(memory, range(30, 40)) == expected["after"]
+    memory.close()
+
+
+@pytest.mark.parametrize("stream", freeze.STREAMS)
+def test_streams_are_met_with_the_same_choices(stream: str) -> None:
+    every = {key: facts for key, facts in frozen("streams").items() if key.split(" ")[0] == stream}
+    assert every
+    computed = {key: freeze.stream_facts(key.split(" ")[0], key.split(" ")[1], int(key.split(" ")[2])) for key in every}
+    assert computed == every
+
+
+def test_updates_are_the_same_to_the_last_digits() -> None:
+    """Exactly the same on the machine that froze them; elsewhere sums may be taken in another order."""
+    for name, expected in frozen("updates").items():
+        if isinstance(expected, str):
+            continue
+        for one, other in zip(freeze.update_facts(name), expected, strict=True):
+            assert math.isclose(float.fromhex(one), float.fromhex(other), rel_tol=1e-9, abs_tol=1e-12), name
+
+
+def test_a_run_that_was_killed_then_is_finished_now(tmp_path: Path) -> None:
+    for folder in ("model", "runs"):
+        shutil.copytree(HERE / folder, tmp_path / folder)
+    done = subprocess.run(
+        freeze.training("runs"), cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "runs" / "run" / "metrics.jsonl").read_text().splitlines()]
+    for row, expected in zip(rows, frozen("run"), strict=True):
+        for key, value in expected.items():
+            assert row[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value), key

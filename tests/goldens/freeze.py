@@ -118,7 +118,7 @@ def freeze_learning(folder: Path) -> None:
     from recollect.recipes.experience_methods import METHODS
 
     facts = {}
-    for name in ("ours", "memrl"):
+    for name in ("advantage", "memrl"):
         path = folder / f"learning-{name}.mem"
         learning = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)
         before = played(learning, range(30))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.goldens import freeze
 
 HERE = freeze.HERE
@@ -42,15 +43,19 @@ def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
     from recollect.memory.memory import Memory
     from recollect.memory.transfer import imported
+    from recollect.models.hashing import HashingEncoder
 
-    with Memory(tmp_path / "new.mem") as memory, (HERE / "store.jsonl").open(encoding="utf-8") as lines:
+    with (
+        Memory(tmp_path / "new.mem", encoder=HashingEncoder(64)) as memory,
+        (HERE / "store.jsonl").open(encoding="utf-8") as lines,
+    ):
         imported(memory.store, lines)
         assert (
             sorted(freeze.listed(memory.get_all(limit=1000)), key=lambda each: each["id"]) == frozen("store")["items"]
         )
 
 
-@pytest.mark.parametrize("name", ["ours", "memrl"])
+@pytest.mark.parametrize("name", ["advantage", "memrl"])
 def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_path: Path) -> None:
     from recollect.agents.learning_memory import LearningMemory
     from recollect.memory.policy.hashed_words import HashedWords
@@ -82,8 +87,8 @@ def test_updates_are_the_same_to_the_last_digits() -> None:
 
 
 def test_a_run_that_was_killed_then_is_finished_now(tmp_path: Path) -> None:
-    for folder in ("model", "runs"):
-        shutil.copytree(HERE / folder, tmp_path / folder)
+    write_tiny_checkpoint(tmp_path / "model")
+    shutil.copytree(HERE / "runs", tmp_path / "runs")
     done = subprocess.run(
         freeze.training("runs"), cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )

@@ -214,6 +214,18 @@ def training(runs: str) -> list[str]:
     return [sys.executable, "-m", "recollect", "train", "memory_r1", "--runs", runs, "--name", "run", *assigned]
 
 
+def anywhere(folder: Path) -> None:
+    """Take the name of this folder out of the checkpoint: the model of the run lies beside it, wherever that is."""
+    for manifest in (folder / "runs").rglob("manifest.json"):
+        described = json.loads(manifest.read_text())
+        for name, about in described["files"].items():
+            path = manifest.parent / name
+            content = path.read_bytes().replace(str((folder / "model").resolve()).encode(), b"model")
+            path.write_bytes(content)
+            about.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+        manifest.write_text(json.dumps(described, indent=2))
+
+
 def freeze_run(folder: Path) -> None:
     """A run that was killed after step 2 of 4, and the rows that a run which was left alone wrote."""
     import time
@@ -229,6 +241,7 @@ def freeze_run(folder: Path) -> None:
     running.send_signal(signal.SIGKILL)
     running.wait()
     rows = [json.loads(line) for line in (folder / "whole" / "run" / "metrics.jsonl").read_text().splitlines()]
+    anywhere(folder)
     kept = [{key: value for key, value in row.items() if not key.startswith(("time", "seconds"))} for row in rows]
     (folder / "run.json").write_text(json.dumps(kept, indent=1) + "\n")
     shutil.rmtree(folder / "whole")

@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml requirements/lock.txt requirements/install.sh
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/recollect demo $(if $(QUICK),--quick)
+	@$(BIN)/keepworth demo $(if $(QUICK),--quick)
 
 test: lint
 	@$(BIN)/pytest

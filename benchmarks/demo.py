@@ -25,9 +25,9 @@ from benchmarks.speed.setting import MODEL, machine
 
 OUTPUT = Path(__file__).with_suffix(".json")
 START = f"""
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
-from recollect.models.threads import settle_threads
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.threads import settle_threads
 speed = settle_threads(InProcessModel.load(path_of({MODEL!r})))
 print(speed.threads, speed.seconds)
 """
@@ -51,7 +51,7 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
-        "recollect",
+        "keepworth",
         "demo",
         "--fresh",
         "--runs",

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-NAME = "recollect"
+NAME = "keepworth"
 STEP = {
     "precision": "fp32",
     "threads": 1,

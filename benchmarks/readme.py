@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.curves import panels, write_picture
-from recollect.evaluation.tables import ResultTable, tables_of
-from recollect.learning.run_folder import RunFolder
+from keepworth.evaluation.curves import panels, write_picture
+from keepworth.evaluation.tables import ResultTable, tables_of
+from keepworth.learning.run_folder import RunFolder
 
 PICTURE = ("held_out.answerer.test.f1", "answerer.reward")
 IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"

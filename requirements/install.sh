@@ -12,7 +12,7 @@ if ! command -v "$PYTHON" >/dev/null 2>&1; then
     exit 1
 fi
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-    echo "recollect needs Python 3.10 or later; '$PYTHON' is $("$PYTHON" -V 2>&1). Name a later one: make PYTHON=python3.12" >&2
+    echo "keepworth needs Python 3.10 or later; '$PYTHON' is $("$PYTHON" -V 2>&1). Name a later one: make PYTHON=python3.12" >&2
     exit 1
 fi
 if ! "$PYTHON" -c 'import ensurepip, venv' >/dev/null 2>&1; then
@@ -54,7 +54,7 @@ installed() { "$python" -c 'import importlib.metadata as m; print(m.version("tor
 
 cuda='triton|cuda-[a-z]+|nvidia-[a-z0-9-]+'
 locked pip | install_checked
-echo "Installing what recollect needs ..."
+echo "Installing what keepworth needs ..."
 locked -v "pip|torch|$cuda" | install_checked
 
 torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$lock")
@@ -73,7 +73,7 @@ case "$(uname -s) $(installed)" in
     Linux*) locked "$cuda" | install_checked ;;
 esac
 
-echo "Installing recollect ..."
+echo "Installing keepworth ..."
 pip install --quiet --no-deps --no-build-isolation -e .
 pip check >/dev/null || { pip check >&2; exit 1; }
-"$VENV/bin/recollect" --version
+"$VENV/bin/keepworth" --version

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from recollect.cli.main import app
+from keepworth.cli.main import app
 from tests.evaluation.sample_run import sample_run
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +23,7 @@ COMMANDS = [
     for page in PAGES
     for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     for line in block.splitlines()
-    if line.startswith("recollect ")
+    if line.startswith("keepworth ")
 ]
 
 
@@ -79,7 +79,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_nobody_is_told_to_install_what_is_somebody_elses() -> None:
     """The name belongs to another package on the public index: this one is installed from its own folder."""
     files = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.md")]
-    told = re.compile(r"pip install (?:-U )?['\"]?recollect\b")
+    told = re.compile(r"pip install (?:-U )?['\"]?keepworth\b")
     assert [path.name for path in files if told.search(path.read_text(encoding="utf-8"))] == []
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.streams import page
-from recollect.environments.streams import KINDS
-from recollect.evaluation.stream_claims import OURS
-from recollect.recipes.experience_methods import RIVALS
+from keepworth.environments.streams import KINDS
+from keepworth.evaluation.stream_claims import OURS
+from keepworth.recipes.experience_methods import RIVALS
 
 TEXT = page.PAGE.read_text()
 FILES = sorted({name for each in re.findall(r"results/([\w-]+)\.json", TEXT) for name in [each]})

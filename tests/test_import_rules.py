@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "recollect"
+SOURCE = Path(__file__).parents[1] / "src" / "keepworth"
 FORBIDDEN = {
     "environments": {"agents", "memory", "models"},
     "memory": {"models"},
@@ -31,7 +31,7 @@ def test_a_room_keeps_its_own_rule(room: str) -> None:
         f"{path.relative_to(SOURCE)} imports {name}"
         for path in sorted((SOURCE / room).rglob("*.py"))
         for name in imported(path)
-        if name.startswith("recollect.") and name.split(".")[1] in FORBIDDEN[room]
+        if name.startswith("keepworth.") and name.split(".")[1] in FORBIDDEN[room]
     ]
     assert broken == []
 
@@ -43,15 +43,15 @@ def test_nobody_imports_the_command_line() -> None:
         for path in sorted(SOURCE.rglob("*.py"))
         if path not in allowed
         and SOURCE / "cli" not in path.parents
-        and any(name.startswith("recollect.cli") for name in imported(path))
+        and any(name.startswith("keepworth.cli") for name in imported(path))
     ]
     assert broken == []
 
 
 def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
     path = tmp_path / "x.py"
-    path.write_text("def f():\n    from recollect.cli import main\n    import recollect.models.files\n")
-    assert set(imported(path)) == {"recollect.cli", "recollect.cli.main", "recollect.models.files"}
+    path.write_text("def f():\n    from keepworth.cli import main\n    import keepworth.models.files\n")
+    assert set(imported(path)) == {"keepworth.cli", "keepworth.cli.main", "keepworth.models.files"}
 
 
 def imported(path: Path) -> list[str]:

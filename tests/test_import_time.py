@@ -1,4 +1,4 @@
-"""`import recollect` and `recollect --help` are instant, and stay so."""
+"""`import keepworth` and `keepworth --help` are instant, and stay so."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def best_of_five(*arguments: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-c", "import recollect"), ("-m", "recollect", "--help")], ids=["import", "help"]
+    "arguments", [("-c", "import keepworth"), ("-m", "keepworth", "--help")], ids=["import", "help"]
 )
 def test_it_is_instant(arguments: tuple[str, ...]) -> None:
     assert best_of_five(*arguments) < LIMIT_SECONDS
 
 
-@pytest.mark.parametrize("module", ["recollect", "recollect.cli.main"])
+@pytest.mark.parametrize("module", ["keepworth", "keepworth.cli.main"])
 def test_nothing_heavy_is_imported(module: str) -> None:
     script = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -35,11 +35,11 @@ def test_an_old_python(tmp_path: Path) -> None:
     old.chmod(0o755)
     ran = make("install", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}")
     assert ran.returncode != 0
-    assert f"recollect needs Python 3.10 or later; '{old}' is Python 2.7.18" in ran.stderr
+    assert f"keepworth needs Python 3.10 or later; '{old}' is Python 2.7.18" in ran.stderr
 
 
 def test_the_demo_is_quick_when_asked() -> None:
-    assert "recollect demo --quick" in make("-n", "demo", "QUICK=1").stdout
+    assert "keepworth demo --quick" in make("-n", "demo", "QUICK=1").stdout
     assert "--quick" not in make("-n", "demo").stdout
 
 

@@ -22,11 +22,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recollect.episodes import Episode
-from recollect.evaluation.manager import Estimate, estimate
-from recollect.learning.progress import progress_for
-from recollect.learning.run_folder import RunFolder, versions
-from recollect.recipes import memory_r1
+from keepworth.episodes import Episode
+from keepworth.evaluation.manager import Estimate, estimate
+from keepworth.learning.progress import progress_for
+from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.recipes import memory_r1
 
 HERE = Path(__file__).parent
 SUPERVISED_STEPS = 42

@@ -19,16 +19,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recollect.agents.recall import Recall, evidence_share
-from recollect.episodes import Task
-from recollect.evaluation.answering import METRICS, Answers, answers
-from recollect.evaluation.manager import estimate, paired_gain
-from recollect.learning.progress import progress_for
-from recollect.learning.run_folder import RunFolder, versions
-from recollect.recipes import memory_r1
-from recollect.recipes.memory_r1_answerer import recall_for
-from recollect.recipes.training import kept_weights, settled_model, with_weights
-from recollect.tasks.locomo import locomo
+from keepworth.agents.recall import Recall, evidence_share
+from keepworth.episodes import Task
+from keepworth.evaluation.answering import METRICS, Answers, answers
+from keepworth.evaluation.manager import estimate, paired_gain
+from keepworth.learning.progress import progress_for
+from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.recipes import memory_r1
+from keepworth.recipes.memory_r1_answerer import recall_for
+from keepworth.recipes.training import kept_weights, settled_model, with_weights
+from keepworth.tasks.locomo import locomo
 
 HERE = Path(__file__).parent
 PUBLISHED = {

@@ -16,14 +16,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from recollect.evaluation.answering import answers
-from recollect.evaluation.manager import Estimate, estimate
-from recollect.learning.run_folder import versions
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
-from recollect.models.known import ModelKind
-from recollect.recipes.memory_r1 import Config
-from recollect.recipes.memory_r1_answerer import recall_for, task_sets
+from keepworth.evaluation.answering import answers
+from keepworth.evaluation.manager import Estimate, estimate
+from keepworth.learning.run_folder import versions
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.known import ModelKind
+from keepworth.recipes.memory_r1 import Config
+from keepworth.recipes.memory_r1_answerer import recall_for, task_sets
 
 HERE = Path(__file__).parent
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.answerer.settings --run NAME [--runs runs] [--threads N]
 
-Each setting is one `recollect eval answerer --run NAME --set ...`; the numbers are gathered in `settings.json`.
+Each setting is one `keepworth eval answerer --run NAME --set ...`; the numbers are gathered in `settings.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
         print(f"-- {name}", flush=True)
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             sets = [f"--set={each}" for each in (*assigned, f"threads={options.threads}")]
-            command = ["-m", "recollect", "eval", "answerer", "--run", options.run, "--runs", str(options.runs)]
+            command = ["-m", "keepworth", "eval", "answerer", "--run", options.run, "--runs", str(options.runs)]
             subprocess.run([sys.executable, *command, *sets, "--json", file.name], check=True)
             found[name] = json.loads(Path(file.name).read_text())
         # After each: a benchmark that is stopped keeps what it measured.

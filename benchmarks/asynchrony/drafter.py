@@ -28,10 +28,10 @@ import torch
 
 from benchmarks.asynchrony.setting import HERE, small, write
 from benchmarks.speed.setting import machine, prompts
-from recollect.episodes import SamplingParams
-from recollect.episodes.model import Tokens
-from recollect.models.cache import buffer_cache
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import SamplingParams
+from keepworth.episodes.model import Tokens
+from keepworth.models.cache import buffer_cache
+from keepworth.models.inprocess import InProcessModel
 
 NGRAMS, LENGTHS = (1, 2, 3), (1, 2, 4, 8)
 PROMPTS, SAMPLES, TOKENS, PROMPT_TOKENS = 12, 4, 64, 400
@@ -63,7 +63,7 @@ def passes(prompt: Tokens, answer: Tokens, n: int, k: int) -> int:
 
 def answering(model: InProcessModel) -> list[Tokens]:
     """Questions behind the memories that answer them."""
-    from recollect.tasks.longmemeval import longmemeval
+    from keepworth.tasks.longmemeval import longmemeval
 
     found = []
     for task in longmemeval("train"):

@@ -29,10 +29,10 @@ import torch
 from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, share, tiny, write
 from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
-from recollect.episodes import SamplingParams
-from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.asynchrony import Asynchrony
+from keepworth.episodes import SamplingParams
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.asynchrony import Asynchrony
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3
 BUDGET = 24_000

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
-from recollect.learning.admission import Staleness
-from recollect.learning.asynchrony import Asynchrony, Mode
-from recollect.learning.objective.presets import preset, varied
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchrony import Asynchrony, Mode
+from keepworth.learning.objective.presets import preset, varied
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")
 GROUPS, MEMBERS, TOKENS = 8, 8, 16

@@ -27,14 +27,14 @@ import torch
 
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
-from recollect.episodes import SamplingParams
-from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.asynchrony import Asynchrony, Caches, Mode, Order
-from recollect.learning.learner import Learner
-from recollect.learning.objective.presets import preset, varied
-from recollect.models.continuous import ContinuousBatch, Draft
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import SamplingParams
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.asynchrony import Asynchrony, Caches, Mode, Order
+from keepworth.learning.learner import Learner
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.inprocess import InProcessModel
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")
 MEDIAN, LONGEST = 16, 256

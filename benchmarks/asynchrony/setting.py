@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from recollect.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.asynchrony import Asynchrony
-from recollect.learning.attempt import Attempt
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective.options import Objective
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.trainer import Schedule, train
-from recollect.models.adapter import attach_lora, unfreeze
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.attempt import Attempt
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Schedule, train
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.inprocess import InProcessModel
 
 HERE = Path(__file__).parent
 ROLE = "speaker"
@@ -134,8 +134,8 @@ def tiny(seed: int = 0, hidden: int = 64) -> InProcessModel:
 
 def small() -> InProcessModel:
     """SmolLM2-135M in bfloat16."""
-    from recollect.models.files import path_of
-    from recollect.models.known import ModelKind
+    from keepworth.models.files import path_of
+    from keepworth.models.known import ModelKind
 
     return InProcessModel.load(path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE), precision="bf16")
 

@@ -29,13 +29,13 @@ import torch
 
 from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
 from benchmarks.speed.setting import machine
-from recollect.episodes import SamplingParams
-from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.asynchrony import Asynchrony
-from recollect.learning.objective.options import Objective
-from recollect.learning.objective.presets import preset, varied, without_kl
-from recollect.learning.pipeline_store import Finished
+from keepworth.episodes import SamplingParams
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.pipeline_store import Finished
 
 OBJECTIVES: dict[str, Objective] = {
     "plain": varied(without_kl(preset("grpo")), name="plain", anchor="behaviour", aggregation="token-mean"),

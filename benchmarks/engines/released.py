@@ -34,13 +34,13 @@ from typing import Any
 
 import torch
 
-from recollect.episodes import SamplingParams
-from recollect.episodes.errors import RecollectError
-from recollect.learning.run_folder import versions
-from recollect.models.adapter import attach_lora, save_trained
-from recollect.models.http_engine import HttpModel
-from recollect.models.http_publish import mean_gap
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import SamplingParams
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.run_folder import versions
+from keepworth.models.adapter import attach_lora, save_trained
+from keepworth.models.http_engine import HttpModel
+from keepworth.models.http_publish import mean_gap
+from keepworth.models.inprocess import InProcessModel
 
 QUESTION = "The capital of Norway is"
 
@@ -94,7 +94,7 @@ class Steps:
     def step(self, name: str, work: Callable[[], dict[str, Any]]) -> None:
         try:
             outcome: dict[str, Any] = {"ok": True, **work()}
-        except RecollectError as error:
+        except KeepworthError as error:
             outcome = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         self.record[name] = outcome
         print(name, outcome)

@@ -21,12 +21,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recollect.cli.catalogue import find_recipe
-from recollect.evaluation.manager import estimate
-from recollect.learning.progress import progress_for
-from recollect.learning.run_folder import RunFolder, versions
-from recollect.tasks.metrics import tokens
-from recollect.tasks.strings import composition_of
+from keepworth.cli.catalogue import find_recipe
+from keepworth.evaluation.manager import estimate
+from keepworth.learning.progress import progress_for
+from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.strings import composition_of
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression"}

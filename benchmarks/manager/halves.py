@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recollect.evaluation.manager import estimate, paired_gain
-from recollect.learning.progress import progress_for
-from recollect.learning.run_folder import RunFolder, versions
-from recollect.recipes import memory_r1
-from recollect.tasks.operations import GENERATOR_VERSION
+from keepworth.evaluation.manager import estimate, paired_gain
+from keepworth.learning.progress import progress_for
+from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.recipes import memory_r1
+from keepworth.tasks.operations import GENERATOR_VERSION
 
 HERE = Path(__file__).parent
 REWARDS = ("operation", "answer")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.manager.operations [--runs runs] [--reader NAME] [--seeds 0 1 2] [--threads N] [--set key=value]
 
-Each seed is a run of `recollect train memory_r1 --role manager --set maintained=false`; finished runs are read, unfinished
+Each seed is a run of `keepworth train memory_r1 --role manager --set maintained=false`; finished runs are read, unfinished
 ones continue. Test cases are read before the warm start, after it, and after reinforcement. Then the manager of each seed
 builds banks out of test conversations, which a frozen reader answers from: beside the append-only memory that says whether
 what it learned harms. --reader names a finished answerer run; without it the untrained model reads.
@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.cli.settings import resolve
-from recollect.evaluation.manager import Choose, always, answer_rows, chosen_by, estimate, maintained_answers
-from recollect.learning.progress import Progress, progress_for
-from recollect.learning.run_folder import RunFolder, versions
-from recollect.recipes import memory_r1
-from recollect.recipes.memory_r1_manager import Measures, reading_of
-from recollect.recipes.training import kept_weights, settled_model, with_weights
-from recollect.tasks.longmemeval import longmemeval
+from keepworth.cli.settings import resolve
+from keepworth.evaluation.manager import Choose, always, answer_rows, chosen_by, estimate, maintained_answers
+from keepworth.learning.progress import Progress, progress_for
+from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.recipes import memory_r1
+from keepworth.recipes.memory_r1_manager import Measures, reading_of
+from keepworth.recipes.training import kept_weights, settled_model, with_weights
+from keepworth.tasks.longmemeval import longmemeval
 
 HERE = Path(__file__).parent
 ARMS = ("untrained", "warm_start", "reinforced")

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from recollect.memory.measure.timing import at, machine
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import check
+from keepworth.memory.measure.timing import at, machine
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import check
 
 WORK = """
 import json, sys, time
 import numpy as np
-from recollect.episodes import EncoderIdentity
-from recollect.memory.memory import Memory
+from keepworth.episodes import EncoderIdentity
+from keepworth.memory.memory import Memory
 path, role, number, seconds, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 class Drawn:
     identity = EncoderIdentity("drawn", 384, True)

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng  # here: two threads that are first to ask numpy for it trip over each other
 
-from recollect.episodes import EncoderIdentity
-from recollect.memory.measure.timing import machine
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import check, statistics
+from keepworth.episodes import EncoderIdentity
+from keepworth.memory.measure.timing import machine
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import check, statistics
 
 
 class Drawn:
@@ -44,7 +44,7 @@ class Drawn:
 WRITER = """
 import sys, threading
 from benchmarks.memory.crash import Drawn
-from recollect.memory.memory import Memory
+from keepworth.memory.memory import Memory
 path, writers, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 m = Memory(path, encoder=Drawn())
 out = threading.Lock()

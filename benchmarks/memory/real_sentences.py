@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
-from recollect.episodes import Encoder, EncoderIdentity
-from recollect.memory.index_file import index_path
-from recollect.memory.lexical import tokens
-from recollect.memory.measure.engine import lexical_overlap
-from recollect.memory.measure.timing import at, machine, reading_limit, timed
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import lay_out
+from keepworth.episodes import Encoder, EncoderIdentity
+from keepworth.memory.index_file import index_path
+from keepworth.memory.lexical import tokens
+from keepworth.memory.measure.engine import lexical_overlap
+from keepworth.memory.measure.timing import at, machine, reading_limit, timed
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import lay_out
 
 _END = re.compile(r"(?<=[.!?])\s+")
 QUERIES = 1000
@@ -239,7 +239,7 @@ def main() -> None:
     if arguments.words:
         words_alone(*sentences(arguments.data, arguments.size), arguments.json)
         return
-    from recollect.models.encoders import encoder as named
+    from keepworth.models.encoders import encoder as named
 
     setting = machine()
     encoder = named(arguments.encoder)
@@ -251,7 +251,7 @@ def main() -> None:
         "sentences": len(texts),
         "questions": len(questions),
         "encoder": kept.identity.model,
-        "versions": {name: version(name) for name in ("recollect", "numpy", "faiss-cpu", "onnxruntime", "apsw")},
+        "versions": {name: version(name) for name in ("keepworth", "numpy", "faiss-cpu", "onnxruntime", "apsw")},
         "machine": setting,
         "limit_ms": reading_limit(known.encode(texts)),
     }

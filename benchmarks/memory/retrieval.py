@@ -5,7 +5,7 @@
 LongMemEval: share of a question's evidence sessions among the first five sessions, where a session stands at the rank of
 its best turn. The haystack is the question's evidence sessions plus 50, or 500, others: sessions of questions that are not
 tied to this one, dated before it was asked, and not competing with its answer. --pool says whose: "split", those of the same
-split only, as `recollect.tasks.longmemeval` draws them, which is never 500 in the shipped (oracle) edition; "all", any of
+split only, as `keepworth.tasks.longmemeval` draws them, which is never 500 in the shipped (oracle) edition; "all", any of
 its 940. Questions with fewer such sessions are left out, and the table states how many are left.
 LoCoMo: share of evidence turns among the first five and ten, in the whole conversation.
 
@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
-from recollect.episodes import Encoder, Session
-from recollect.episodes.task import Turn
-from recollect.memory.lexical import InvertedIndex, tokens
-from recollect.memory.ranking import Fusion, Ranked, best, fuse
-from recollect.tasks.competing import competes
-from recollect.tasks.locomo import locomo
-from recollect.tasks.longmemeval import Question, questions
-from recollect.tasks.splits import draw_order
+from keepworth.episodes import Encoder, Session
+from keepworth.episodes.task import Turn
+from keepworth.memory.lexical import InvertedIndex, tokens
+from keepworth.memory.ranking import Fusion, Ranked, best, fuse
+from keepworth.tasks.competing import competes
+from keepworth.tasks.locomo import locomo
+from keepworth.tasks.longmemeval import Question, questions
+from keepworth.tasks.splits import draw_order
 
 DEEP = 200
 DRAWS, SEED = 2_000, 0
@@ -255,7 +255,7 @@ def main() -> None:
     arguments = parser.parse_args()
     encoder: Encoder | None = None
     if arguments.encoder != "none":
-        from recollect.models.encoders import encoder as named
+        from keepworth.models.encoders import encoder as named
 
         encoder = KeptVectors(named(arguments.encoder))
     record: dict[str, object] = {
@@ -263,7 +263,7 @@ def main() -> None:
         "pool": arguments.pool,
         "bootstrap": {"draws": DRAWS, "seed": SEED, "over": "questions"},
         "grid": [asdict(fusion) for fusion in GRID],
-        "versions": {name: version(name) for name in ("recollect", "numpy", "onnxruntime")},
+        "versions": {name: version(name) for name in ("keepworth", "numpy", "onnxruntime")},
     }
 
     def measured(name: str, title: str, dev: list[Asked], test: list[Asked], recall: Recall, ks: Sequence[int]) -> None:

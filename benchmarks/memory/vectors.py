@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from recollect.episodes import Encoder, EncoderIdentity
+from keepworth.episodes import Encoder, EncoderIdentity
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "recollect" / "benchmark_vectors"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "keepworth" / "benchmark_vectors"
 PART = 1024
 """Texts encoded between two writes: what a killed run loses at most."""
 
@@ -96,7 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from benchmarks.memory.real_sentences import sentences
     from benchmarks.memory.retrieval import turns_of
-    from recollect.models.encoders import encoder as named
+    from keepworth.models.encoders import encoder as named
 
     kept = KeptVectors(named(arguments.encoder))
     texts, questions = sentences(arguments.data, arguments.size)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.objectives.run import SETTINGS
-from recollect.learning.objective import PRESETS, SOURCES, listing
+from keepworth.learning.objective import PRESETS, SOURCES, listing
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"

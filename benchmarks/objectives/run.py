@@ -45,13 +45,13 @@ from benchmarks.objectives.world import (
     with_turn_rewards,
 )
 from benchmarks.speed.setting import machine
-from recollect.episodes import Group
-from recollect.learning.critic import CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import PRESETS, kept_groups, preset, sampled_sessions
-from recollect.learning.reference import reference_values
-from recollect.models.adapter import Named, attach_lora, unfreeze
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Group
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import PRESETS, kept_groups, preset, sampled_sessions
+from keepworth.learning.reference import reference_values
+from keepworth.models.adapter import Named, attach_lora, unfreeze
+from keepworth.models.inprocess import InProcessModel
 
 HERE = Path(__file__).parent
 WALK, LONG_WALK = Corridor(), Corridor(length=5, turns=12)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from recollect.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
-from recollect.episodes.model import Sample, Tokens
-from recollect.learning.episode_credit import with_episodic_reward
-from recollect.learning.objective import EpisodicReward
-from recollect.models import attention
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.episodes.model import Sample, Tokens
+from keepworth.learning.episode_credit import with_episodic_reward
+from keepworth.learning.objective import EpisodicReward
+from keepworth.models import attention
+from keepworth.models.inprocess import InProcessModel
 
 WORDS = 32
 ROLE = "policy"

@@ -28,11 +28,11 @@ from rich.table import Table
 
 from benchmarks.parity.work import CASES, END, GROUP, LONGEST, PROMPTS, WORDS, Case, Work, reward, save_checkpoint
 from benchmarks.speed.setting import machine
-from recollect.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.models.adapter import unfreeze
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.models.adapter import unfreeze
+from keepworth.models.inprocess import InProcessModel
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

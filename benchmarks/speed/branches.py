@@ -1,7 +1,7 @@
 """Long branches: a place in the prompt's tree beside a row of one's own, and a backward pass with and without siblings.
 
 Sampling: groups of 8 from one prompt, `tokens` drawn each, all forced through the tree, then all as rows of their own
-(`recollect.models.tree.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
+(`keepworth.models.tree.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
 same group, with blocks of queries reading every earlier sibling's keys, then skipping them.
 """
 
@@ -13,12 +13,12 @@ from functools import partial
 
 from benchmarks.speed.rows import Call, Row
 from benchmarks.speed.setting import MODEL, prompts, timed
-from recollect.episodes.model import SamplingParams
-from recollect.models import attention, inprocess
-from recollect.models.adapter import attach_lora
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
-from recollect.models.tree import tree
+from keepworth.episodes.model import SamplingParams
+from keepworth.models import attention, inprocess
+from keepworth.models.adapter import attach_lora
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.tree import tree
 
 GROUP = 8
 SAMPLED = {

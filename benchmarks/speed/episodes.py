@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.speed.rows import Call, Row
 from benchmarks.speed.setting import MODEL, prompts, timed
-from recollect.episodes.model import SamplingParams, Tokens
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
 
 PROMPT_TOKENS, GROUP, TURNS, DRAWN, SEEN = 400, 8, 3, 16, 24
 

@@ -24,13 +24,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
-from recollect.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
-from recollect.learning import forward
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset, without_kl
-from recollect.models.adapter import attach_lora
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.learning import forward
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset, without_kl
+from keepworth.models.adapter import attach_lora
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
 
 PROMPT_TOKENS, PROMPTS, GROUP = 400, 2, 8
 SHAPES = (

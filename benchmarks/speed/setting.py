@@ -36,7 +36,7 @@ def prompts(tokenizer: Any, count: int, length: int) -> list[str]:
 
 
 def _conversations() -> Iterator[str]:
-    from recollect.tasks.longmemeval import longmemeval
+    from keepworth.tasks.longmemeval import longmemeval
 
     seen: set[str] = set()
     for task in longmemeval("train"):
@@ -74,7 +74,7 @@ def machine(threads: int, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
         "threads": threads,
         "load_average_at_start": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in (*packages, "recollect")},
+        "versions": {name: version(name) for name in (*packages, "keepworth")},
         "revision": _revision(),
         "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -12,14 +12,14 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(work.threads)
-    from recollect.episodes.episode import Episode, Group, StopReason
-    from recollect.episodes.model import Sample, SamplingParams, Tokens
-    from recollect.episodes.reward import RewardTerm
-    from recollect.episodes.segment import Segment
-    from recollect.learning.learner import Learner, Optimisation
-    from recollect.learning.objective.presets import PRESETS, without_kl
-    from recollect.models.adapter import attach_lora
-    from recollect.models.inprocess import InProcessModel
+    from keepworth.episodes.episode import Episode, Group, StopReason
+    from keepworth.episodes.model import Sample, SamplingParams, Tokens
+    from keepworth.episodes.reward import RewardTerm
+    from keepworth.episodes.segment import Segment
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.presets import PRESETS, without_kl
+    from keepworth.models.adapter import attach_lora
+    from keepworth.models.inprocess import InProcessModel
 
     model = InProcessModel.load(work.model, precision="bf16")
     named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
-MARK = "@recollect-speed "  # both sides load libraries that print; only lines that begin with this are ours
+MARK = "@keepworth-speed "  # both sides load libraries that print; only lines that begin with this are ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def _beside_trl(trl_python: str, case: tuple[int, int], threads: int) -> Iterato
 def work_of(count: int, tokens: int, threads: int) -> Work:
     from transformers import AutoTokenizer
 
-    from recollect.models.files import path_of
+    from keepworth.models.files import path_of
 
     folder = path_of(MODEL)
     texts = tuple(prompts(AutoTokenizer.from_pretrained(folder), 2 * count, PROMPT_TOKENS))

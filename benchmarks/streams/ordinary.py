@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from recollect.agents.experience import LinearAgent, ReadingAgent
-from recollect.cli.stream import method_for
-from recollect.environments import rules
-from recollect.environments.attacks import ATTACKS, Attack, attacked
-from recollect.environments.rules import generate
-from recollect.environments.scene import Stream
-from recollect.evaluation.statistics import paired_difference
-from recollect.evaluation.stream_claims import OURS
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.rollouts.stream import StreamRun, run_stream
+from keepworth.agents.experience import LinearAgent, ReadingAgent
+from keepworth.cli.stream import method_for
+from keepworth.environments import rules
+from keepworth.environments.attacks import ATTACKS, Attack, attacked
+from keepworth.environments.rules import generate
+from keepworth.environments.scene import Stream
+from keepworth.evaluation.statistics import paired_difference
+from keepworth.evaluation.stream_claims import OURS
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.rollouts.stream import StreamRun, run_stream
 
 RIVAL = "exprag"
 ARMS = (RIVAL, OURS, f"{OURS}+unnamed")
@@ -147,7 +147,7 @@ def main() -> None:
         "tasks": ATTACKS[names[0]].calm.length,
         "versions": {
             "python": platform.python_version(),
-            **{each: version(each) for each in ("recollect", "numpy", "scipy")},
+            **{each: version(each) for each in ("keepworth", "numpy", "scipy")},
         },
         "claims": {"ordinary": records, "naming": named},
     }

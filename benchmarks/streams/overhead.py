@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-import recollect
-from recollect.agents.learning_memory import LearningMemory
-from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory.item import ItemKind, Provenance
-from recollect.memory.memory import Memory
-from recollect.memory.operations import Draft
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.scope import Scope
-from recollect.recipes.advantage import advantage
+import keepworth
+from keepworth.agents.learning_memory import LearningMemory
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory.item import ItemKind, Provenance
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Draft
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.scope import Scope
+from keepworth.recipes.advantage import advantage
 
 USERS, EACH, ACTIONS = 100, 1000, 6
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnp" for b in ("ara", "elo", "imu", "ono") for c in "rstlnd"]
@@ -117,7 +117,7 @@ def main() -> None:
             memory.close()
             print(name, json.dumps(found[name], indent=1), flush=True)
     found["versions"] = {
-        "recollect": recollect.__version__,
+        "keepworth": keepworth.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),

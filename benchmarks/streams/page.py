@@ -1,4 +1,4 @@
-"""Keep what `recollect eval stream` measured, and put it into docs/experience.md.
+"""Keep what `keepworth eval stream` measured, and put it into docs/experience.md.
 
     python -m benchmarks.streams.page keep runs/one-step one-step      # benchmarks/streams/results/one-step.json
     python -m benchmarks.streams.page write                            # the page's tables, from those files
@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from recollect.evaluation.stream import Results, load, table
-from recollect.evaluation.stream_attacks import attacks, recovery, tampering
-from recollect.evaluation.stream_claims import CONTROLS, OURS, claims
+from keepworth.evaluation.stream import Results, load, table
+from keepworth.evaluation.stream_attacks import attacks, recovery, tampering
+from keepworth.evaluation.stream_claims import CONTROLS, OURS, claims
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -57,7 +57,7 @@ def kept(folder: Path) -> Record:
         "episodes": {name: len(results.of(name, results.arms[0])[0].bits) for name in results.families},
         "versions": {
             "python": platform.python_version(),
-            **{each: version(each) for each in ("recollect", "numpy", "scipy")},
+            **{each: version(each) for each in ("keepworth", "numpy", "scipy")},
         },
         "table": {
             name: table(Results([each for each in rows if each.family == name]))[name] for name in results.families

@@ -19,16 +19,16 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.scorer import ScoringAgent
-from recollect.cli.stream import method_for
-from recollect.environments.streams import generated, kind_of
-from recollect.evaluation.statistics import paired_difference
-from recollect.evaluation.stream import Job, Results, Row, row, run_matrix, table
-from recollect.evaluation.stream_claims import CONTROLS, OURS, claims
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
-from recollect.rollouts.stream import run_stream
+from keepworth.agents.scorer import ScoringAgent
+from keepworth.cli.stream import method_for
+from keepworth.environments.streams import generated, kind_of
+from keepworth.evaluation.statistics import paired_difference
+from keepworth.evaluation.stream import Job, Results, Row, row, run_matrix, table
+from keepworth.evaluation.stream_claims import CONTROLS, OURS, claims
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.rollouts.stream import run_stream
 
 ARMS = f"none,oracle,exprag,memrl,kernel-mean,{OURS},{OURS}+shuffled"
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from recollect.agents.experience import LinearAgent, TabularAgent
-from recollect.cli.stream import method_for
-from recollect.environments.scene import Stream
-from recollect.environments.streams import opened
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.rollouts.stream import Cache, run_stream
+from keepworth.agents.experience import LinearAgent, TabularAgent
+from keepworth.cli.stream import method_for
+from keepworth.environments.scene import Stream
+from keepworth.environments.streams import opened
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.rollouts.stream import Cache, run_stream
 
 Space = dict[str, list[Any]]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agents.answerer import MARKER, PROMPT_ID, Style, fit, parse, render
-from recollect.episodes.episode import Shown
-from recollect.episodes.errors import RecollectError
-from recollect.episodes.operation import ParseStatus
+from keepworth.agents.answerer import MARKER, PROMPT_ID, Style, fit, parse, render
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.operation import ParseStatus
 from tests.models.tiny import tiny_model
 
 
@@ -71,9 +71,9 @@ def test_ten_times_the_memories_take_a_few_more_encodings(monkeypatch: pytest.Mo
 
 def test_a_question_or_an_answer_too_long_for_the_window_is_named() -> None:
     model, shown = tiny_model(), [Shown("1", 1.0, "word")]
-    with pytest.raises(RecollectError, match="longer window"):
+    with pytest.raises(KeepworthError, match="longer window"):
         fit(model, shown, "Where? " * 100, max_tokens=8)
-    with pytest.raises(RecollectError, match="max_tokens = 100000 is more than the window of 512"):
+    with pytest.raises(KeepworthError, match="max_tokens = 100000 is more than the window of 512"):
         fit(model, shown, "Where?", max_tokens=100_000)
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.agents.learning_memory import LearningMemory
-from recollect.memory.errors import InvalidText
-from recollect.memory.policy.errors import ClosedDecision, InvalidDraft, InvalidPolicy, InvalidReward, UnknownDecision
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import Draft, Pool
-from recollect.memory.policy.slots import Finished, Method
-from recollect.memory.policy.writers import RawCases
-from recollect.recipes.advantage import advantage
+from keepworth.agents.learning_memory import LearningMemory
+from keepworth.memory.errors import InvalidText
+from keepworth.memory.policy.errors import ClosedDecision, InvalidDraft, InvalidPolicy, InvalidReward, UnknownDecision
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.slots import Finished, Method
+from keepworth.memory.policy.writers import RawCases
+from keepworth.recipes.advantage import advantage
 from tests.agents.test_learning_memory import ACTIONS, opened, play, state
 
 

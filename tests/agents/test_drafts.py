@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.item import Status
-from recollect.memory.policy.errors import InvalidDraft, SetAside
-from recollect.memory.policy.pool import Draft
+from keepworth.memory.item import Status
+from keepworth.memory.policy.errors import InvalidDraft, SetAside
+from keepworth.memory.policy.pool import Draft
 from tests.agents.test_learning_memory import POLICIES, opened, play, state
 
 NAMES = st.sampled_from(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.agents.learning_memory import LearningMemory
-from recollect.memory.item import Status
-from recollect.memory.policy.errors import InvalidPolicy
-from recollect.memory.policy.hashed_words import HashedWords
+from keepworth.agents.learning_memory import LearningMemory
+from keepworth.memory.item import Status
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.hashed_words import HashedWords
 from tests.agents.test_learning_memory import ACTIONS, POLICIES, opened, play, state
 
 

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from recollect.agents.episode_of_memory import answered
-from recollect.agents.learning_memory import LearningMemory
-from recollect.episodes.errors import UnknownName
-from recollect.memory.errors import StorageFull
-from recollect.memory.item import Status
-from recollect.memory.memory import Memory
-from recollect.memory.policy.errors import (
+from keepworth.agents.episode_of_memory import answered
+from keepworth.agents.learning_memory import LearningMemory
+from keepworth.episodes.errors import UnknownName
+from keepworth.memory.errors import StorageFull
+from keepworth.memory.item import Status
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.errors import (
     CannotEvaluate,
     ClosedDecision,
     InvalidPolicy,
     InvalidReward,
     UnknownDecision,
 )
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import Draft
-from recollect.memory.policy.selectors import Thompson
-from recollect.memory.policy.slots import Method
-from recollect.recipes.advantage import advantage
-from recollect.recipes.exprag import exprag
-from recollect.recipes.memrl import memrl
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Draft
+from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.slots import Method
+from keepworth.recipes.advantage import advantage
+from keepworth.recipes.exprag import exprag
+from keepworth.recipes.memrl import memrl
 
 ROOT = Path(__file__).parents[2]
 POLICIES = {"advantage": advantage, "exprag": exprag, "memrl": memrl}

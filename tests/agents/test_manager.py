@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agents.manager import (
+from keepworth.agents.manager import (
     MEMORY_WORDS,
     PREFIX,
     PROMPT_ID,
@@ -19,11 +19,11 @@ from recollect.agents.manager import (
     shuffled,
     warm_start_examples,
 )
-from recollect.environments.question import Question
-from recollect.episodes.operation import Operation, OperationKind, ParseStatus
-from recollect.rollouts.driver import Play, play
-from recollect.tasks.operations import operation_tasks, read_operation, shown_memories
-from recollect.tasks.people import ATTRIBUTES, NAMES, names_of
+from keepworth.environments.question import Question
+from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
+from keepworth.rollouts.driver import Play, play
+from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
+from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of
 from tests.rollouts.scripted_model import ScriptedModel
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from recollect.agents.memory_tool_caller import NOTHING, MemoryToolCaller
-from recollect.environments.tool_use import ToolUse
-from recollect.episodes import StopReason, Task
-from recollect.episodes.operation import OperationKind, ParseStatus
-from recollect.learning.rows import rows_of
-from recollect.memory.bank import Bank
-from recollect.rollouts.driver import Play, play
+from keepworth.agents.memory_tool_caller import NOTHING, MemoryToolCaller
+from keepworth.environments.tool_use import ToolUse
+from keepworth.episodes import StopReason, Task
+from keepworth.episodes.operation import OperationKind, ParseStatus
+from keepworth.learning.rows import rows_of
+from keepworth.memory.bank import Bank
+from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("ask/1", "ask", "Where does Ann live?", ("Oslo",), verifier="exact_match")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.agents import recall
-from recollect.episodes import Session, Task, Turn
-from recollect.episodes.errors import RecollectError
-from recollect.models.encoders import encoder
+from keepworth.agents import recall
+from keepworth.episodes import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError
+from keepworth.models.encoders import encoder
 
 
 def task(number: int, evidence: str, answer: str) -> Task:
@@ -48,7 +48,7 @@ def test_nothing_and_the_evidence_alone() -> None:
 def test_another_shows_a_stranger_and_never_shared_evidence() -> None:
     own = recall.given(3, seed=0)
     assert texts(recall.another(own, TASKS)(TASKS[0])) == texts(own(TASKS[1]))
-    with pytest.raises(RecollectError, match=r"all . share its evidence"):
+    with pytest.raises(KeepworthError, match=r"all . share its evidence"):
         recall.another(own, [TASKS[0], TASKS[0]])
 
 

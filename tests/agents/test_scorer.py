@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from recollect.agents.scorer import ScoringAgent
-from recollect.memory.policy.slots import Presented
+from keepworth.agents.scorer import ScoringAgent
+from keepworth.memory.policy.slots import Presented
 
 
 class CountingModel:

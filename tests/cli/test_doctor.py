@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.cli import doctor
-from recollect.cli.doctor import Verdict
+from keepworth.cli import doctor
+from keepworth.cli.doctor import Verdict
 
 
 def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,12 +19,12 @@ def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.
 
 
 def test_without_alfworld_its_stream_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.environments.alfworld.find_spec", lambda name: None)
+    monkeypatch.setattr("keepworth.environments.alfworld.find_spec", lambda name: None)
     found = doctor._alfworld()
     assert found.verdict is Verdict.MISSING
     assert "the stream alfworld is left out" in found.said
     assert "compiler" in found.mend
-    monkeypatch.setattr("recollect.environments.alfworld.find_spec", lambda name: object())
+    monkeypatch.setattr("keepworth.environments.alfworld.find_spec", lambda name: object())
     assert doctor._alfworld().verdict is Verdict.GOOD
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from recollect import Memory
-from recollect.cli import failures
-from recollect.cli.main import main
+from keepworth import Memory
+from keepworth.cli import failures
+from keepworth.cli.main import main
 from tests.episodes.test_terminal import obeyed
 from tests.evaluation.sample_run import sample_run
 
@@ -103,8 +103,8 @@ def test_a_memory_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Capture
 def test_a_traceback_is_kept_for_its_owner_alone_and_without_what_was_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
-    typed = ["recollect", "memory", "add", "the code is 1905", "--user", "ana", "--source=vault"]
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
+    typed = ["keepworth", "memory", "add", "the code is 1905", "--user", "ana", "--source=vault"]
     monkeypatch.setattr(sys, "argv", typed)
     assert failures.report_bug(ValueError(f"broken {EVIL}")) == 1
     said = capsys.readouterr().err
@@ -112,12 +112,12 @@ def test_a_traceback_is_kept_for_its_owner_alone_and_without_what_was_typed(
     (kept,) = (tmp_path / "cache" / "tracebacks").iterdir()
     assert str(kept) in said.replace("\n", "")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert kept.read_text(encoding="utf-8").startswith("$ recollect memory add ... --user ... --source\n")
+    assert kept.read_text(encoding="utf-8").startswith("$ keepworth memory add ... --user ... --source\n")
 
 
 def test_a_traceback_is_written_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither through a link that somebody put there before, nor over a file."""
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path))
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path))
     monkeypatch.setattr("secrets.token_hex", lambda length: "known")
     monkeypatch.setattr("time.strftime", lambda form: "today")
     folder, victim = tmp_path / "tracebacks", tmp_path / "victim"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.interruption import interruptible
-from recollect.cli.main import main
-from recollect.evaluation.stream import Job, Row, run_matrix
-from recollect.learning.event_loop import EventLoop
-from recollect.rollouts.driver import Limits, play
+from keepworth.cli.interruption import interruptible
+from keepworth.cli.main import main
+from keepworth.evaluation.stream import Job, Row, run_matrix
+from keepworth.learning.event_loop import EventLoop
+from keepworth.rollouts.driver import Limits, play
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, OTHER, asking
 
@@ -85,7 +85,7 @@ def test_who_does_not_want_to_wait_sends_it_twice() -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("recollect.models.files.list_models", lambda: os.kill(os.getpid(), number))
+    monkeypatch.setattr("keepworth.models.files.list_models", lambda: os.kill(os.getpid(), number))
     assert main(["models", "list"]) == 130
     assert capsys.readouterr().err == ""
 

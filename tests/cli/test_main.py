@@ -15,14 +15,14 @@ from types import ModuleType
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from recollect import __version__
-from recollect.cli.doctor import EXTRAS, _bfloat16
-from recollect.cli.main import main
-from recollect.cli.settings import load_toml
-from recollect.cli.train import program
-from recollect.learning.progress import Progress
-from recollect.learning.run_folder import RunFolder
-from recollect.recipes import RECIPES
+from keepworth import __version__
+from keepworth.cli.doctor import EXTRAS, _bfloat16
+from keepworth.cli.main import main
+from keepworth.cli.settings import load_toml
+from keepworth.cli.train import program
+from keepworth.learning.progress import Progress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.recipes import RECIPES
 from tests.evaluation.sample_run import sample_run
 
 
@@ -70,12 +70,12 @@ def command(
 ) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("RECOLLECT_RUNS", raising=False)
-    monkeypatch.delenv("RECOLLECT_DEBUG", raising=False)
+    monkeypatch.delenv("KEEPWORTH_RUNS", raising=False)
+    monkeypatch.delenv("KEEPWORTH_DEBUG", raising=False)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["recollect", *arguments])
+        monkeypatch.setattr(sys, "argv", ["keepworth", *arguments])
         code = main(list(arguments))
         said = capsys.readouterr()
         assert "Traceback" not in said.out + said.err
@@ -88,7 +88,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 def test_version(command: Command) -> None:
-    assert command("--version") == (0, f"recollect {__version__}\n", "")
+    assert command("--version") == (0, f"keepworth {__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_doctor_knows_every_extra_that_can_be_installed() -> None:
 
 
 def test_doctor_says_that_slow_bfloat16_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.cli.doctor._timed", lambda work: 1.0)
+    monkeypatch.setattr("keepworth.cli.doctor._timed", lambda work: 1.0)
     (found,) = _bfloat16()
     assert "not native: 1.00 times the speed of float32; runs measure it, and compute in what is faster" in found.said
 
@@ -182,7 +182,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
     monkeypatch.setenv("STOP_AT", "2")
     code, out, _ = command("train", "counting", "--fresh")
     assert code == 130
-    assert "To continue: recollect train counting\n" in out
+    assert "To continue: keepworth train counting\n" in out
     monkeypatch.delenv("STOP_AT")
     code, out, _ = command("train", "counting")
     assert code == 0
@@ -192,16 +192,16 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
 
 
 def test_what_to_type_again_is_what_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = tmp_path / ".venv" / "bin" / "recollect"
+    started = tmp_path / ".venv" / "bin" / "keepworth"
     started.parent.mkdir(parents=True)
     started.write_text("#!/bin/sh\n")
     started.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(started)])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert program() == ".venv/bin/recollect"
+    assert program() == ".venv/bin/keepworth"
     monkeypatch.setenv("PATH", str(started.parent))
-    assert program() == "recollect"
+    assert program() == "keepworth"
 
 
 @pytest.mark.usefixtures("recipe")
@@ -216,7 +216,7 @@ def test_a_diverging_run_says_so(command: Command, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("recipe")
 def test_a_bug_is_one_line_and_a_saved_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BREAK_AT", "1")
-    monkeypatch.setenv("RECOLLECT_CACHE", str(Path.cwd() / "cache"))
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(Path.cwd() / "cache"))
     code, _, err = command("train", "counting")
     assert code == 1
     assert "ZeroDivisionError: one step too far" in err
@@ -224,7 +224,7 @@ def test_a_bug_is_one_line_and_a_saved_traceback(command: Command, monkeypatch: 
     assert "Traceback" in saved.read_text()
     with pytest.raises(ZeroDivisionError):
         main(["--debug", "train", "counting", "--fresh"])
-    os.environ.pop("RECOLLECT_DEBUG")
+    os.environ.pop("KEEPWORTH_DEBUG")
 
 
 @pytest.mark.usefixtures("recipe")
@@ -283,7 +283,7 @@ def test_doctor_examines_the_machine(command: Command) -> None:
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     sample_run(tmp_path / "runs" / "demo", steps=30)
-    shell = f"{sys.executable} -m recollect show demo --episodes | head -n 1"
+    shell = f"{sys.executable} -m keepworth show demo --episodes | head -n 1"
     ran = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert ran.stderr == ""
     assert len(ran.stdout.splitlines()) == 1
@@ -294,7 +294,7 @@ def test_a_signal_stops_a_run_in_another_process(tmp_path: Path, number: signal.
     script = """
 import sys, time, types
 from pydantic import BaseModel
-from recollect.recipes import RECIPES
+from keepworth.recipes import RECIPES
 class Config(BaseModel):
     seed: int = 0
 recipe = types.ModuleType("waiting")
@@ -306,8 +306,8 @@ def train(config, run, progress):
 recipe.train = train
 sys.modules["waiting"] = recipe
 RECIPES["waiting"] = "waiting"
-from recollect.cli.main import run
-sys.argv = ["recollect", "train", "waiting"]
+from keepworth.cli.main import run
+sys.argv = ["keepworth", "train", "waiting"]
 run()
 """
     process = subprocess.Popen(
@@ -320,5 +320,5 @@ run()
     process.send_signal(number)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert "To continue: recollect train waiting" in out
+    assert "To continue: keepworth train waiting" in out
     assert err == ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.cli.main import main
-from recollect.cli.objectives import COLUMNS
-from recollect.episodes.terminal import terminal
-from recollect.learning.objective import PRESETS
+from keepworth.cli.main import main
+from keepworth.cli.objectives import COLUMNS
+from keepworth.episodes.terminal import terminal
+from keepworth.learning.objective import PRESETS
 
 
 @pytest.mark.parametrize("arguments", [["objectives"], ["objectives", "list"]])
@@ -24,7 +24,7 @@ def test_on_a_terminal_every_name_is_whole(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = terminal(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr("recollect.episodes.terminal.terminal", lambda: console)
+    monkeypatch.setattr("keepworth.episodes.terminal.terminal", lambda: console)
     assert main(["objectives"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in PRESETS)

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recollect.cli.main import main
-from recollect.learning.run_folder import RunFolder
+from keepworth.cli.main import main
+from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -27,8 +27,8 @@ def checkpoint(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path, how: signal.Signals) -> None:
     """Interrupted while idle, terminated while it computes."""
-    command = [sys.executable, "-m", "recollect", "serve", str(checkpoint), "--port", "0", "--precision", "fp32"]
-    environment = {**os.environ, "RECOLLECT_API_KEY": "secret", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "keepworth", "serve", str(checkpoint), "--port", "0", "--precision", "fp32"]
+    environment = {**os.environ, "KEEPWORTH_API_KEY": "secret", "COLUMNS": "200"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -61,7 +61,7 @@ def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path, how: signal
 def test_a_port_in_use_is_said_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("recollect.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -92,7 +92,7 @@ def test_mistakes_are_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("recollect.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
     for name, roles in (("both", ("answerer", "manager")), ("none", ())):
         with RunFolder.create(tmp_path / name, {}) as run:
             for role in roles:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from recollect.cli.settings import BadSetting, as_toml, resolve
-from recollect.episodes.errors import UnknownName
+from keepworth.cli.settings import BadSetting, as_toml, resolve
+from keepworth.episodes.errors import UnknownName
 
 
 class Answerer(BaseModel):

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from recollect.cli.show import print_table
-from recollect.episodes.terminal import terminal
-from recollect.evaluation.tables import ResultTable, table_of_rows
+from keepworth.cli.show import print_table
+from keepworth.episodes.terminal import terminal
+from keepworth.evaluation.tables import ResultTable, table_of_rows
 
 METRICS = (
     "operation accuracy",

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli import stream as command
-from recollect.cli.stream import app, method_for, run_job
-from recollect.environments.streams import FAMILIES
-from recollect.episodes.errors import RecollectError, UnknownName
+from keepworth.cli import stream as command
+from keepworth.cli.stream import app, method_for, run_job
+from keepworth.environments.streams import FAMILIES
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
 
@@ -26,7 +26,7 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     again = CliRunner().invoke(app, [*SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert again.exit_code == 0
     assert (out / "rows.jsonl").read_text() == rows
-    with pytest.raises(RecollectError, match="other split"):
+    with pytest.raises(KeepworthError, match="other split"):
         CliRunner().invoke(
             app, [*SMALL, "--seeds", "3", "--split", "held-out", "--out", str(out)], catch_exceptions=False
         )
@@ -48,7 +48,7 @@ def test_names_can_be_listed() -> None:
 
 
 def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecollectError, match="--data"):
+    with pytest.raises(KeepworthError, match="--data"):
         CliRunner().invoke(app, ["--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
@@ -56,8 +56,8 @@ def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
 def test_a_world_that_cannot_run_here_is_refused_with_its_mend(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"recollect.environments.{name}.find_spec", lambda module: None)
-    with pytest.raises(RecollectError, match=f"stream {name} needs the Python package .*pip install"):
+    monkeypatch.setattr(f"keepworth.environments.{name}.find_spec", lambda module: None)
+    with pytest.raises(KeepworthError, match=f"stream {name} needs the Python package .*pip install"):
         CliRunner().invoke(app, ["--streams", name, "--out", str(tmp_path / "x")], catch_exceptions=False)
     assert not (tmp_path / "x").exists()
 
@@ -123,7 +123,7 @@ def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> Non
     small = ["--streams", "benign", "--arms", "none,advantage", "--length", "40", "--seeds", "1", "--out", str(out)]
     done = CliRunner().invoke(app, [*small, "--agent", "tabular"], catch_exceptions=False)
     assert done.exit_code == 0
-    with pytest.raises(RecollectError, match="other agent"):
+    with pytest.raises(KeepworthError, match="other agent"):
         CliRunner().invoke(app, [*small, "--agent", "linear"], catch_exceptions=False)
     with pytest.raises(UnknownName, match="linear"):
         CliRunner().invoke(app, [*small, "--agent", "linaer"], catch_exceptions=False)
@@ -131,7 +131,7 @@ def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked"])
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
-    with pytest.raises(RecollectError, match="no arm"):
+    with pytest.raises(KeepworthError, match="no arm"):
         CliRunner().invoke(app, ["--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
@@ -140,6 +140,6 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str
     tuned = tmp_path / "tuned.json"
     tuned.write_text(text)
     options = ["--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
-    with pytest.raises(RecollectError, match=r"tuned\.json"):
+    with pytest.raises(KeepworthError, match=r"tuned\.json"):
         CliRunner().invoke(app, options, catch_exceptions=False)
     assert not (tmp_path / "x").exists()

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.main import main
-from recollect.cli.watch import time_left, view_of
-from recollect.episodes.terminal import terminal
-from recollect.learning.dashboard import dashboard
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.run_lock import writer
-from recollect.learning.run_status import RunStatus, StatedProgress, read_status
+from keepworth.cli.main import main
+from keepworth.cli.watch import time_left, view_of
+from keepworth.episodes.terminal import terminal
+from keepworth.learning.dashboard import dashboard
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run_lock import writer
+from keepworth.learning.run_status import RunStatus, StatedProgress, read_status
 from tests.evaluation.sample_run import sample_run
 
 WRITER = """
     import time
     from pathlib import Path
-    from recollect.learning.progress import SilentProgress
-    from recollect.learning.run_folder import RunFolder
-    from recollect.learning.run_status import StatedProgress
+    from keepworth.learning.progress import SilentProgress
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.run_status import StatedProgress
 
     with RunFolder.create(Path("runs/live"), {"seed": 0}) as run:
         progress = StatedProgress(SilentProgress(), run.path)
@@ -50,7 +50,7 @@ WRITER = """
 def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[bytes]:
     """A process that has taken two of six steps, and takes the others once the file `go` is there."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RECOLLECT_RUNS", raising=False)
+    monkeypatch.delenv("KEEPWORTH_RUNS", raising=False)
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(WRITER)])
     until = time.monotonic() + 120
     while not Path("begun").exists():
@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(
         living.wait(60)
         return None
 
-    monkeypatch.setattr("recollect.cli.watch.time.sleep", sleep)
+    monkeypatch.setattr("keepworth.cli.watch.time.sleep", sleep)
     assert main(["watch", "live", "--every", "0.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"== live  learning to wait  process {living.pid}"
@@ -98,7 +98,7 @@ def test_a_run_whose_process_was_killed_is_said_to_be_stopped(
 
 
 def test_leaving_with_ctrl_c_is_quiet_and_leaves_the_run_alone(living: subprocess.Popen[bytes]) -> None:
-    command = [sys.executable, "-m", "recollect", "watch", "live"]
+    command = [sys.executable, "-m", "keepworth", "watch", "live"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout is not None
     assert watching.stdout.readline().startswith("== live")

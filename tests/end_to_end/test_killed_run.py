@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.learning.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SETTINGS = {
@@ -38,7 +38,7 @@ TIMINGS = ("time", "seconds/")
 def command(model: Path, runs: Path, name: str, role: str) -> list[str]:
     settings = {"model": str(model), **SETTINGS, **OF_ROLE[role]}
     assigned = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "recollect", "train", "memory_r1", "--runs", str(runs), "--name", name, *assigned]
+    return [sys.executable, "-m", "keepworth", "train", "memory_r1", "--runs", str(runs), "--name", name, *assigned]
 
 
 def finish(arguments: list[str]) -> str:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.streams.ordinary import COST, GAIN, RIVAL, SHARE, Runs, measured
-from recollect.environments.attacks import ATTACKS, Attack, attacked
-from recollect.environments.rules import generate
-from recollect.evaluation.stream_claims import OURS
-from recollect.memory.policy import presenters
-from recollect.memory.policy.maintainers import Capacity
-from recollect.recipes import advantage as recipe
+from keepworth.environments.attacks import ATTACKS, Attack, attacked
+from keepworth.environments.rules import generate
+from keepworth.evaluation.stream_claims import OURS
+from keepworth.memory.policy import presenters
+from keepworth.memory.policy.maintainers import Capacity
+from keepworth.recipes import advantage as recipe
 
 RUNS = Runs("dev", {})
 

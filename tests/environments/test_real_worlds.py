@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.environments import alfworld, science
-from recollect.environments import household as household_module
-from recollect.environments.banking import banking
-from recollect.environments.household import available, household
-from recollect.environments.streams import missing, opened
-from recollect.episodes.errors import RecollectError, UnknownName
+from keepworth.environments import alfworld, science
+from keepworth.environments import household as household_module
+from keepworth.environments.banking import banking
+from keepworth.environments.household import available, household
+from keepworth.environments.streams import missing, opened
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 def folder(place: Path) -> Path:
@@ -37,11 +37,11 @@ def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
 
 
 def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecollectError, match=r"no .*train\.csv\.gz"):
+    with pytest.raises(KeepworthError, match=r"no .*train\.csv\.gz"):
         banking(tmp_path)
     with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
         file.write("a,b\n1,2\n")
-    with pytest.raises(RecollectError, match="columns text and category"):
+    with pytest.raises(KeepworthError, match="columns text and category"):
         banking(tmp_path)
 
 
@@ -148,7 +148,7 @@ def test_what_keeps_a_world_from_running_is_named_with_its_mend(
     assert f"pip install {package}" in str(missing(name))
     monkeypatch.setattr(place, "find_spec", lambda found: object())
     monkeypatch.setattr(place.shutil, "which", lambda program: None)
-    with pytest.raises(RecollectError, match="Java"):
+    with pytest.raises(KeepworthError, match="Java"):
         opened(name)
     assert missing("near-miss") is None
     with pytest.raises(UnknownName, match="household"):
@@ -158,5 +158,5 @@ def test_what_keeps_a_world_from_running_is_named_with_its_mend(
 def test_what_is_missing_for_the_household_is_named() -> None:
     missing = available()
     if missing:
-        with pytest.raises(RecollectError, match="household needs"):
+        with pytest.raises(KeepworthError, match="household needs"):
             household()

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.environments.replayed import Replayed
-from recollect.environments.scene import Scene
+from keepworth.environments.replayed import Replayed
+from keepworth.environments.scene import Scene
 
 PLAYED: Counter[str] = Counter()
 

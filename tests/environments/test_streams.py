@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from recollect.environments.rules import ORDERS
-from recollect.environments.scene import Scene, World
-from recollect.environments.streams import FAMILIES, generated
-from recollect.episodes.errors import UnknownName
+from keepworth.environments.rules import ORDERS
+from keepworth.environments.scene import Scene, World
+from keepworth.environments.streams import FAMILIES, generated
+from keepworth.episodes.errors import UnknownName
 
 MADE_UP = re.compile(r"(?![chqxy])[a-z][aeiou][lmnrst][aeiou][lmnrst]")  # those of one split, not those that all share
 

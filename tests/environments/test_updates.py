@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.environments.updates import OFFERED, SIDES, _known, updates
+from keepworth.environments.updates import OFFERED, SIDES, _known, updates
 
 
 @pytest.mark.parametrize("order", ["random", "hard-to-easy"])

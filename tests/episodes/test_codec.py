@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Decision,
     DecisionKind,
     Episode,
@@ -22,8 +22,8 @@ from recollect.episodes import (
     StopReason,
     VersionSpan,
 )
-from recollect.episodes.codec import BadRecord, episode_from_json, episode_to_json
-from recollect.episodes.episode import MemoryEvent, Shown
+from keepworth.episodes.codec import BadRecord, episode_from_json, episode_to_json
+from keepworth.episodes.episode import MemoryEvent, Shown
 
 texts = st.text(max_size=20)
 reals = st.floats(allow_nan=False)

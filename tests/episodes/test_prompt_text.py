@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.agents import answerer, manager
-from recollect.agents.memory_tool_caller import MemoryToolCaller
-from recollect.episodes.episode import Shown
-from recollect.episodes.prompt_text import as_line, as_text
-from recollect.memory.bank import Bank
-from recollect.memory.item import Item
-from recollect.memory.policy.pool import numbered
-from recollect.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
-from recollect.memory.policy.slots import Query
+from keepworth.agents import answerer, manager
+from keepworth.agents.memory_tool_caller import MemoryToolCaller
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.prompt_text import as_line, as_text
+from keepworth.memory.bank import Bank
+from keepworth.memory.item import Item
+from keepworth.memory.policy.pool import numbered
+from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
+from keepworth.memory.policy.slots import Query
 from tests.memory.stub_encoder import WordEncoder
 
 PIECES = st.sampled_from(

@@ -16,8 +16,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-import recollect
-from recollect.episodes.terminal import json_line, one_line, printable, terminal
+import keepworth
+from keepworth.episodes.terminal import json_line, one_line, printable, terminal
 
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b5m\x1b]8;;http://evil\x1b\\\r\x08\x00\u202e\u2028\ud800 [bold]x[/nope] :smile:"
@@ -81,7 +81,7 @@ def test_ordinary_text_is_as_it_was() -> None:
 
 def test_everything_that_prints_goes_through_it() -> None:
     """Consoles are made in one place, and lines are printed by one function."""
-    root = Path(recollect.__file__).parent
+    root = Path(keepworth.__file__).parent
     found = set()
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

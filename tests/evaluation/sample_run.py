@@ -6,7 +6,7 @@ import math
 import random
 from pathlib import Path
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     FinishReason,
     Operation,
@@ -17,8 +17,8 @@ from recollect.episodes import (
     StopReason,
     VersionSpan,
 )
-from recollect.episodes.episode import MemoryEvent, Shown
-from recollect.learning.run_folder import RunFolder
+from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.learning.run_folder import RunFolder
 
 QUESTIONS = [
     (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.main import main
-from recollect.episodes.errors import RecollectError
-from recollect.evaluation.comparison import compared, differing, write_comparison
-from recollect.learning.run_folder import RunFolder
+from keepworth.cli.main import main
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.comparison import compared, differing, write_comparison
+from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
 
@@ -47,9 +47,9 @@ def test_only_what_differs_is_listed(runs: list[RunFolder]) -> None:
 
 
 def test_the_same_run_twice_and_one_run_alone_are_mistakes(runs: list[RunFolder]) -> None:
-    with pytest.raises(RecollectError, match="twice"):
+    with pytest.raises(KeepworthError, match="twice"):
         compared([runs[0], RunFolder(runs[0].path)])
-    with pytest.raises(RecollectError, match="at least two"):
+    with pytest.raises(KeepworthError, match="at least two"):
         compared(runs[:1])
 
 

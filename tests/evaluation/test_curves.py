@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes.errors import RecollectError
-from recollect.evaluation.curves import (
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.curves import (
     PALETTE,
     PALETTE_DARK,
     Panel,
@@ -18,9 +18,9 @@ from recollect.evaluation.curves import (
     panels,
     write_picture,
 )
-from recollect.evaluation.report import write_report
-from recollect.evaluation.tables import as_markdown, table_of_rows, tables_of
-from recollect.learning.run_folder import RunFolder
+from keepworth.evaluation.report import write_report
+from keepworth.evaluation.tables import as_markdown, table_of_rows, tables_of
+from keepworth.learning.run_folder import RunFolder
 
 
 def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:
@@ -208,7 +208,7 @@ def test_the_first_metric_of_a_split_is_the_wide_one() -> None:
 def test_a_result_of_another_shape_is_named(tmp_path: Path, tables: object, says: str) -> None:
     with RunFolder.create(tmp_path / "r", {}) as run:
         run.write_result({"tables": tables})
-        with pytest.raises(RecollectError, match=rf"result\.json: .*{says}"):
+        with pytest.raises(KeepworthError, match=rf"result\.json: .*{says}"):
             tables_of(run)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from recollect.agents.manager import ManagerState
-from recollect.episodes.task import Session, Task, Turn
-from recollect.evaluation.manager import (
+from keepworth.agents.manager import ManagerState
+from keepworth.episodes.task import Session, Task, Turn
+from keepworth.evaluation.manager import (
     always,
     answer_rows,
     estimate,
@@ -20,9 +20,9 @@ from recollect.evaluation.manager import (
     operation_rows,
     paired_gain,
 )
-from recollect.memory.bank import Bank
-from recollect.rollouts.manager_reward import FunctionReader
-from recollect.tasks.operations import operation_tasks, shown_memories
+from keepworth.memory.bank import Bank
+from keepworth.rollouts.manager_reward import FunctionReader
+from keepworth.tasks.operations import operation_tasks, shown_memories
 
 
 def test_interval_of_a_share_is_near_the_normal_one() -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.evaluation import report
-from recollect.evaluation.report import write_report
-from recollect.evaluation.svg import embedded, nice_ticks
-from recollect.learning.run_folder import RunFolder
+from keepworth.evaluation import report
+from keepworth.evaluation.report import write_report
+from keepworth.evaluation.svg import embedded, nice_ticks
+from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
 

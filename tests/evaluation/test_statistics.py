@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.episodes.errors import RecollectError
-from recollect.evaluation.statistics import calibration, family, mcnemar, paired_difference
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.statistics import calibration, family, mcnemar, paired_difference
 
 
 def test_the_interval_covers_the_true_mean() -> None:
@@ -38,9 +38,9 @@ def test_holm_is_stricter_than_single_tests_and_keeps_order() -> None:
 
 
 def test_too_few_clusters_are_refused() -> None:
-    with pytest.raises(RecollectError, match="2 clusters"):
+    with pytest.raises(KeepworthError, match="2 clusters"):
         paired_difference("x", [0.1, 0.2])
-    with pytest.raises(RecollectError, match="not finite"):
+    with pytest.raises(KeepworthError, match="not finite"):
         paired_difference("x", [0.1, 0.2, float("nan")])
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.evaluation.stream import Results, Row
-from recollect.evaluation.stream_claims import claims, rivals, seeds_needed
+from keepworth.evaluation.stream import Results, Row
+from keepworth.evaluation.stream_claims import claims, rivals, seeds_needed
 
 ARMS = {
     "none": 0.3,

@@ -71,9 +71,9 @@ def memory_facts(memory: Any) -> dict[str, Any]:
 
 
 def freeze_memories(folder: Path) -> None:
-    from recollect.memory.memory import Memory
-    from recollect.memory.transfer import exported
-    from recollect.models.hashing import HashingEncoder
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.transfer import exported
+    from keepworth.models.hashing import HashingEncoder
 
     path = folder / "store.mem"
     with Memory(path, encoder=HashingEncoder(64)) as memory:
@@ -113,9 +113,9 @@ def played(learning: Any, tasks: range) -> list[list[Any]]:
 
 
 def freeze_learning(folder: Path) -> None:
-    from recollect.agents.learning_memory import LearningMemory
-    from recollect.memory.policy.hashed_words import HashedWords
-    from recollect.recipes.experience_methods import METHODS
+    from keepworth.agents.learning_memory import LearningMemory
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.recipes.experience_methods import METHODS
 
     facts = {}
     for name in ("advantage", "memrl"):
@@ -138,11 +138,11 @@ def freeze_learning(folder: Path) -> None:
 
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
     """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
-    from recollect.agents.experience import LinearAgent, TabularAgent
-    from recollect.environments.streams import generated
-    from recollect.memory.policy.hashed_words import HashedWords
-    from recollect.recipes.experience_methods import method
-    from recollect.rollouts.stream import run_stream
+    from keepworth.agents.experience import LinearAgent, TabularAgent
+    from keepworth.environments.streams import generated
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.recipes.experience_methods import method
+    from keepworth.rollouts.stream import run_stream
 
     agent = TabularAgent() if stream_name in ("t-maze", "repeat-previous") else LinearAgent()
     stream = generated(stream_name, seed=seed, length=TASKS)
@@ -158,7 +158,7 @@ def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any
 
 
 def freeze_streams(folder: Path) -> None:
-    from recollect.recipes.experience_methods import METHODS
+    from keepworth.recipes.experience_methods import METHODS
 
     # A network's last digits depend on the number of threads, and then choices do: memento-p is left out.
     names = [name for name in METHODS if "-without-" not in name and name != "memento-p"]
@@ -175,10 +175,10 @@ def update_facts(name: str) -> list[str]:
     """Some weights and their sum after two updates with an objective, as exact hexadecimal numbers."""
     import torch
 
-    from recollect.learning.learner import Learner, Optimisation
-    from recollect.learning.objective.options import ObjectiveError
-    from recollect.learning.objective.presets import preset
-    from recollect.models.adapter import unfreeze
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.options import ObjectiveError
+    from keepworth.learning.objective.presets import preset
+    from keepworth.models.adapter import unfreeze
     from tests.learning.test_learner import groups_of
     from tests.models.tiny import tiny_model
 
@@ -196,14 +196,14 @@ def update_facts(name: str) -> list[str]:
 
 
 def freeze_updates(folder: Path) -> None:
-    from recollect.episodes.errors import RecollectError
-    from recollect.learning.objective.presets import PRESETS
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.learning.objective.presets import PRESETS
 
     facts: dict[str, Any] = {}
     for name in PRESETS:
         try:
             facts[name] = update_facts(name)
-        except RecollectError as refused:
+        except KeepworthError as refused:
             facts[name] = f"refused: {type(refused).__name__}"
     (folder / "updates.json").write_text(json.dumps(facts, indent=1) + "\n")
 
@@ -211,7 +211,7 @@ def freeze_updates(folder: Path) -> None:
 def training(runs: str) -> list[str]:
     """To be run in the folder that holds `model`."""
     assigned = [part for key, value in {"model": "model", **RUN}.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "recollect", "train", "memory_r1", "--runs", runs, "--name", "run", *assigned]
+    return [sys.executable, "-m", "keepworth", "train", "memory_r1", "--runs", runs, "--name", "run", *assigned]
 
 
 def anywhere(folder: Path) -> None:

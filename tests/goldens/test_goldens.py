@@ -29,8 +29,8 @@ def unpacked(name: str, folder: Path) -> Path:
 
 
 def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
-    from recollect.memory.memory import Memory
-    from recollect.models.hashing import HashingEncoder
+    from keepworth.memory.memory import Memory
+    from keepworth.models.hashing import HashingEncoder
 
     with Memory(unpacked("store.mem", tmp_path), encoder=HashingEncoder(64)) as memory:
         expected = frozen("store")
@@ -41,9 +41,9 @@ def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
 
 
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
-    from recollect.memory.memory import Memory
-    from recollect.memory.transfer import imported
-    from recollect.models.hashing import HashingEncoder
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.transfer import imported
+    from keepworth.models.hashing import HashingEncoder
 
     with (
         Memory(tmp_path / "new.mem", encoder=HashingEncoder(64)) as memory,
@@ -57,9 +57,9 @@ def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["advantage", "memrl"])
 def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_path: Path) -> None:
-    from recollect.agents.learning_memory import LearningMemory
-    from recollect.memory.policy.hashed_words import HashedWords
-    from recollect.recipes.experience_methods import METHODS
+    from keepworth.agents.learning_memory import LearningMemory
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.recipes.experience_methods import METHODS
 
     path = unpacked(f"learning-{name}.mem", tmp_path)
     memory = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     Operation,
     OperationKind,
@@ -19,22 +19,22 @@ from recollect.episodes import (
     StopReason,
     Task,
 )
-from recollect.episodes.episode import MemoryEvent
-from recollect.learning.admission import Staleness
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.asynchrony import Asynchrony
-from recollect.learning.attempt import Attempt
-from recollect.learning.collector import Collector
-from recollect.learning.growing_memory import GrowingMemory, Remembering
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.objective.presets import varied
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.steering import Steering
-from recollect.learning.tickets import draw_of, place_of
-from recollect.learning.trainer import Schedule, train
-from recollect.models.adapter import unfreeze
+from keepworth.episodes.episode import MemoryEvent
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.attempt import Attempt
+from keepworth.learning.collector import Collector
+from keepworth.learning.growing_memory import GrowingMemory, Remembering
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.objective.presets import varied
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.steering import Steering
+from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.trainer import Schedule, train
+from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.episodes import Episode, RewardTerm, StopReason
-from recollect.learning.run_folder import (
+from keepworth.episodes import Episode, RewardTerm, StopReason
+from keepworth.learning.run_folder import (
     RunFolder,
 )
 

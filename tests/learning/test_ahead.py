@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from recollect.agents.tool_caller import ToolCaller
-from recollect.environments.tool_use import ToolUse, tool
-from recollect.episodes import FinishReason, Sample, StopReason, Task
-from recollect.episodes.model import VersionSpan
-from recollect.learning.ahead import PlayedAhead
-from recollect.learning.attempt import Attempt, Tape
-from recollect.learning.stages import Stage
-from recollect.models.continuous import Draft
-from recollect.rollouts.driver import Limits, Play
+from keepworth.agents.tool_caller import ToolCaller
+from keepworth.environments.tool_use import ToolUse, tool
+from keepworth.episodes import FinishReason, Sample, StopReason, Task
+from keepworth.episodes.model import VersionSpan
+from keepworth.learning.ahead import PlayedAhead
+from keepworth.learning.attempt import Attempt, Tape
+from keepworth.learning.stages import Stage
+from keepworth.models.continuous import Draft
+from keepworth.rollouts.driver import Limits, Play
 from tests.models.tiny import tiny_model
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.learning.anomalies import DETECTORS, anomalies, present
+from keepworth.learning.anomalies import DETECTORS, anomalies, present
 
-# Rows 1, 4, 7 ... of the answerer of `recollect demo`: a run that learned.
+# Rows 1, 4, 7 ... of the answerer of `keepworth demo`: a run that learned.
 HEALTHY: dict[str, list[float]] = {
     "reward": [0.146, 0.218, 0.236, 0.591, 0.535, 0.481, 0.546, 0.473, 0.855, 0.886, 0.754, 0.668, 0.808, 0.751, 0.838],
     "zero_variance_groups": [

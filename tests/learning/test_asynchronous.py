@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import StopReason
-from recollect.learning.admission import AdmissionError
-from recollect.learning.asynchronous import RolloutsFail
-from recollect.learning.asynchrony import Asynchrony
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.objective.options import ObjectiveError
-from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import unfreeze
+from keepworth.episodes import StopReason
+from keepworth.learning.admission import AdmissionError
+from keepworth.learning.asynchronous import RolloutsFail
+from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.adapter import unfreeze
 from tests.learning.letters import Letters, low, settings, train_letters
 from tests.models.tiny import tiny_model
 

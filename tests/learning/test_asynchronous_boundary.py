@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import unfreeze
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.adapter import unfreeze
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Group
-from recollect.learning import asynchronous
-from recollect.learning.branches import BranchesAhead
-from recollect.learning.difficulty import Band
-from recollect.learning.pipeline_store import Journal, finished_from_json
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.stages import Stage
-from recollect.learning.steering import Steering
+from keepworth.episodes import Group
+from keepworth.learning import asynchronous
+from keepworth.learning.branches import BranchesAhead
+from keepworth.learning.difficulty import Band
+from keepworth.learning.pipeline_store import Journal, finished_from_json
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import Steering
 from tests.learning.letters import Letters, again, settings, train_letters
 
 STEPS = 8

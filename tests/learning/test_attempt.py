@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     FinishReason,
     RewardTerm,
@@ -25,7 +25,7 @@ from recollect.episodes import (
     Task,
     VersionSpan,
 )
-from recollect.learning.attempt import (
+from keepworth.learning.attempt import (
     Attempt,
     CallFailed,
     CallTimedOut,
@@ -35,7 +35,7 @@ from recollect.learning.attempt import (
     tape_from_json,
     tape_to_json,
 )
-from recollect.models.continuous import Draft
+from keepworth.models.continuous import Draft
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Episode, StopReason
-from recollect.learning.admission import AdmissionError
-from recollect.learning.attempt import Attempt
-from recollect.learning.branches import Branches, BranchesAhead
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.stages import Stage
-from recollect.learning.steering import SteeredCollector, Steering
+from keepworth.episodes import Episode, StopReason
+from keepworth.learning.admission import AdmissionError
+from keepworth.learning.attempt import Attempt
+from keepworth.learning.branches import Branches, BranchesAhead
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import SteeredCollector, Steering
 from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Group, RewardTerm
-from recollect.learning.critic import Critic, CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.rows import rows_of
-from recollect.models.adapter import attach_lora, save_trained, unfreeze
+from keepworth.episodes import Group, RewardTerm
+from keepworth.learning.critic import Critic, CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.rows import rows_of
+from keepworth.models.adapter import attach_lora, save_trained, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 

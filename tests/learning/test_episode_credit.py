@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
-from recollect.learning.episode_credit import (
+from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from keepworth.learning.episode_credit import (
     Asked,
     NoProvenance,
     as_rerolls,
@@ -20,8 +20,8 @@ from recollect.learning.episode_credit import (
     with_episodic_reward,
     writers,
 )
-from recollect.learning.objective import EpisodicReward
-from recollect.learning.rows import rows_of
+from keepworth.learning.objective import EpisodicReward
+from keepworth.learning.rows import rows_of
 
 
 def segment(before: str = "") -> Segment:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     FinishReason,
     Group,
@@ -18,8 +18,8 @@ from recollect.episodes import (
     StopReason,
     VersionSpan,
 )
-from recollect.episodes.episode import MemoryEvent, Shown
-from recollect.learning.episode_metrics import _at, episode_metrics, rates, source_of
+from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.learning.episode_metrics import _at, episode_metrics, rates, source_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     Group,
     Operation,
@@ -17,11 +17,11 @@ from recollect.episodes import (
     RewardTerm,
     StopReason,
 )
-from recollect.episodes.episode import MemoryEvent
-from recollect.episodes.errors import RecollectError, UnknownName
-from recollect.learning.checkpoint import CheckpointCorrupt
-from recollect.learning.growing_memory import STATE, GrowingMemory
-from recollect.learning.run_folder import RunFolder
+from keepworth.episodes.episode import MemoryEvent
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.learning.checkpoint import CheckpointCorrupt
+from keepworth.learning.growing_memory import STATE, GrowingMemory
+from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, settings, train_letters
 
 CLOCK = lambda: "2026-01-01T00:00:00"  # noqa: E731
@@ -133,12 +133,12 @@ def test_a_saved_memory_opens_as_it_was_with_its_journal_and_its_roots(tmp_path:
 def test_misuse_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="best"):
         GrowingMemory(tmp_path, "speaker", "bset")  # type: ignore[arg-type]
-    with pytest.raises(RecollectError, match="not open"):
+    with pytest.raises(KeepworthError, match="not open"):
         GrowingMemory(tmp_path, "speaker", "best").root(0)
     memory = opened(tmp_path)
     group = said(memory, 0, ("a", 1.0))
     lost = replace(group, memory_snapshot="f" * 64, episodes=(replace(group.episodes[0], memory_snapshot="f" * 64),))
-    with pytest.raises(RecollectError, match="which no group was given"):
+    with pytest.raises(KeepworthError, match="which no group was given"):
         memory.keep([lost], 0)
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from recollect.episodes import Episode, FinishReason, Sample, SamplingParams
-from recollect.episodes.model import VersionSpan
-from recollect.learning.admission import AdmissionError
-from recollect.learning.asynchronous import Pipeline
-from recollect.learning.http_sampler import FOLDER, _append
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.trainer import Schedule, train
-from recollect.models.adapter import attach_lora, load_trained, unfreeze
-from recollect.models.continuous import Draft
-from recollect.models.http_engine import HttpModel
-from recollect.models.http_errors import EngineError, MissingCapability
-from recollect.serving.model_server import ModelServer
+from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
+from keepworth.episodes.model import VersionSpan
+from keepworth.learning.admission import AdmissionError
+from keepworth.learning.asynchronous import Pipeline
+from keepworth.learning.http_sampler import FOLDER, _append
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Schedule, train
+from keepworth.models.adapter import attach_lora, load_trained, unfreeze
+from keepworth.models.continuous import Draft
+from keepworth.models.http_engine import HttpModel
+from keepworth.models.http_errors import EngineError, MissingCapability
+from keepworth.serving.model_server import ModelServer
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.cli.main import main
-from recollect.episodes.errors import RecollectError
-from recollect.learning.checkpoint import CheckpointCorrupt
-from recollect.learning.inspection import find_checkpoint, inspect
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.pipeline_store import write_state
-from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import save_trained, unfreeze
-from recollect.recipes.settings import GROUP_RELATIVE
+from keepworth.cli.main import main
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.checkpoint import CheckpointCorrupt
+from keepworth.learning.inspection import find_checkpoint, inspect
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.pipeline_store import write_state
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.adapter import save_trained, unfreeze
+from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model
 
 
@@ -70,12 +70,12 @@ def test_a_checkpoint_is_found_by_run_step_and_path(run: RunFolder) -> None:
     assert find_checkpoint("r", runs).step == 2
     assert find_checkpoint("r", runs, 1).step == 1
     assert find_checkpoint(str(run.checkpoints()[0].path), runs).step == 1
-    with pytest.raises(RecollectError, match="no checkpoint of step 3") as error:
+    with pytest.raises(KeepworthError, match="no checkpoint of step 3") as error:
         find_checkpoint("r", runs, 3)
     assert "steps 1, 2" in error.value.mend
-    with pytest.raises(RecollectError, match="of step 1, not of 2"):
+    with pytest.raises(KeepworthError, match="of step 1, not of 2"):
         find_checkpoint(str(run.checkpoints()[0].path), runs, 2)
-    with RunFolder.create(runs / "empty", {}), pytest.raises(RecollectError, match="no checkpoint yet"):
+    with RunFolder.create(runs / "empty", {}), pytest.raises(KeepworthError, match="no checkpoint yet"):
         find_checkpoint("empty", runs)
 
 
@@ -97,7 +97,7 @@ def test_a_file_that_was_saved_damaged_is_named_too(run: RunFolder, file: str) -
     with run.checkpoint(3) as folder:
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(b"[1]   not what it should be")
-    with pytest.raises(RecollectError, match=Path(file).name.split(".")[0]) as error:
+    with pytest.raises(KeepworthError, match=Path(file).name.split(".")[0]) as error:
         inspect(run.checkpoints()[-1])
     assert "checkpoint before it" in error.value.mend
     if file != "pipeline.json":

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.episodes import (
+from keepworth.episodes import (
     Episode,
     FinishReason,
     Group,
@@ -18,16 +18,16 @@ from recollect.episodes import (
     Segment,
     StopReason,
 )
-from recollect.episodes.errors import RecollectError
-from recollect.learning.critic import CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.masters import Diverged, Masters
-from recollect.learning.objective import preset
-from recollect.learning.objective.options import ObjectiveError
-from recollect.learning.objective.presets import PRESETS, varied, without_kl
-from recollect.learning.rows import rows_of
-from recollect.models.adapter import attach_lora, unfreeze
-from recollect.recipes.settings import GROUP_RELATIVE
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.masters import Diverged, Masters
+from keepworth.learning.objective import preset
+from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.presets import PRESETS, varied, without_kl
+from keepworth.learning.rows import rows_of
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [tuple(b"say a vowel:"), tuple(b"and one more vowel, please:")]
@@ -203,7 +203,7 @@ def test_a_master_that_overflows_the_live_dtype_is_noticed() -> None:
 
 @pytest.mark.parametrize("learning_rate", [math.inf, math.nan, -1.0])
 def test_a_learning_rate_that_is_no_number_is_refused_at_the_start(learning_rate: float) -> None:
-    with pytest.raises(RecollectError, match=r"learning_rate = .* not a finite number"):
+    with pytest.raises(KeepworthError, match=r"learning_rate = .* not a finite number"):
         Masters({"w": torch.nn.Parameter(torch.ones(1))}, learning_rate=learning_rate)
 
 

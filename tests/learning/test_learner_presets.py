@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import PRESETS, Objective, advantages, denominators, loss, preset, select
-from recollect.learning.objective.control import initial
-from recollect.learning.rows import Rows, rows_of
-from recollect.models.adapter import attach_lora, unfreeze
-from recollect.models.inprocess import InProcessModel
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import PRESETS, Objective, advantages, denominators, loss, preset, select
+from keepworth.learning.objective.control import initial
+from keepworth.learning.rows import Rows, rows_of
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network

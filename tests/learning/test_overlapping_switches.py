@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from recollect.episodes import Sample, SamplingParams
-from recollect.learning.critic import CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.objective.options import Objective
-from recollect.models.adapter import attach_lora, unfreeze
-from recollect.models.continuous import ContinuousBatch, Draft
-from recollect.models.inprocess import InProcessModel
-from recollect.models.replica import Replica
+from keepworth.episodes import Sample, SamplingParams
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.objective.options import Objective
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.replica import Replica
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 

@@ -11,11 +11,11 @@ import pytest
 from benchmarks.parity.parity import compare
 from benchmarks.parity.work import CASES
 
-PYTHON = os.environ.get("RECOLLECT_TRL_PYTHON") or (sys.executable if importlib.util.find_spec("trl") else "")
+PYTHON = os.environ.get("KEEPWORTH_TRL_PYTHON") or (sys.executable if importlib.util.find_spec("trl") else "")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not PYTHON, reason="trl is not installed; pip install -e '.[trl]', or set RECOLLECT_TRL_PYTHON")
+@pytest.mark.skipif(not PYTHON, reason="trl is not installed; pip install -e '.[trl]', or set KEEPWORTH_TRL_PYTHON")
 @pytest.mark.parametrize("name", ["grpo with KL, k3", "dapo's loss"])
 def test_same_completions_give_the_same_gradients_and_weights_as_trl(name: str) -> None:
     case = next(each for each in CASES if each.name == name)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.learning import forward
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.reference import OtherTokenizer, Snapshot, reference_values
-from recollect.learning.rows import rows_of
-from recollect.models.adapter import attach_lora, unfreeze
+from keepworth.learning import forward
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.reference import OtherTokenizer, Snapshot, reference_values
+from keepworth.learning.rows import rows_of
+from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model
 

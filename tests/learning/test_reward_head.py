@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.learning.critic import CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.learning.reward_head import RewardHead, RewardSettings
-from recollect.models.adapter import attach_lora, unfreeze
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.learning.reward_head import RewardHead, RewardSettings
+from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 

@@ -10,10 +10,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
-from recollect.learning.objective import advantages, denominators, preset
-from recollect.learning.objective.aggregation import row_weights
-from recollect.learning.rows import (
+from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.learning.objective import advantages, denominators, preset
+from keepworth.learning.objective.aggregation import row_weights
+from keepworth.learning.rows import (
     BadEpisode,
     BudgetTooSmall,
     Rows,
@@ -23,7 +23,7 @@ from recollect.learning.rows import (
     soft_values_of,
     stretches,
 )
-from recollect.models.tree import round_up
+from keepworth.models.tree import round_up
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident

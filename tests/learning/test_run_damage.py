@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes.errors import RecollectError
-from recollect.learning.disk import check_writable
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.run_folder import (
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.disk import check_writable
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import (
     CheckpointCorrupt,
     DiskTrouble,
     NotOurs,
@@ -24,9 +24,9 @@ from recollect.learning.run_folder import (
     disk,
     list_runs,
 )
-from recollect.learning.trainer import restore
-from recollect.models.adapter import unfreeze
-from recollect.recipes.settings import GROUP_RELATIVE
+from keepworth.learning.trainer import restore
+from keepworth.models.adapter import unfreeze
+from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.run_folders import CONFIG, episode, full, half_saved, save
 from tests.models.tiny import tiny_model
 
@@ -129,7 +129,7 @@ def test_a_disk_that_fills_while_a_row_is_written(tmp_path: Path) -> None:
 def test_a_damaged_line_in_the_middle_is_not_skipped_silently(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n')
-        with pytest.raises(RecollectError, match="line 2"):
+        with pytest.raises(KeepworthError, match="line 2"):
             run.metrics()
 
 
@@ -149,9 +149,9 @@ def test_a_row_of_another_shape_is_named_by_file_and_line(tmp_path: Path, file: 
         save(run, 1)
         good = {"step": 1, "arm": "a", "metric": "f1", "mean": 0.5, "n": 2}
         (run.path / file).write_text(json.dumps(good) + "\n" + row + "\n")
-        with pytest.raises(RecollectError, match=f"{file} line 2 .*{says}"):
+        with pytest.raises(KeepworthError, match=f"{file} line 2 .*{says}"):
             run.metrics() if file == "metrics.jsonl" else run.evals()
-    with pytest.raises(RecollectError, match=f"{file} line 2"):
+    with pytest.raises(KeepworthError, match=f"{file} line 2"):
         RunFolder.create(tmp_path / "r", CONFIG)
 
 
@@ -159,7 +159,7 @@ def test_a_row_of_another_shape_is_named_by_file_and_line(tmp_path: Path, file: 
 def test_a_record_of_another_shape_is_named(tmp_path: Path, content: str) -> None:
     RunFolder.create(tmp_path / "r", CONFIG).close()
     (tmp_path / "r" / "config.json").write_text(content)
-    with pytest.raises(RecollectError, match=r"config\.json"):
+    with pytest.raises(KeepworthError, match=r"config\.json"):
         _ = RunFolder.open(tmp_path / "r").config
     assert list_runs(tmp_path) == []
 
@@ -170,7 +170,7 @@ def test_an_episode_of_another_shape_is_named_by_file_and_line(tmp_path: Path, c
         path = run.write_episodes(1, [episode("a")])
         with gzip.open(path, "at") as lines:
             lines.write(content)
-        with pytest.raises(RecollectError, match=f"{path.name} line 2"):
+        with pytest.raises(KeepworthError, match=f"{path.name} line 2"):
             list(run.episodes(role="answerer"))
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_episode_file_is_named(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         path = run.write_episodes(1, [episode(f"e{index}") for index in range(50)])
         path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(RecollectError, match=path.name):
+        with pytest.raises(KeepworthError, match=path.name):
             list(run.episodes())
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes import Episode, Group, RewardTerm, StopReason
-from recollect.episodes.errors import UnknownName
-from recollect.learning.stages import BadStages, Stage, require_stages, reweighted, stage_at, turns
+from keepworth.episodes import Episode, Group, RewardTerm, StopReason
+from keepworth.episodes.errors import UnknownName
+from keepworth.learning.stages import BadStages, Stage, require_stages, reweighted, stage_at, turns
 
 
 def group(f1: float, em: float) -> Group:

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes import Episode, Group, RewardTerm, Segment, StopReason
-from recollect.episodes.errors import RecollectError
-from recollect.episodes.model import FinishReason, SamplingParams
-from recollect.learning.branches import Branches, branched
-from recollect.learning.difficulty import BadBand, Band, Difficulty
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.stages import Stage
-from recollect.learning.steering import SteeredCollector, Steering, without_signal
-from recollect.learning.task_order import batch
-from recollect.learning.trainer import Schedule, train
-from recollect.models.adapter import unfreeze
-from recollect.recipes.settings import GROUP_RELATIVE
+from keepworth.episodes import Episode, Group, RewardTerm, Segment, StopReason
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import FinishReason, SamplingParams
+from keepworth.learning.branches import Branches, branched
+from keepworth.learning.difficulty import BadBand, Band, Difficulty
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import SteeredCollector, Steering, without_signal
+from keepworth.learning.task_order import batch
+from keepworth.learning.trainer import Schedule, train
+from keepworth.models.adapter import unfreeze
+from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model
 
 Rewards = dict[str, tuple[float, ...]]
@@ -174,7 +174,7 @@ def test_hooks_see_each_step_and_each_group(run: RunFolder) -> None:
     assert [(group.task, len(group.episodes)) for group in found.groups] == [("b", 1)]
     assert run.curriculum()[0]["reason"] == "left out by after_group"
     nothing = SteeredCollector(World({"a": MIXED}), run, Steering(1, after_group=lambda step, group: None))
-    with pytest.raises(RecollectError, match="left out every group of step 1"):
+    with pytest.raises(KeepworthError, match="left out every group of step 1"):
         nothing.collect(0)
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Episode, Group
-from recollect.episodes.errors import RecollectError, UnknownName
-from recollect.learning.admission import AdmissionError
-from recollect.learning.difficulty import Band
-from recollect.learning.learner import Learner
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.stages import Stage
-from recollect.learning.steering import Steering
-from recollect.learning.tickets import SPAN, attempt_of, draw_of, place_of
+from keepworth.episodes import Episode, Group
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.learning.admission import AdmissionError
+from keepworth.learning.difficulty import Band
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import Steering
+from keepworth.learning.tickets import SPAN, attempt_of, draw_of, place_of
 from tests.learning.letters import Letters, low, settings, train_letters
 
 GROUPS = 4
@@ -149,7 +149,7 @@ def test_hooks_are_called_once_a_step_and_once_a_group(tmp_path: Path, mode: str
 
 def test_a_hook_that_leaves_nothing_ends_the_run(tmp_path: Path) -> None:
     steering = Steering(4, after_group=lambda step, group: None)
-    with pytest.raises(RecollectError, match="after_group left out every group of step 1"):
+    with pytest.raises(KeepworthError, match="after_group left out every group of step 1"):
         train_letters(tmp_path / "run", 2, settings(), steering=steering)
 
 

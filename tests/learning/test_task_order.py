@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes.errors import RecollectError
-from recollect.learning.task_order import balanced, batch
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.task_order import balanced, batch
 
 
 @given(st.integers(1, 9), st.integers(1, 7), st.integers(0, 99))
@@ -35,7 +35,7 @@ def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str]
 
 
 def test_nothing_to_order_is_said() -> None:
-    with pytest.raises(RecollectError, match="nothing to train on"):
+    with pytest.raises(KeepworthError, match="nothing to train on"):
         balanced([], str, 2, 0, 0)
-    with pytest.raises(RecollectError, match="nothing to train on"):
+    with pytest.raises(KeepworthError, match="nothing to train on"):
         batch([], 2, 0, 0)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.main import main
-from recollect.episodes.errors import RecollectError
-from recollect.learning import tensorboard
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.tensorboard import Events, require_tensorboard
+from keepworth.cli.main import main
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning import tensorboard
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.tensorboard import Events, require_tensorboard
 
 
 def scalars(run: RunFolder) -> dict[str, list[tuple[int, float]]]:
@@ -43,7 +43,7 @@ def test_without_the_package_the_extra_is_named_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    with pytest.raises(RecollectError, match="needs the package tensorboard"):
+    with pytest.raises(KeepworthError, match="needs the package tensorboard"):
         require_tensorboard()
     assert main(["train", "memory_r1", "--tensorboard", "--runs", str(tmp_path / "runs")]) == 2
     assert 'pip install -e ".[tensorboard]"' in capsys.readouterr().err

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import preset
-from recollect.models.adapter import unfreeze
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import preset
+from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE, LONGEST, BATCHES = 0.02, 6, 10

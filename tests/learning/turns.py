@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.models.inprocess import InProcessModel
 
 ROLE = "speaker"
 PROMPTS = (tuple(b"say:"), tuple(b"and again:"))

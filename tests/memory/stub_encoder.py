@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recollect.episodes import EncoderIdentity
+from keepworth.episodes import EncoderIdentity
 
 
 class WordEncoder:

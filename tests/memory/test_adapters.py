@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.adapters.file_tool import FileTool, _content
-from recollect.memory.adapters.mem0 import Memory as Mem0
-from recollect.memory.adapters.session import MemorySession
-from recollect.memory.errors import InvalidFilter, InvalidScope
-from recollect.memory.memory import Memory
+from keepworth.memory.adapters.file_tool import FileTool, _content
+from keepworth.memory.adapters.mem0 import Memory as Mem0
+from keepworth.memory.adapters.session import MemorySession
+from keepworth.memory.errors import InvalidFilter, InvalidScope
+from keepworth.memory.memory import Memory
 
 from .stub_encoder import WordEncoder
 
@@ -238,7 +238,7 @@ def test_sessions_give_back_what_was_given():
 
 def test_processes_that_put_the_same_keys_of_a_langgraph_store_keep_one_item_each(tmp_path: Path):
     """Handles of their own see what others wrote only when they look, and another may write right after."""
-    from recollect.memory.adapters.langgraph import _Entries
+    from keepworth.memory.adapters.langgraph import _Entries
 
     def entries() -> _Entries:
         return _Entries(Memory(tmp_path / "a.mem", encoder=WordEncoder(8)), lambda value, path: [str(value[path])])
@@ -274,7 +274,7 @@ def test_processes_that_put_the_same_keys_of_a_langgraph_store_keep_one_item_eac
 
 def test_langgraph_store():
     pytest.importorskip("langgraph.store.base")
-    from recollect.memory.adapters.langgraph import as_langgraph_store
+    from keepworth.memory.adapters.langgraph import as_langgraph_store
 
     m = memory()
     store = as_langgraph_store(m)

@@ -15,14 +15,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.memory import errors
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import backup, check
+from keepworth.memory import errors
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import backup, check
 
 BACKING_UP = """
 import sys, os
-from recollect.memory.memory import Memory
-from recollect.memory import upkeep
+from keepworth.memory.memory import Memory
+from keepworth.memory import upkeep
 
 class Stopping:
     def __init__(self, job): self.job, self.steps = job, 0
@@ -130,7 +130,7 @@ def test_a_change_that_was_interrupted_is_taken_back_and_the_memory_opens(tmp_pa
 
 
 def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
-    from recollect.memory.upkeep import lay_out
+    from keepworth.memory.upkeep import lay_out
     from tests.memory.stub_encoder import WordEncoder
 
     before = os.umask(0o022)

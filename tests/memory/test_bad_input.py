@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from recollect.episodes import EncoderIdentity, Operation, OperationKind
-from recollect.memory import errors
-from recollect.memory.bank import Bank
-from recollect.memory.item import Provenance
-from recollect.memory.memory import Memory
-from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import backup, check, lay_out, reembed
+from keepworth.episodes import EncoderIdentity, Operation, OperationKind
+from keepworth.memory import errors
+from keepworth.memory.bank import Bank
+from keepworth.memory.item import Provenance
+from keepworth.memory.memory import Memory
+from keepworth.memory.transfer import exported, imported
+from keepworth.memory.upkeep import backup, check, lay_out, reembed
 
 from .stub_encoder import WordEncoder
 
@@ -384,7 +384,7 @@ def test_an_import_with_a_line_that_is_none_is_refused(line: str):
 
 
 def test_the_command_line_refuses_what_is_not_text(tmp_path: Path):
-    from recollect.cli.memory import app
+    from keepworth.cli.memory import app
 
     def run(*arguments: str, given: bytes = b""):
         return CliRunner().invoke(app, [*arguments, "--file", str(tmp_path / "a.mem")], input=given)
@@ -395,7 +395,7 @@ def test_the_command_line_refuses_what_is_not_text(tmp_path: Path):
         assert not (tmp_path / "a.mem").exists()
     assert run("import", str(tmp_path / "missing.jsonl"), "--encoder", "none").exit_code == 2
     assert not (tmp_path / "a.mem").exists()
-    (tmp_path / "latin.jsonl").write_bytes(b'{"format": "recollect memory"}\ncaf\xe9\n')
+    (tmp_path / "latin.jsonl").write_bytes(b'{"format": "keepworth memory"}\ncaf\xe9\n')
     result = run("import", str(tmp_path / "latin.jsonl"), "--encoder", "none")
     assert isinstance(result.exception, errors.NotAMemoryFile)
     assert "UTF-8" in str(result.exception)

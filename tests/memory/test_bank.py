@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import EncoderIdentity, Operation, OperationKind
-from recollect.memory.bank import Bank
-from recollect.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
-from recollect.memory.item import Provenance, content_digest
-from recollect.memory.ranking import Fusion, best, diversified, fuse
+from keepworth.episodes import EncoderIdentity, Operation, OperationKind
+from keepworth.memory.bank import Bank
+from keepworth.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
+from keepworth.memory.item import Provenance, content_digest
+from keepworth.memory.ranking import Fusion, best, diversified, fuse
 
 from .stub_encoder import WordEncoder
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.memory import errors
-from recollect.memory.errors import InvalidFilter, MemoryProblem
-from recollect.memory.memory import Memory
-from recollect.memory.ranking import Selected
-from recollect.memory.upkeep import check
+from keepworth.memory import errors
+from keepworth.memory.errors import InvalidFilter, MemoryProblem
+from keepworth.memory.memory import Memory
+from keepworth.memory.ranking import Selected
+from keepworth.memory.upkeep import check
 
 from .stub_encoder import WordEncoder
 

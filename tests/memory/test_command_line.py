@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli.memory import app
-from recollect.episodes.errors import RecollectError
-from recollect.memory import errors
-from recollect.memory.memory import Memory
+from keepworth.cli.memory import app
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory import errors
+from keepworth.memory.memory import Memory
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def test_an_import_that_fails_leaves_no_file(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text('{"format": "recollect memory", "version": 2, "head": 9, "items": 9}\n')
+    (tmp_path / "a.jsonl").write_text('{"format": "keepworth memory", "version": 2, "head": 9, "items": 9}\n')
     into = ("--file", str(tmp_path / "a.mem"), "--encoder", "none")
     assert isinstance(problem_of("import", str(tmp_path / "a.jsonl"), *into), errors.NotAMemoryFile)
     assert names_in(tmp_path) == ["a.jsonl"]
@@ -81,7 +81,7 @@ def test_an_export_that_finds_no_room_leaves_no_half(tmp_path: Path):
     (tmp_path / "there").mkdir()
     with largest_file(100_000):
         problem = problem_of("export", str(tmp_path / "there" / "a.jsonl"), "--file", str(path))
-    assert isinstance(problem, RecollectError)
+    assert isinstance(problem, KeepworthError)
     assert "a.jsonl" in str(problem)
     assert names_in(tmp_path / "there") == []
 
@@ -92,4 +92,4 @@ def test_an_export_never_overwrites_and_its_folder_must_be_one(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text("mine")
     assert isinstance(problem_of("export", str(tmp_path / "a.jsonl"), "--file", str(path)), errors.MemoryProblem)
     assert (tmp_path / "a.jsonl").read_text() == "mine"
-    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), RecollectError)
+    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), KeepworthError)

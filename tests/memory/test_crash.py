@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 from benchmarks.memory.crash import crash_rounds
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import check
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import check
 
 WRITER = """
 import sys
-from recollect.memory.memory import Memory
+from keepworth.memory.memory import Memory
 m = Memory(sys.argv[1], encoder=None)
 for n in range(int(sys.argv[3])):
     m.add(f"writer {sys.argv[2]} line {n}", user_id=sys.argv[2])
 """
 READER = """
 import sys
-from recollect.memory.memory import Memory
+from keepworth.memory.memory import Memory
 m = Memory(sys.argv[1], encoder=None, read_only=True)
 for n in range(int(sys.argv[3])):
     hits = m.search("writer line", top_k=3)

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes import Operation, OperationKind
-from recollect.memory import database, write_queue
-from recollect.memory.database import Database
-from recollect.memory.errors import Busy, MemoryProblem
-from recollect.memory.lexical import tokens, word_count
-from recollect.memory.memory import Memory
-from recollect.memory.operations import Draft
-from recollect.memory.scope import EVERYWHERE
-from recollect.memory.upkeep import check
-from recollect.memory.write_queue import WriteQueue
+from keepworth.episodes import Operation, OperationKind
+from keepworth.memory import database, write_queue
+from keepworth.memory.database import Database
+from keepworth.memory.errors import Busy, MemoryProblem
+from keepworth.memory.lexical import tokens, word_count
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Draft
+from keepworth.memory.scope import EVERYWHERE
+from keepworth.memory.upkeep import check
+from keepworth.memory.write_queue import WriteQueue
 
 from .stub_encoder import WordEncoder
 
@@ -109,7 +109,7 @@ def test_closing_waits_for_the_mover(tmp_path, monkeypatch):
         path = tmp_path / f"{number}.mem"
         with Memory(path, encoder=None) as m:
             m.add("a line")
-        assert not any(thread.name == "recollect-checkpoint" for thread in threading.enumerate())
+        assert not any(thread.name == "keepworth-checkpoint" for thread in threading.enumerate())
         assert not path.with_name(path.name + "-wal").exists()
 
 

@@ -13,10 +13,10 @@ import apsw
 import numpy as np
 import pytest
 
-from recollect.memory.item import Status
-from recollect.memory.memory import Memory
-from recollect.memory.sidecar import HEADER, MAGIC, read_sidecar, sidecar_path, write_sidecar
-from recollect.memory.upkeep import backup, check, compact, lay_out, reembed
+from keepworth.memory.item import Status
+from keepworth.memory.memory import Memory
+from keepworth.memory.sidecar import HEADER, MAGIC, read_sidecar, sidecar_path, write_sidecar
+from keepworth.memory.upkeep import backup, check, compact, lay_out, reembed
 from tests.memory.stub_encoder import WordEncoder
 from tests.memory.test_migration import as_in_format_3
 
@@ -192,7 +192,7 @@ def test_what_is_no_file_in_their_place_costs_nothing(tmp_path: Path):
 
 
 def test_only_the_chunks_that_are_used_are_read(tmp_path: Path, monkeypatch):
-    from recollect.memory import sidecar
+    from keepworth.memory import sidecar
 
     monkeypatch.setattr(sidecar, "CHUNK", 4)
     path = tmp_path / "a.mem"
@@ -338,7 +338,7 @@ def chains(path: Path) -> list[bytes | None]:
 
 
 def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(tmp_path: Path):
-    from recollect.memory import chain
+    from keepworth.memory import chain
 
     path = tmp_path / "a.mem"
     with memory(path) as m:

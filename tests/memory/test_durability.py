@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import backup
+from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import backup
 
 KILLED = """
 import os, signal, sys
-from recollect.memory.memory import Memory
+from keepworth.memory.memory import Memory
 m = Memory(sys.argv[1], encoder=None)
 m.add("a cat")
 episode = m.episode(task="t")

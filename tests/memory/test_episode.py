@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory.errors import UnknownEpisode
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import statistics
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory.errors import UnknownEpisode
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import statistics
 
 VERBS: list[Callable[[Memory, str], object]] = [
     lambda m, id: m.add("a dog", episode=id),

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli.memory import app
-from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory import decision_log, errors
-from recollect.memory.database import scalar
-from recollect.memory.memory import Memory
-from recollect.memory.scope import Scope
-from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import backup, check, compact, lay_out
+from keepworth.cli.memory import app
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory import decision_log, errors
+from keepworth.memory.database import scalar
+from keepworth.memory.memory import Memory
+from keepworth.memory.scope import Scope
+from keepworth.memory.transfer import exported, imported
+from keepworth.memory.upkeep import backup, check, compact, lay_out
 from tests.memory.stub_encoder import WordEncoder
 
 
@@ -411,8 +411,8 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
 
 ERASING = """
 import os, sys
-from recollect.memory import purge
-from recollect.memory.database import Database
+from keepworth.memory import purge
+from keepworth.memory.database import Database
 from tests.memory.test_erase import memory
 from pathlib import Path
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.errors import MemoryProblem
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import check
+from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import check
 from tests.memory.stub_encoder import WordEncoder
 
 ODD = st.one_of(

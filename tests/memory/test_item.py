@@ -9,11 +9,11 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory import item, journal_entry
-from recollect.memory.item import Item, ItemKind, Link, Provenance, Status, content_digest, duplicate_key
-from recollect.memory.operations import Draft
-from recollect.memory.scope import Scope
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory import item, journal_entry
+from keepworth.memory.item import Item, ItemKind, Link, Provenance, Status, content_digest, duplicate_key
+from keepworth.memory.operations import Draft
+from keepworth.memory.scope import Scope
 
 short = st.text(string.ascii_letters + "é,\x00 ", max_size=4)
 scopes = st.builds(Scope, tenant=st.sampled_from(["", "t"]), user=st.sampled_from(["", "u", "v"]))

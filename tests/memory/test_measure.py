@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recollect.cli.main import app
-from recollect.memory.measure import beside
-from recollect.memory.measure.beside import Bounds
-from recollect.memory.measure.stores import ENGINE, MEM0, POWER_SAFE, STORES, Ours, Store
+from keepworth.cli.main import app
+from keepworth.memory.measure import beside
+from keepworth.memory.measure.beside import Bounds
+from keepworth.memory.measure.stores import ENGINE, MEM0, POWER_SAFE, STORES, Ours, Store
 
 
 def record(name: str, add: float, **more: object) -> dict[str, object]:
@@ -56,8 +56,8 @@ def test_a_store_that_is_not_installed_is_named_with_what_to_install():
 def test_lines_and_ratios_are_those_of_the_records():
     records = [record(ENGINE.name, 0.2, search=(3.0, 4.0)), record(POWER_SAFE.name, 4.0), record(MEM0.name, 40.0)]
     found = {line.name: line for line in beside.lines(records, 0.5)}
-    assert found["recollect: search by meaning"].p50 == 3.0
-    assert "recollect, power-safe: search by meaning" not in found
+    assert found["keepworth: search by meaning"].p50 == 3.0
+    assert "keepworth, power-safe: search by meaning" not in found
     assert found[f"{MEM0.name}: add one"].limit == 4.0
     assert found["add: mem0 / this engine, as each comes"].p50 == pytest.approx(200.0)
     assert found["add: mem0 / this engine, both power-safe"].p50 == pytest.approx(10.0)
@@ -72,7 +72,7 @@ def test_the_command_line_prints_one_table_with_the_stores_that_are_there(uncoun
     whole = json.loads(target.read_text())
     assert [one["name"] for one in whole["stores"]] == [store.name for store in STORES]
     names = {row["name"] for row in whole["figures"]}
-    assert {"add one", "recollect: add one", "recollect, power-safe: search one user"} <= names
+    assert {"add one", "keepworth: add one", "keepworth, power-safe: search one user"} <= names
     for one in whole["stores"]:
         if "did not run" in one:
             assert f"did not run: {one['did not run']}" in " ".join(done.output.split())

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes import EncoderIdentity, Operation, OperationKind
-from recollect.memory import errors
-from recollect.memory.async_memory import AsyncMemory
-from recollect.memory.memory import Memory
-from recollect.memory.schema import VERSION
-from recollect.memory.upkeep import backup, check, compact, reembed, statistics
+from keepworth.episodes import EncoderIdentity, Operation, OperationKind
+from keepworth.memory import errors
+from keepworth.memory.async_memory import AsyncMemory
+from keepworth.memory.memory import Memory
+from keepworth.memory.schema import VERSION
+from keepworth.memory.upkeep import backup, check, compact, reembed, statistics
 
 from .stub_encoder import WordEncoder
 
@@ -172,7 +172,7 @@ def test_two_processes_see_each_other_at_once(tmp_path: Path):
     m.add("here first")
     assert len(m.search("first", mode="dense")) == 1
     script = (
-        "import sys; from recollect.memory.memory import Memory; from tests.memory.stub_encoder import WordEncoder;"
+        "import sys; from keepworth.memory.memory import Memory; from tests.memory.stub_encoder import WordEncoder;"
         "m = Memory(sys.argv[1], encoder=WordEncoder(32)); m.add('written over there'); print(len(m.search('here')))"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
@@ -203,7 +203,7 @@ def test_upkeep(tmp_path: Path):
 
 
 def test_a_mapped_memory_answers_like_any_other(tmp_path: Path):
-    from recollect.memory.upkeep import lay_out
+    from keepworth.memory.upkeep import lay_out
 
     path = tmp_path / "a.mem"
     m = memory(path)
@@ -221,7 +221,7 @@ def test_a_mapped_memory_answers_like_any_other(tmp_path: Path):
     assert texts["m8"] == "an altogether different thing"
     assert "m8" not in [h.id for h in found[:10]]
     assert "cat number 7 or so" in [h.text for h in found[:10]]
-    (tmp_path / "a.mem.vectors").write_bytes(b"recollect vectors 1\n" + b"garbage" * 1000)
+    (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 1\n" + b"garbage" * 1000)
     with memory(path) as damaged:
         assert len(damaged.search("cat number 7", mode="dense", top_k=100)) == 61
 
@@ -304,7 +304,7 @@ def test_bad_options_are_refused():
             m.search("x", **bad)
     with pytest.raises(errors.InvalidFilter):
         m.rollback()
-    with pytest.raises(errors.NoEncoder, match="from recollect import Memory"):
+    with pytest.raises(errors.NoEncoder, match="from keepworth import Memory"):
         type("Bare", (Memory,), {"encoder_named": None})(":memory:")
 
 
@@ -378,8 +378,8 @@ def test_every_verb_can_be_awaited():
 
 def test_the_package_names_memory_lazily():
     script = (
-        "import sys, recollect; assert 'numpy' not in sys.modules and 'recollect.memory' not in sys.modules;"
-        "m = recollect.Memory(':memory:', encoder='hashing:64'); m.add('a cat'); print(m.search('cat')[0].text)"
+        "import sys, keepworth; assert 'numpy' not in sys.modules and 'keepworth.memory' not in sys.modules;"
+        "m = keepworth.Memory(':memory:', encoder='hashing:64'); m.add('a cat'); print(m.search('cat')[0].text)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "a cat"

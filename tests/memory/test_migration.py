@@ -10,12 +10,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.memory import errors, rows, schema
-from recollect.memory.item import ItemKind, from_record
-from recollect.memory.memory import Memory
-from recollect.memory.scope import Scope
-from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import check, compact, statistics
+from keepworth.memory import errors, rows, schema
+from keepworth.memory.item import ItemKind, from_record
+from keepworth.memory.memory import Memory
+from keepworth.memory.scope import Scope
+from keepworth.memory.transfer import exported, imported
+from keepworth.memory.upkeep import check, compact, statistics
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import Operation, OperationKind
-from recollect.memory.bank import Bank
-from recollect.memory.errors import InvalidText
-from recollect.memory.item import ItemKind, Status, from_record, text_problem, to_record
-from recollect.memory.scope import Scope
+from keepworth.episodes import Operation, OperationKind
+from keepworth.memory.bank import Bank
+from keepworth.memory.errors import InvalidText
+from keepworth.memory.item import ItemKind, Status, from_record, text_problem, to_record
+from keepworth.memory.scope import Scope
 
 K = OperationKind
 

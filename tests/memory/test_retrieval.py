@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.memory import dense, errors
-from recollect.memory.dense import DenseIndex
-from recollect.memory.embedding import Embedder
-from recollect.memory.memory import Memory
-from recollect.memory.ranking import Fusion
-from recollect.memory.retrieval import POOL
+from keepworth.memory import dense, errors
+from keepworth.memory.dense import DenseIndex
+from keepworth.memory.embedding import Embedder
+from keepworth.memory.memory import Memory
+from keepworth.memory.ranking import Fusion
+from keepworth.memory.retrieval import POOL
 
 from .stub_encoder import WordEncoder
 
@@ -212,9 +212,9 @@ def test_text_is_encoded_once_however_often_it_is_asked():
 
 def test_the_benchmark_ranks_a_haystack_as_a_bank_of_it_would():
     from benchmarks.memory.retrieval import DEEP, Turns
-    from recollect.episodes import Session
-    from recollect.episodes.task import Turn
-    from recollect.memory.bank import Bank
+    from keepworth.episodes import Session
+    from keepworth.episodes.task import Turn
+    from keepworth.memory.bank import Bank
 
     sessions = [
         Session(

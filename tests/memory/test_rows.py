@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from recollect.memory import rows
-from recollect.memory.item import Item, Status, ValueStatistics
-from recollect.memory.memory import Memory
-from recollect.memory.operations import Assignment, Credit, Draft
-from recollect.memory.scope import EVERYWHERE
+from keepworth.memory import rows
+from keepworth.memory.item import Item, Status, ValueStatistics
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Assignment, Credit, Draft
+from keepworth.memory.scope import EVERYWHERE
 
 
 def test_only_a_credit_differs_in_values_alone() -> None:

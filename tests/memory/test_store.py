@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import Operation, OperationKind
-from recollect.memory.bank import Bank
-from recollect.memory.database import scalar
-from recollect.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
-from recollect.memory.item import Item, content_digest
-from recollect.memory.memory import Memory
-from recollect.memory.scope import EVERYWHERE
-from recollect.memory.undo import active_ranges, ranges_of, replay, rollbacks_in, within
+from keepworth.episodes import Operation, OperationKind
+from keepworth.memory.bank import Bank
+from keepworth.memory.database import scalar
+from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
+from keepworth.memory.item import Item, content_digest
+from keepworth.memory.memory import Memory
+from keepworth.memory.scope import EVERYWHERE
+from keepworth.memory.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
 from .stub_encoder import WordEncoder
 
@@ -171,8 +171,8 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
 
 
 def test_a_search_by_words_finds_what_full_bm25_finds():
-    from recollect.memory.measure.corpus import corpus
-    from recollect.memory.measure.engine import lexical_overlap
+    from keepworth.memory.measure.corpus import corpus
+    from keepworth.memory.measure.engine import lexical_overlap
 
     data = corpus(1500, queries=30)
     m = memory()

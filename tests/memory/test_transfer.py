@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from recollect.memory import errors
-from recollect.memory.memory import Memory
-from recollect.memory.scope import EVERYWHERE
-from recollect.memory.transfer import exported, imported
-from recollect.memory.upkeep import check
+from keepworth.memory import errors
+from keepworth.memory.memory import Memory
+from keepworth.memory.scope import EVERYWHERE
+from keepworth.memory.transfer import exported, imported
+from keepworth.memory.upkeep import check
 
 from .stub_encoder import WordEncoder
 from .test_store import carry_out, steps
@@ -45,7 +45,7 @@ def test_import_of_an_export_is_the_identity(sequence):
         assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
 
 
-@pytest.mark.parametrize("lines", [["{}"], ["not json"], ['{"format": "recollect memory", "version": 9}'], ["[1]"]])
+@pytest.mark.parametrize("lines", [["{}"], ["not json"], ['{"format": "keepworth memory", "version": 9}'], ["[1]"]])
 def test_nonsense_is_not_imported(lines):
     m = memory()
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):
@@ -61,7 +61,7 @@ def test_import_wants_an_empty_memory():
 
 
 def test_the_command_line(tmp_path: Path):
-    from recollect.cli.memory import app
+    from keepworth.cli.memory import app
 
     file = str(tmp_path / "a.mem")
 
@@ -100,16 +100,16 @@ def test_the_command_line(tmp_path: Path):
 
 
 def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_path: Path):
-    import recollect
-    from recollect.cli.memory import app
+    import keepworth
+    from keepworth.cli.memory import app
 
     run = CliRunner()
     one, two, lines = (str(tmp_path / name) for name in ("a.mem", "b.mem", "a.jsonl"))
-    with recollect.Memory(one, encoder="hashing:64") as m:
+    with keepworth.Memory(one, encoder="hashing:64") as m:
         m.add("a cat")
     assert run.invoke(app, ["export", lines, "--file", one]).exit_code == 0
     assert run.invoke(app, ["import", lines, "--file", two]).exit_code == 0
-    with recollect.Memory(two, encoder="hashing:64") as m:
+    with keepworth.Memory(two, encoder="hashing:64") as m:
         assert [hit.text for hit in m.search("cat")] == ["a cat"]
 
 
@@ -126,7 +126,7 @@ def test_an_export_without_one_of_its_lines_is_refused():
 
 
 def test_an_export_to_standard_output_loses_no_character(tmp_path: Path):
-    from recollect.cli.memory import app
+    from keepworth.cli.memory import app
 
     text = "\u200fשלום\u200e \u202aa\u202c \u2028 b"
     with Memory(tmp_path / "a.mem", encoder=None) as m:

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from recollect.episodes.operation import Operation, OperationKind
-from recollect.memory.errors import MemoryProblem
-from recollect.memory.memory import Memory
-from recollect.memory.upkeep import check
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import check
 
 
 def texts(m: Memory) -> list[str]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import Operation, OperationKind
-from recollect.memory import words
-from recollect.memory.lexical import CorpusStatistics
-from recollect.memory.measure.engine import lexical_overlap
-from recollect.memory.memory import Memory
+from keepworth.episodes import Operation, OperationKind
+from keepworth.memory import words
+from keepworth.memory.lexical import CorpusStatistics
+from keepworth.memory.measure.engine import lexical_overlap
+from keepworth.memory.memory import Memory
 
 COMMON = ["the", "and", "of"]
 

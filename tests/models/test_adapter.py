@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.episodes import SamplingParams
-from recollect.models.adapter import attach_lora, load_trained, save_trained, unfreeze
-from recollect.models.errors import UnsupportedModel
-from recollect.models.inprocess import InProcessModel
+from keepworth.episodes import SamplingParams
+from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from keepworth.models.errors import UnsupportedModel
+from keepworth.models.inprocess import InProcessModel
 from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 

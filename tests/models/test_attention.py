@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.episodes import SamplingParams
-from recollect.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, float32_products, fused
-from recollect.models.tree import branch_mask
+from keepworth.episodes import SamplingParams
+from keepworth.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, float32_products, fused
+from keepworth.models.tree import branch_mask
 from tests.models.tiny import tiny_model
 
 SCALE = 0.3

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.agents.tool_caller import ToolCaller
-from recollect.environments.environment import Step
-from recollect.episodes import Task
-from recollect.episodes.interaction import Observation
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.rows import rows_of
-from recollect.models.adapter import attach_lora
-from recollect.models.beginning import beginning
-from recollect.models.files import path_of
-from recollect.models.inprocess import InProcessModel
-from recollect.models.known import ModelKind
-from recollect.recipes.settings import GROUP_RELATIVE
-from recollect.rollouts.driver import Limits, Play, play
+from keepworth.agents.tool_caller import ToolCaller
+from keepworth.environments.environment import Step
+from keepworth.episodes import Task
+from keepworth.episodes.interaction import Observation
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.rows import rows_of
+from keepworth.models.adapter import attach_lora
+from keepworth.models.beginning import beginning
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.known import ModelKind
+from keepworth.recipes.settings import GROUP_RELATIVE
+from keepworth.rollouts.driver import Limits, Play, play
 from tests.models.tiny import ByteTokenizer, tiny_network
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.models.chat import ChatModel, extractor, json_object, judge
-from recollect.models.http_client import Retries, Timeouts
-from recollect.models.http_errors import (
+from keepworth.models.chat import ChatModel, extractor, json_object, judge
+from keepworth.models.http_client import Retries, Timeouts
+from keepworth.models.http_errors import (
     BadAnswer,
     ChatError,
     EngineDied,

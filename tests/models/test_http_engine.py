@@ -6,27 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from recollect.episodes import FinishReason, SamplingParams
-from recollect.episodes.errors import UnknownName
-from recollect.episodes.model import Model, VersionSpan
-from recollect.models.errors import ContextOverflow
-from recollect.models.http_engine import HttpModel
-from recollect.models.http_errors import (
+from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.model import Model, VersionSpan
+from keepworth.models.errors import ContextOverflow
+from keepworth.models.http_engine import HttpModel
+from keepworth.models.http_errors import (
     BadAnswer,
     EngineError,
     EngineRefused,
     EngineUnreachable,
     MissingCapability,
 )
-from recollect.models.http_wire import derived_seed
-from recollect.serving.model_server import ModelServer
+from keepworth.models.http_wire import derived_seed
+from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi"), tuple(b"where does ana live?"), tuple(b"a much longer prompt")]
 BRANCHES = [[tuple(b"in oslo"), tuple(b"x"), ()], [tuple(b"yes")], [], [tuple(b"k"), tuple(b"in bergen, i think")]]
 STOPS = frozenset(range(0, 257, 11))
-STYLES = ("recollect", "vllm", "completions", "sglang")
+STYLES = ("keepworth", "vllm", "completions", "sglang")
 
 
 def server(style: str, **options: object) -> ModelServer:
@@ -43,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[HttpModel]:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[HttpModel]:
-    with server("recollect") as running, connect(running.url) as engine:
+    with server("keepworth") as running, connect(running.url) as engine:
         yield engine
 
 
@@ -128,7 +128,7 @@ def test_an_engine_that_cannot_score_at_a_temperature_says_so() -> None:
 
 def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
-    from recollect.serving import served_model
+    from keepworth.serving import served_model
 
     class Raw(served_model.ServedModel):
         def sample_as(self, name, request_id, prompts, params, caller):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes import FinishReason, SamplingParams
-from recollect.episodes.model import VersionSpan
-from recollect.models.adapter import unfreeze
-from recollect.models.http_errors import (
+from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.episodes.model import VersionSpan
+from keepworth.models.adapter import unfreeze
+from keepworth.models.http_errors import (
     BadAnswer,
     DeliveryFailed,
     EngineError,
@@ -20,8 +20,8 @@ from recollect.models.http_errors import (
     MissingCapability,
     NothingDelivered,
 )
-from recollect.serving.model_server import ModelServer
-from recollect.serving.served_model import ServedModel
+from keepworth.serving.model_server import ModelServer
+from keepworth.serving.served_model import ServedModel
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
 
@@ -39,7 +39,7 @@ def changed_weights(folder: Path, size: float = 0.02):
     return model
 
 
-@pytest.mark.parametrize("style", ["recollect", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
 def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path, style) -> None:
     witness = trained(tmp_path / "a")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["adapters"]) as engine:
@@ -55,7 +55,7 @@ def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path, sty
             for sample, expected in zip(group, own, strict=True):
                 assert sample.logprobs == pytest.approx(expected, abs=1e-4)
                 assert sample.spans == (VersionSpan(7, 0, len(sample.ids)),)
-        if style == "recollect":
+        if style == "keepworth":
             drawn = [[s.ids for s in group] for group in witness.sample(PROMPTS, PARAMS)]
             assert [[s.ids for s in group] for group in after] == drawn
 
@@ -143,7 +143,7 @@ def test_a_folder_that_engines_cannot_take_is_refused(tmp_path: Path) -> None:
         engine.publish(tmp_path / "a", 1, witness)
 
 
-@pytest.mark.parametrize("style", ["recollect", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
 def test_full_weights_are_published_and_labelled(tmp_path: Path, style) -> None:
     witness = changed_weights(tmp_path / "w")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["weights"]) as engine:

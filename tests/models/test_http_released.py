@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes import FinishReason, SamplingParams
-from recollect.episodes.model import VersionSpan
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.trainer import Schedule, train
-from recollect.models.http_errors import EngineDied, EngineError, EngineRefused, MissingCapability
-from recollect.models.http_wire import Completions, TokensInOut
-from recollect.serving.model_server import ModelServer
-from recollect.serving.served_model import NotServed, ServedModel
+from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.episodes.model import VersionSpan
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Schedule, train
+from keepworth.models.http_errors import EngineDied, EngineError, EngineRefused, MissingCapability
+from keepworth.models.http_wire import Completions, TokensInOut
+from keepworth.serving.model_server import ModelServer
+from keepworth.serving.served_model import NotServed, ServedModel
 from tests.models.test_http_publish import PARAMS, PROMPTS, Steps, changed_weights, in_background, wait_until
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
@@ -44,7 +44,7 @@ def test_adapter_routes_that_refuse_are_no_capability(style) -> None:
 
 def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sampled(tmp_path: Path) -> None:
     """What no probe can know: this engine takes adapters, only not this one."""
-    from recollect.learning.asynchronous import Pipeline
+    from keepworth.learning.asynchronous import Pipeline
     from tests.learning.letters import Letters, settings
     from tests.learning.test_http_sampler import learner
 

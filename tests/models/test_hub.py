@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.models.base import record_of
-from recollect.models.errors import IncompleteModel, UnknownModel, UnreachableModel
-from recollect.models.files import path_of
+from keepworth.models.base import record_of
+from keepworth.models.errors import IncompleteModel, UnknownModel, UnreachableModel
+from keepworth.models.files import path_of
 
 
 def _checkpoint(folder: Path, *names: str) -> Path:
@@ -68,7 +68,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path) -> None:
     # In a process of its own: the Hub's library reads its variables once, when it is first imported.
-    program = "from recollect.models.files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
+    program = "from keepworth.models.files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2] / "src"), env.get("PYTHONPATH", "")])
     failed = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes import FinishReason, SamplingParams
-from recollect.models.inprocess import common_head, draw, uniforms
-from recollect.models.tree import apart, branch_mask, micro_batches, round_up, tree
+from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.models.inprocess import common_head, draw, uniforms
+from keepworth.models.tree import apart, branch_mask, micro_batches, round_up, tree
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -145,7 +145,7 @@ def test_rows_of_their_own_draw_what_a_tree_draws(monkeypatch, temperature: floa
     params = SamplingParams(12, n=5, seed=3, temperature=temperature, stop_ids=frozenset(range(0, 257, 7)))
     in_a_tree = model.sample(PROMPTS, params)
     assert len({len(s.ids) for group in in_a_tree for s in group}) > 1  # they end at different times, and leave
-    monkeypatch.setattr("recollect.models.inprocess.apart", lambda prompt, branches, tokens: True)
+    monkeypatch.setattr("keepworth.models.inprocess.apart", lambda prompt, branches, tokens: True)
     assert model.sample(PROMPTS, params) == [
         [type(s)(s.ids, pytest.approx(s.logprobs, abs=1e-6), s.finish, s.spans) for s in group] for group in in_a_tree
     ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from recollect.models.lora import fuse
+from keepworth.models.lora import fuse
 
 
 def network(bias: bool, dropout: float = 0.0) -> torch.nn.Module:
@@ -40,7 +40,7 @@ def test_values_and_gradients_equal_pefts(bias: bool) -> None:
 
 
 def test_it_is_used_and_steps_aside_where_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recollect.models import lora
+    from keepworth.models import lora
 
     fused: list[int] = []
     apply = lora._Fused.apply

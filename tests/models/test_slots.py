@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes import SamplingParams
-from recollect.models import slots
-from recollect.models.continuous import ContinuousBatch, Draft
-from recollect.models.slots import Slots, misplaced, row_widths
+from keepworth.episodes import SamplingParams
+from keepworth.models import slots
+from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.slots import Slots, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)

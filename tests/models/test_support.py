@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.agents.completer import Completer
-from recollect.environments.question import Question
-from recollect.episodes import SamplingParams, StopReason, Task
-from recollect.models.attention import tree_attention
-from recollect.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
-from recollect.models.inprocess import InProcessModel
-from recollect.models.support import require_agreement
-from recollect.models.tree import tree
-from recollect.rollouts.driver import Play, play
+from keepworth.agents.completer import Completer
+from keepworth.environments.question import Question
+from keepworth.episodes import SamplingParams, StopReason, Task
+from keepworth.models.attention import tree_attention
+from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.support import require_agreement
+from keepworth.models.tree import tree
+from keepworth.rollouts.driver import Play, play
 from tests.models.tiny import tiny_model
 
 PROMPT, BRANCHES = tuple(b"where does ana live?"), [tuple(b"in oslo"), tuple(b"in bergen, i think")]
@@ -174,7 +174,7 @@ def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_draw
     before = torch.random.get_rng_state()
     model = InProcessModel.load(llama, precision="fp32")
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert model.network.config._attn_implementation == "recollect_tree"
+    assert model.network.config._attn_implementation == "keepworth_tree"
     forward = model.network.forward
 
     def scaled(**inputs: Any) -> Any:
@@ -185,7 +185,7 @@ def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_draw
     model.network.forward = scaled
     with pytest.raises(UnsupportedModel, match="logits that differ"):
         require_agreement(model, llama)
-    assert model.network.config._attn_implementation == "recollect_tree"
+    assert model.network.config._attn_implementation == "keepworth_tree"
 
 
 def test_a_tokenizer_of_another_model_is_named() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.models import threads
-from recollect.models.threads import candidate_threads, fastest, in_faster_type, settle_threads
+from keepworth.models import threads
+from keepworth.models.threads import candidate_threads, fastest, in_faster_type, settle_threads
 from tests.models.tiny import tiny_model
 
 

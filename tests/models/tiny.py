@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from recollect.models import attention
-from recollect.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.models import attention
+from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 
 class ByteTokenizer:

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-import recollect
-from recollect.cli.settings import as_toml
-from recollect.episodes.errors import UnknownName
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.run_record import RunConflict
-from recollect.learning.tickets import place_of
-from recollect.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
-from recollect.models.inprocess import InProcessModel
-from recollect.recipes import arithmetic, memory_r1, overwrite_reading, strings
-from recollect.recipes.settings import CONTROL_KEY, KEY
-from recollect.serving.model_server import ModelServer
+import keepworth
+from keepworth.cli.settings import as_toml
+from keepworth.episodes.errors import UnknownName
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run_record import RunConflict
+from keepworth.learning.tickets import place_of
+from keepworth.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
+from keepworth.recipes.settings import CONTROL_KEY, KEY
+from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY: dict[str, Any] = {
@@ -218,4 +218,4 @@ def test_the_record_says_which_engine(checkpoint: Path, server: ModelServer, tmp
     train(overwrite_reading, config, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "config.json").read_text())
     assert record["config"]["engine"] == server.url
-    assert record["environment"]["engine"].endswith(f" at {server.url} (recollect {recollect.__version__})")
+    assert record["environment"]["engine"].endswith(f" at {server.url} (keepworth {keepworth.__version__})")

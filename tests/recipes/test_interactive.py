@@ -11,23 +11,23 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from recollect.agents.overwrite_reader import OverwriteReader
-from recollect.environments.environment import Step
-from recollect.episodes import RewardTerm, StopReason, Task
-from recollect.episodes.interaction import Observation
-from recollect.evaluation.tables import tables_of
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import PRESETS
-from recollect.learning.progress import SilentProgress
-from recollect.learning.rows import BudgetTooSmall
-from recollect.learning.run_folder import RunFolder
-from recollect.models.adapter import unfreeze
-from recollect.models.inprocess import InProcessModel
-from recollect.recipes import arithmetic, overwrite_reading, strings
-from recollect.recipes.interactive import Measured, Playing, run_system
-from recollect.recipes.training import kept_weights
-from recollect.rollouts.driver import Limits, Play, play
-from recollect.tasks.strings import same_words
+from keepworth.agents.overwrite_reader import OverwriteReader
+from keepworth.environments.environment import Step
+from keepworth.episodes import RewardTerm, StopReason, Task
+from keepworth.episodes.interaction import Observation
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import PRESETS
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.rows import BudgetTooSmall
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.adapter import unfreeze
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes import arithmetic, overwrite_reading, strings
+from keepworth.recipes.interactive import Measured, Playing, run_system
+from keepworth.recipes.training import kept_weights
+from keepworth.rollouts.driver import Limits, Play, play
+from keepworth.tasks.strings import same_words
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from recollect.evaluation.tables import tables_of
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.recipes import memory_r1
-from recollect.recipes.training import batch, kept_weights
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.recipes import memory_r1
+from keepworth.recipes.training import batch, kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.learning.learner import Learner
-from recollect.learning.plan import STEP, Plan
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.recipes import memory_r1, memory_r1_demo
-from recollect.recipes.memory_r1_answerer import ANSWER
-from recollect.recipes.memory_r1_demo import demo_config, plan_of
-from recollect.recipes.training import kept_weights
+from keepworth.learning.learner import Learner
+from keepworth.learning.plan import STEP, Plan
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.recipes import memory_r1, memory_r1_demo
+from keepworth.recipes.memory_r1_answerer import ANSWER
+from keepworth.recipes.memory_r1_demo import demo_config, plan_of
+from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SIZES = {"train": 113, "dev": 12, "test": 43}
@@ -151,7 +151,7 @@ def test_no_machine_is_too_slow_for_the_steps_that_show_the_gain(
     config = tiny(checkpoint)
     monkeypatch.setattr(memory_r1_demo, "demo_config", lambda quick: config)
     slow = demonstrated(tmp_path / "slow", {STEP: 600.0, ANSWER: 20.0}, monkeypatch)
-    assert re.search(r"recollect demo --quick.* takes about \d+ min here", slow.said("That is long"))
+    assert re.search(r"keepworth demo --quick.* takes about \d+ min here", slow.said("That is long"))
     fast = demonstrated(tmp_path / "fast", {STEP: 1.0, ANSWER: 0.1}, monkeypatch)
     assert not any("--quick" in note for note in fast.notes)
     assert weights(tmp_path / "slow").keys() == weights(tmp_path / "fast").keys()

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from recollect.agents.answerer import Style
-from recollect.episodes.errors import RecollectError, UnknownName
-from recollect.evaluation.manager import always
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.models.errors import UnknownModel
-from recollect.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
-from recollect.recipes.memory_r1_manager import manager_tables, reading_of
-from recollect.recipes.training import kept_weights
-from recollect.rollouts.manager_reward import FunctionReader, ModelReader
-from recollect.tasks.longmemeval import longmemeval
+from keepworth.agents.answerer import Style
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.evaluation.manager import always
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.errors import UnknownModel
+from keepworth.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
+from keepworth.recipes.memory_r1_manager import manager_tables, reading_of
+from keepworth.recipes.training import kept_weights
+from keepworth.rollouts.manager_reward import FunctionReader, ModelReader
+from keepworth.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -61,9 +61,9 @@ def test_a_reader_that_cannot_be_read_with_is_said_with_its_mend(checkpoint: Pat
     run_of(tmp_path / "moved", {"model": str(tmp_path / "gone")}, b"learned")
     with pytest.raises(UnknownName, match=r"no run 'unfinishd'.*Did you mean 'unfinished'"):
         reading_of(manager(reader="unfinishd"), own)
-    with pytest.raises(RecollectError, match="finished training an answerer"):
+    with pytest.raises(KeepworthError, match="finished training an answerer"):
         reading_of(manager(reader="unfinished"), own)
-    with pytest.raises(RecollectError, match="--set style=distil"):
+    with pytest.raises(KeepworthError, match="--set style=distil"):
         reading_of(manager(reader="distilled"), own)
     with pytest.raises(UnknownModel, match="gone"):
         reading_of(manager(reader="moved"), own)

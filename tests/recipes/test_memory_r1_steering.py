@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from recollect.cli.settings import as_toml, load_toml, resolve
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.task_order import batch
-from recollect.recipes.drawing import drawn_tasks, sampling_seed
-from recollect.recipes.memory_r1 import Config, stages_of, train
-from recollect.recipes.settings import steering_of
+from keepworth.cli.settings import as_toml, load_toml, resolve
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.task_order import batch
+from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.memory_r1 import Config, stages_of, train
+from keepworth.recipes.settings import steering_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SETTINGS: dict[str, Any] = {

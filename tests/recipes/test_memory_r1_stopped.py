@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.episodes.errors import RecollectError
-from recollect.learning.learner import Learner
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.recipes import memory_r1
-from recollect.recipes.training import kept_weights
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.learner import Learner
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.recipes import memory_r1
+from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 COMMON = {
@@ -105,7 +105,7 @@ def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
 ) -> None:
     monkeypatch.setattr(Learner, "imitate", fails(2, FloatingPointError("not finite"), Learner.imitate))
     with pytest.raises(
-        RecollectError, match=r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
+        KeepworthError, match=r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
     ) as said:
         train(config_of(checkpoint, MANAGER), tmp_path / "run")
     # The command line answers FloatingPointError with the place of the saved weights.

@@ -10,11 +10,11 @@ from types import ModuleType
 import pytest
 from pydantic import ValidationError
 
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.learning.tickets import place_of
-from recollect.recipes import memory_r1, overwrite_reading, strings
-from recollect.rollouts.manager_reward import FORMAT_WEIGHT
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.tickets import place_of
+from keepworth.recipes import memory_r1, overwrite_reading, strings
+from keepworth.rollouts.manager_reward import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {

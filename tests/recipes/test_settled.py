@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.learning.progress import SilentProgress
-from recollect.learning.run_folder import RunFolder
-from recollect.models.threads import Speed
-from recollect.recipes import memory_r1, training
+from keepworth.learning.progress import SilentProgress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.threads import Speed
+from keepworth.recipes import memory_r1, training
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

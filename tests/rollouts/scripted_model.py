@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
 
 class ScriptedModel:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from recollect.agents import recall
-from recollect.agents.answerer import Style, render
-from recollect.episodes import FinishReason, SamplingParams, Session, StopReason, Task, Turn
-from recollect.rollouts.answering import answer, demonstrations
+from keepworth.agents import recall
+from keepworth.agents.answerer import Style, render
+from keepworth.episodes import FinishReason, SamplingParams, Session, StopReason, Task, Turn
+from keepworth.rollouts.answering import answer, demonstrations
 from tests.models.tiny import tiny_model
 
 TASKS = [

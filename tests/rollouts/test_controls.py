@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Agent, Experience, LinearAgent, TabularAgent
-from recollect.environments.streams import generated
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.recipes.experience_methods import method
-from recollect.rollouts.stream import run_stream
+from keepworth.agents.experience import Agent, Experience, LinearAgent, TabularAgent
+from keepworth.environments.streams import generated
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.recipes.experience_methods import method
+from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
 

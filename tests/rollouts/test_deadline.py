@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from recollect.environments.environment import Step
-from recollect.episodes.interaction import Observation
-from recollect.episodes.task import Task
-from recollect.rollouts import deadline
-from recollect.rollouts.deadline import WATCH, OutOfTime, within
-from recollect.rollouts.driver import Play, play
+from keepworth.environments.environment import Step
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
+from keepworth.rollouts import deadline
+from keepworth.rollouts.deadline import WATCH, OutOfTime, within
+from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, completer
 
@@ -46,7 +46,7 @@ def test_whoever_holds_up_the_loop_is_named(monkeypatch: pytest.MonkeyPatch) -> 
             warned.set()
 
     monkeypatch.setattr(deadline, "BLOCKED_AFTER", 0.02)
-    log, notes = logging.getLogger("recollect.rollouts"), Notes()
+    log, notes = logging.getLogger("keepworth.rollouts"), Notes()
     log.addHandler(notes)
     try:
         play(

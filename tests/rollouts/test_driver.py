@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.agents.completer import Completer
-from recollect.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
-from recollect.agents.tool_caller import ToolCaller
-from recollect.environments.blocking import Blocking
-from recollect.environments.document import Document
-from recollect.environments.environment import Step
-from recollect.environments.question import Question
-from recollect.environments.tool_use import ToolUse, tool
-from recollect.episodes import RewardTerm, StopReason, Task
-from recollect.episodes.interaction import Observation
-from recollect.rollouts.driver import EnvironmentFailure, Limits, Play, play, sound
+from keepworth.agents.completer import Completer
+from keepworth.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
+from keepworth.agents.tool_caller import ToolCaller
+from keepworth.environments.blocking import Blocking
+from keepworth.environments.document import Document
+from keepworth.environments.environment import Step
+from keepworth.environments.question import Question
+from keepworth.environments.tool_use import ToolUse, tool
+from keepworth.episodes import RewardTerm, StopReason, Task
+from keepworth.episodes.interaction import Observation
+from keepworth.rollouts.driver import EnvironmentFailure, Limits, Play, play, sound
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
@@ -374,8 +374,8 @@ def test_the_whole_text_is_what_overwriting_is_compared_with_and_overflows_where
 
 
 def test_members_of_a_group_write_into_forks_of_one_memory() -> None:
-    from recollect.memory.bank import Bank
-    from recollect.models.encoders import encoder
+    from keepworth.memory.bank import Bank
+    from keepworth.models.encoders import encoder
 
     root = Bank.empty(encoder("hashing"))
     root.add("the answer is 4")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.agents.learning_memory import LearningMemory
-from recollect.environments.streams import generated
-from recollect.episodes.errors import RecollectError
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.slots import Presented
-from recollect.recipes.advantage import advantage
-from recollect.rollouts.live import played
+from keepworth.agents.learning_memory import LearningMemory
+from keepworth.environments.streams import generated
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.slots import Presented
+from keepworth.recipes.advantage import advantage
+from keepworth.rollouts.live import played
 
 
 def following(situation: str, actions: Sequence[str], shown: Presented) -> str:
@@ -48,7 +48,7 @@ def test_worlds_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
     memory = LearningMemory.open(tmp_path / "world.mem", {"advantage": advantage}, HashedWords(), seed=1)
     (task,) = generated("benign", seed=1, length=1).tasks
-    with pytest.raises(RecollectError, match="fly away"):
+    with pytest.raises(KeepworthError, match="fly away"):
         played(memory, task.world(), lambda situation, actions, shown: "fly away")
     assert not memory.pending()
     assert len(memory.episodes) == 1

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.agents.manager import act, observe
-from recollect.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from recollect.episodes.operation import OperationKind, ParseStatus
-from recollect.episodes.reward import combined
-from recollect.memory.bank import Bank
-from recollect.rollouts.manager_reward import (
+from keepworth.agents.manager import act, observe
+from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.operation import OperationKind, ParseStatus
+from keepworth.episodes.reward import combined
+from keepworth.memory.bank import Bank
+from keepworth.rollouts.manager_reward import (
     FunctionReader,
     ModelReader,
     Step,
@@ -25,10 +25,10 @@ from recollect.rollouts.manager_reward import (
     operation_step,
     retrieved,
 )
-from recollect.rollouts.managing import manage, manager_params
-from recollect.tasks.facts import Fact
-from recollect.tasks.manager_tuples import LinkedQuestion, ManagerTuple
-from recollect.tasks.operations import operation_tasks
+from keepworth.rollouts.managing import manage, manager_params
+from keepworth.tasks.facts import Fact
+from keepworth.tasks.manager_tuples import LinkedQuestion, ManagerTuple
+from keepworth.tasks.operations import operation_tasks
 
 
 def _value(step: Step, text: str, **options: float) -> float:

@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Agent, Experience, LinearAgent, TabularAgent
-from recollect.agents.scorer import ScoringAgent
-from recollect.cli.stream import run_job
-from recollect.environments.streams import generated
-from recollect.evaluation.stream import Results, Row, curves, load, run_matrix, table
-from recollect.evaluation.stream_claims import claims
-from recollect.evaluation.stream_report import draw
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.masked import Masked
-from recollect.memory.policy.slots import Presented
-from recollect.recipes.experience_methods import method
-from recollect.rollouts.stream import run_stream
+from keepworth.agents.experience import Agent, Experience, LinearAgent, TabularAgent
+from keepworth.agents.scorer import ScoringAgent
+from keepworth.cli.stream import run_job
+from keepworth.environments.streams import generated
+from keepworth.evaluation.stream import Results, Row, curves, load, run_matrix, table
+from keepworth.evaluation.stream_claims import claims
+from keepworth.evaluation.stream_report import draw
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.masked import Masked
+from keepworth.memory.policy.slots import Presented
+from keepworth.recipes.experience_methods import method
+from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
 ARMS = ("none", "exprag", "memrl", "advantage", "advantage+shuffled", "oracle")

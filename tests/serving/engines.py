@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from recollect.models.adapter import attach_lora, save_trained
-from recollect.models.http_client import Retries, Timeouts
-from recollect.models.http_engine import HttpModel
-from recollect.models.inprocess import InProcessModel
+from keepworth.models.adapter import attach_lora, save_trained
+from keepworth.models.http_client import Retries, Timeouts
+from keepworth.models.http_engine import HttpModel
+from keepworth.models.inprocess import InProcessModel
 from tests.models.tiny import ByteTokenizer, tiny_model
 
 

@@ -19,11 +19,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from recollect.serving.application import Limits
-from recollect.serving.connections import Connection
-from recollect.serving.model_server import ModelServer
-from recollect.serving.served_model import NotServed
-from recollect.tasks.options import MissingExtra
+from keepworth.serving.application import Limits
+from keepworth.serving.connections import Connection
+from keepworth.serving.model_server import ModelServer
+from keepworth.serving.served_model import NotServed
+from keepworth.tasks.options import MissingExtra
 from tests.models.test_http_publish import Steps, wait_until
 from tests.models.tiny import tiny_model
 from tests.serving.engines import trained
@@ -459,6 +459,6 @@ def test_closing_waits_for_what_computes_and_for_nothing_else() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "recollect.serving.model_server")
+    monkeypatch.delitem(sys.modules, "keepworth.serving.model_server")
     with pytest.raises(MissingExtra, match="pip install starlette uvicorn"):
-        importlib.import_module("recollect.serving.model_server")
+        importlib.import_module("keepworth.serving.model_server")

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from recollect.episodes import SamplingParams
-from recollect.episodes.errors import RecollectError, UnknownName
-from recollect.models.adapter import attach_lora
-from recollect.models.chat import ChatModel
-from recollect.models.http_client import Retries, Timeouts
-from recollect.models.http_errors import EngineDied, EngineError, EngineRefused, EngineTimeout, EngineUnreachable
-from recollect.models.inprocess import InProcessModel
-from recollect.serving.model_server import ModelServer
+from keepworth.episodes import SamplingParams
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.models.adapter import attach_lora
+from keepworth.models.chat import ChatModel
+from keepworth.models.http_client import Retries, Timeouts
+from keepworth.models.http_errors import EngineDied, EngineError, EngineRefused, EngineTimeout, EngineUnreachable
+from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model, tiny_network
 from tests.serving.engines import connect
 
@@ -91,7 +91,7 @@ def test_requests_that_are_none_are_refused(client: httpx.Client) -> None:
 def test_it_says_what_it_is(client: httpx.Client) -> None:
     assert client.get("/health").status_code == 200
     (card,) = client.get("/v1/models").json()["data"]
-    assert (card["id"], card["owned_by"], card["max_model_len"]) == ("tiny", "recollect", 512)
+    assert (card["id"], card["owned_by"], card["max_model_len"]) == ("tiny", "keepworth", 512)
     assert client.get("/is_paused").json() == {"is_paused": False}
     assert client.get("/weight_info").json() == {"weight_version": "default"}
     assert client.post("/tokenize", json={"prompt": "hi"}).json()["tokens"] == [104, 105]
@@ -141,7 +141,7 @@ def test_only_what_can_be_served_is() -> None:
     attach_lora(adapted, rank=2)
     with pytest.raises(ValueError, match="already has an adapter"):
         ModelServer(adapted)
-    with ModelServer(tiny_model()) as server, pytest.raises(RecollectError, match="cannot be listened on"):
+    with ModelServer(tiny_model()) as server, pytest.raises(KeepworthError, match="cannot be listened on"):
         ModelServer(tiny_model(), port=int(server.url.rsplit(":", 1)[1]))
 
 
@@ -160,8 +160,8 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
     program = textwrap.dedent(
         """
         import sys, time
-        from recollect.serving.model_server import ModelServer
-        from recollect.serving.served_model import ServedModel
+        from keepworth.serving.model_server import ModelServer
+        from keepworth.serving.served_model import ServedModel
         from tests.models.tiny import tiny_model
 
         class Slow(ServedModel):

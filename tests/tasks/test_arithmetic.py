@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from recollect.episodes.errors import UnknownName
-from recollect.tasks.arithmetic import SOURCES, arithmetic, problems
-from recollect.tasks.longmemeval import DataFileError
-from recollect.tasks.verifiers import verify
+from keepworth.episodes.errors import UnknownName
+from keepworth.tasks.arithmetic import SOURCES, arithmetic, problems
+from keepworth.tasks.longmemeval import DataFileError
+from keepworth.tasks.verifiers import verify
 
 
 def test_counts_are_those_documented() -> None:
@@ -30,13 +30,13 @@ def test_equations_of_svamp_give_its_answers_but_for_one_of_the_source() -> None
 
 
 def verify_equation(equation: str, answer: str) -> bool:
-    from recollect.tasks.numbers import expression
+    from keepworth.tasks.numbers import expression
 
     return expression(equation, [answer]) == 1.0
 
 
 def test_variations_of_a_problem_stay_on_one_side() -> None:
-    from recollect.tasks.arithmetic import _marks
+    from keepworth.tasks.arithmetic import _marks
 
     side: dict[str, str] = {}
     for problem in problems("svamp"):
@@ -49,7 +49,7 @@ def test_what_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         arithmetic("swamp", "train")
     with pytest.raises(UnknownName, match="verifier"):
         arithmetic("svamp", "train", verifier="f1")
-    monkeypatch.setitem(__import__("recollect.tasks.arithmetic", fromlist=["x"])._SHA256, "svamp", "0")
+    monkeypatch.setitem(__import__("keepworth.tasks.arithmetic", fromlist=["x"])._SHA256, "svamp", "0")
     problems.cache_clear()
     with pytest.raises(DataFileError, match="was changed"):
         problems("svamp")

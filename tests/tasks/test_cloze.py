@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.episodes.task import Session, Turn
-from recollect.tasks.cloze import BLANK, cloze, spans, training_cloze
-from recollect.tasks.entries import candidates, entries
-from recollect.tasks.longmemeval import questions
-from recollect.tasks.metrics import tokens
+from keepworth.episodes.task import Session, Turn
+from keepworth.tasks.cloze import BLANK, cloze, spans, training_cloze
+from keepworth.tasks.entries import candidates, entries
+from keepworth.tasks.longmemeval import questions
+from keepworth.tasks.metrics import tokens
 
 
 def log(*texts: str, name: str = "s", speaker: str = "user") -> Session:

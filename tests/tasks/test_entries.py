@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.episodes.task import Session, Task, Turn
-from recollect.tasks.competing import covered
-from recollect.tasks.entries import candidates, entries, windows_of
-from recollect.tasks.longmemeval import longmemeval
-from recollect.tasks.sentences import sentences
+from keepworth.episodes.task import Session, Task, Turn
+from keepworth.tasks.competing import covered
+from keepworth.tasks.entries import candidates, entries, windows_of
+from keepworth.tasks.longmemeval import longmemeval
+from keepworth.tasks.sentences import sentences
 
 TASK = Task(
     key="k",

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from recollect.episodes.task import Session, Task, Turn
-from recollect.tasks.facts import FACT_WORDS, Fact, coverage, facts_of, facts_of_turn
-from recollect.tasks.longmemeval import longmemeval
-from recollect.tasks.manager_tuples import decisive_facts, manager_tuples
+from keepworth.episodes.task import Session, Task, Turn
+from keepworth.tasks.facts import FACT_WORDS, Fact, coverage, facts_of, facts_of_turn
+from keepworth.tasks.longmemeval import longmemeval
+from keepworth.tasks.manager_tuples import decisive_facts, manager_tuples
 
 
 def _session(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evidence: tuple[int, ...] = ()) -> Session:

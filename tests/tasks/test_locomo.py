@@ -1,4 +1,4 @@
-"""LoCoMo from a small file in its schema; the real one, which may not be shipped, is checked where RECOLLECT_DATA names it."""
+"""LoCoMo from a small file in its schema; the real one, which may not be shipped, is checked where KEEPWORTH_DATA names it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes.errors import UnknownName
-from recollect.episodes.task import Task
-from recollect.tasks.entries import entries
-from recollect.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.task import Task
+from keepworth.tasks.entries import entries
+from keepworth.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
 
 
 def conversation(index: int) -> dict[str, object]:
@@ -116,10 +116,10 @@ def test_corrections(folder: Path) -> None:
 def test_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "locomo" / "locomo10.json.gz"
     assert find(folder) == find(folder / "locomo") == find(path) == path
-    monkeypatch.setenv("RECOLLECT_DATA", str(folder))
+    monkeypatch.setenv("KEEPWORTH_DATA", str(folder))
     assert find() == path
-    monkeypatch.delenv("RECOLLECT_DATA")
-    with pytest.raises(MissingData, match=r"no place was named.*snap-research/locomo.*RECOLLECT_DATA"):
+    monkeypatch.delenv("KEEPWORTH_DATA")
+    with pytest.raises(MissingData, match=r"no place was named.*snap-research/locomo.*KEEPWORTH_DATA"):
         find()
     with pytest.raises(MissingData, match=r"looked for .*locomo10\.json\.gz.*snap-research/locomo"):
         find(folder / "nowhere")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.episodes.errors import UnknownName
-from recollect.episodes.task import Session, Turn
-from recollect.tasks import longmemeval as module
-from recollect.tasks.competing import competes
-from recollect.tasks.longmemeval import (
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.task import Session, Turn
+from keepworth.tasks import longmemeval as module
+from keepworth.tasks.competing import competes
+from keepworth.tasks.longmemeval import (
     EXTRACTIVE_TYPES,
     TYPES,
     DataFileError,
@@ -22,8 +22,8 @@ from recollect.tasks.longmemeval import (
     questions,
     training_sessions,
 )
-from recollect.tasks.metrics import tokens
-from recollect.tasks.splits import SPLITS
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.splits import SPLITS
 
 
 def stem(name: str) -> str:
@@ -269,9 +269,9 @@ def test_a_changed_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_the_same_in_another_process_with_another_hash_seed() -> None:
     program = (
         "import hashlib\n"
-        "from recollect.tasks.longmemeval import longmemeval\n"
-        "from recollect.tasks.entries import candidates\n"
-        "from recollect.tasks.cloze import training_cloze\n"
+        "from keepworth.tasks.longmemeval import longmemeval\n"
+        "from keepworth.tasks.entries import candidates\n"
+        "from keepworth.tasks.cloze import training_cloze\n"
         "tasks = longmemeval('dev', distractors=5, seed=1)\n"
         "text = repr(tasks) + repr([candidates(task, 4, 0) for task in tasks]) + repr(training_cloze(1, 50))\n"
         "import sys; sys.stdout.write(hashlib.sha256(text.encode()).hexdigest())\n"

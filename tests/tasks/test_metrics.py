@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.tasks.metrics import bleu1, exact_match, normalise, substring_match, token_f1
+from keepworth.tasks.metrics import bleu1, exact_match, normalise, substring_match, token_f1
 
 E = math.exp
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.tasks.numbers import computed, expression, math_verify, numeric, shown
-from recollect.tasks.options import MissingExtra
+from keepworth.tasks.numbers import computed, expression, math_verify, numeric, shown
+from keepworth.tasks.options import MissingExtra
 
 CASES = {
     "51": True,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes.errors import UnknownName
-from recollect.episodes.operation import OperationKind, ParseStatus
-from recollect.tasks.operations import (
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.operation import OperationKind, ParseStatus
+from keepworth.tasks.operations import (
     LEVELS,
     Form,
     operation,
@@ -22,9 +22,9 @@ from recollect.tasks.operations import (
     shown_memories,
     written,
 )
-from recollect.tasks.people import ATTRIBUTES, NAMES, names_of, values_of
-from recollect.tasks.splits import SPLITS
-from recollect.tasks.utterances import renumbered, utterances
+from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.utterances import renumbered, utterances
 
 
 def _read_sentence(text: str) -> tuple[str, str, str, str] | None:

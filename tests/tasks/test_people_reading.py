@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes.errors import UnknownName
-from recollect.tasks.people import ATTRIBUTES, names_of
-from recollect.tasks.people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
-from recollect.tasks.splits import SPLITS
+from keepworth.episodes.errors import UnknownName
+from keepworth.tasks.people import ATTRIBUTES, names_of
+from keepworth.tasks.people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
+from keepworth.tasks.splits import SPLITS
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.tasks.competing import covered
-from recollect.tasks.reading import Layout, evidence, reading_tasks, sections
+from keepworth.tasks.competing import covered
+from keepworth.tasks.reading import Layout, evidence, reading_tasks, sections
 
 
 @pytest.fixture(scope="module")

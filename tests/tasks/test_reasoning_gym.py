@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from recollect.episodes.errors import RecollectError, UnknownName
-from recollect.tasks.options import MissingExtra
-from recollect.tasks.reasoning_gym import reasoning_gym
-from recollect.tasks.verifiers import verify
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.tasks.options import MissingExtra
+from keepworth.tasks.reasoning_gym import reasoning_gym
+from keepworth.tasks.verifiers import verify
 
 installed = find_spec("reasoning_gym") is not None
 needs_it = pytest.mark.skipif(not installed, reason="needs the extra envs (pip install -e '.[envs]')")
@@ -37,5 +37,5 @@ def test_puzzles_score_their_own_answers(name: str, parameters: dict[str, int]) 
 def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'chain_sum'"):
         reasoning_gym("chain_sums", "train", 1)
-    with pytest.raises(RecollectError, match="refuses"):
+    with pytest.raises(KeepworthError, match="refuses"):
         reasoning_gym("chain_sum", "train", 1, min_terms=-3)

@@ -5,7 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.tasks.splits import SPLITS, draw_order, side, sides, tied
+from keepworth.tasks.splits import SPLITS, draw_order, side, sides, tied
 
 
 def test_side_follows_the_hash() -> None:

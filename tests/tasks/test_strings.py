@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.episodes.errors import UnknownName
-from recollect.tasks.splits import SPLITS
-from recollect.tasks.strings import (
+from keepworth.episodes.errors import UnknownName
+from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.strings import (
     FUNCTIONS,
     WORDS,
     composition_of,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.episodes.errors import UnknownName
-from recollect.episodes.task import Task
-from recollect.tasks.verifiers import VERIFIERS, verifier, verify
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.task import Task
+from keepworth.tasks.verifiers import VERIFIERS, verifier, verify
 
 
 def test_every_verifier_scores_right_and_wrong() -> None:

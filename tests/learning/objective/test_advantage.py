@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.learning.objective import Objective, advantages, preset, varied
-from recollect.learning.objective.advantage import centered, overlong_penalty, scaled, whitened
+from keepworth.learning.objective import Objective, advantages, preset, varied
+from keepworth.learning.objective.advantage import centered, overlong_penalty, scaled, whitened
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")

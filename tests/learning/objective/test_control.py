@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.learning.objective import (
+from keepworth.learning.objective import (
     Controls,
     advanced,
     advantages,
@@ -19,7 +19,7 @@ from recollect.learning.objective import (
     varied,
     without_kl,
 )
-from recollect.learning.objective.distil import teacher_coefficient, teacher_rows
+from keepworth.learning.objective.distil import teacher_coefficient, teacher_rows
 from tests.learning.objective.toys import bandit_batch, toy
 
 AEPO = preset("aepo")

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.learning.objective import Batch, Steps, advantages, preset, soft_value, value_targets, varied, without_kl
-from recollect.learning.objective.batch import episode_table
-from recollect.learning.objective.credit import gae, packing, prefix_tree, reward_to_go, step_returns
+from keepworth.learning.objective import Batch, Steps, advantages, preset, soft_value, value_targets, varied, without_kl
+from keepworth.learning.objective.batch import episode_table
+from keepworth.learning.objective.credit import gae, packing, prefix_tree, reward_to_go, step_returns
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = varied(without_kl(preset("ppo")), scale="none")

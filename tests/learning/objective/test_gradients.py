@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.learning.objective import (
+from keepworth.learning.objective import (
     Batch,
     advantages,
     denominators,

@@ -7,14 +7,14 @@ import warnings
 import pytest
 import torch
 
-from recollect.learning.critic import CriticSettings
-from recollect.learning.learner import Learner, Optimisation
-from recollect.learning.objective import PRESETS, Objective, preset, varied, without_kl
-from recollect.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
-from recollect.learning.objective.options import ObjectiveError
-from recollect.models.adapter import unfreeze
-from recollect.recipes.overwrite_reading import MULTI_CONVERSATION
-from recollect.recipes.settings import GROUP_RELATIVE
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import PRESETS, Objective, preset, varied, without_kl
+from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
+from keepworth.learning.objective.options import ObjectiveError
+from keepworth.models.adapter import unfreeze
+from keepworth.recipes.overwrite_reading import MULTI_CONVERSATION
+from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.models.tiny import tiny_model
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.learning.objective.kl import adapted_coefficient, k1, k2, k3, kl_estimate
+from keepworth.learning.objective.kl import adapted_coefficient, k1, k2, k3, kl_estimate
 
 LOGITS = torch.tensor([0.4, -0.3, 0.8, 0.1], dtype=torch.float64)
 REFERENCE = torch.log_softmax(torch.tensor([-0.2, 0.5, 0.3, -0.6], dtype=torch.float64), 0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.learning.objective import (
+from keepworth.learning.objective import (
     Batch,
     Objective,
     advantages,
@@ -19,10 +19,10 @@ from recollect.learning.objective import (
     varied,
     without_kl,
 )
-from recollect.learning.objective.aggregation import aggregate, row_weights
-from recollect.learning.objective.correction import correction, effective_sample_size
-from recollect.learning.objective.ratio import interpolated, log_ratio
-from recollect.learning.objective.surrogate import cispo, clip, dual_clip, plain, soft_gate
+from keepworth.learning.objective.aggregation import aggregate, row_weights
+from keepworth.learning.objective.correction import correction, effective_sample_size
+from keepworth.learning.objective.ratio import interpolated, log_ratio
+from keepworth.learning.objective.surrogate import cispo, clip, dual_clip, plain, soft_gate
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = without_kl(preset("grpo"))

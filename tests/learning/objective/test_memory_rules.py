@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.learning.objective import (
+from keepworth.learning.objective import (
     EpisodicReward,
     advantages,
     attributed,
@@ -22,7 +22,7 @@ from recollect.learning.objective import (
     varied,
     without_kl,
 )
-from recollect.learning.objective.episodic_reward import scaled_in
+from keepworth.learning.objective.episodic_reward import scaled_in
 from tests.learning.objective.toys import bandit_batch
 
 

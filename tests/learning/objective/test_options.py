@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from recollect.episodes.errors import UnknownName
-from recollect.learning.objective import (
+from keepworth.episodes.errors import UnknownName
+from keepworth.learning.objective import (
     PRESETS,
     SOURCES,
     Objective,
@@ -21,7 +21,7 @@ from recollect.learning.objective import (
     varied,
     without_kl,
 )
-from recollect.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.options import ObjectiveError
 
 GRPO = without_kl(preset("grpo"))
 
@@ -150,7 +150,7 @@ def test_the_listing_has_a_line_a_preset() -> None:
 
 def test_configuration_and_explanations_do_not_load_torch() -> None:
     code = (
-        "import sys; from recollect.learning.objective import PRESETS, explain, listing, initial\n"
+        "import sys; from keepworth.learning.objective import PRESETS, explain, listing, initial\n"
         "[explain(name) for name in PRESETS]; listing(); initial(PRESETS['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
@@ -175,7 +175,7 @@ def test_a_batch_with_exactly_the_named_inputs_is_enough(name: str) -> None:
 
     import torch
 
-    from recollect.learning.objective import Batch, advantages, denominators, loss, select
+    from keepworth.learning.objective import Batch, advantages, denominators, loss, select
     from tests.learning.objective.toys import runnable, toy
 
     world, objective = toy(), runnable(preset(name))

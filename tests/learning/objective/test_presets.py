@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.episodes.errors import UnknownName
-from recollect.learning.objective import (
+from keepworth.episodes.errors import UnknownName
+from keepworth.learning.objective import (
     PRESETS,
     SOURCES,
     Objective,
@@ -20,7 +20,7 @@ from recollect.learning.objective import (
     preset,
     select,
 )
-from recollect.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.options import ObjectiveError
 from tests.learning.objective.toys import Toy, runnable, toy
 
 NAMES = sorted(PRESETS)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.learning.objective import advantages, denominators, loss, preset, select, varied, without_kl
-from recollect.learning.objective.selection import first_and_random, top_entropy
+from keepworth.learning.objective import advantages, denominators, loss, preset, select, varied, without_kl
+from keepworth.learning.objective.selection import first_and_random, top_entropy
 from tests.learning.objective.toys import toy
 
 GRPO = without_kl(preset("grpo"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from recollect.learning.objective import (
+from keepworth.learning.objective import (
     advantages,
     denominators,
     loss,

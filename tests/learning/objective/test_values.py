@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
-from recollect.learning.objective.options import _RANGES, ObjectiveError, within_range
+from keepworth.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
+from keepworth.learning.objective.options import _RANGES, ObjectiveError, within_range
 from tests.learning.objective.toys import runnable, toy
 
 SOFT = varied(

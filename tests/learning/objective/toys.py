@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.learning.objective import Batch, Objective, Steps, varied
+from keepworth.learning.objective import Batch, Objective, Steps, varied
 
 
 def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Tensor) -> Batch:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience, LinearAgent
-from recollect.environments.streams import generated
-from recollect.memory.policy.actions import SURE, Actions
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.recipes.experience_methods import method
-from recollect.rollouts.stream import run_stream
+from keepworth.agents.experience import Experience, LinearAgent
+from keepworth.environments.streams import generated
+from keepworth.memory.policy.actions import SURE, Actions
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.recipes.experience_methods import method
+from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
 

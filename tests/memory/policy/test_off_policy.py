@@ -5,8 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from recollect.memory.policy.errors import CannotEvaluate, InvalidPolicy
-from recollect.memory.policy.off_policy import (
+from keepworth.memory.policy.errors import CannotEvaluate, InvalidPolicy
+from keepworth.memory.policy.off_policy import (
     Logged,
     doubly_robust,
     effective_sample_size,
@@ -15,7 +15,7 @@ from recollect.memory.policy.off_policy import (
     ips,
     snips,
 )
-from recollect.memory.policy.propensity import Mixture
+from keepworth.memory.policy.propensity import Mixture
 
 QUALITY = np.array([0.9, 0.5, 0.1])
 

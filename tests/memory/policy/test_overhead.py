@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-from recollect.agents.experience import Experience
-from recollect.memory.item import Status
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import Draft
-from recollect.recipes.advantage import advantage
+from keepworth.agents.experience import Experience
+from keepworth.memory.item import Status
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Draft
+from keepworth.recipes.advantage import advantage
 
 
 def test_recall_and_reward_take_about_a_millisecond_among_a_thousand_items() -> None:

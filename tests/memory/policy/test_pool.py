@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience
-from recollect.memory.item import Status
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import ACTIVE, OWN, Draft, Pool
-from recollect.memory.policy.retrievers import top
-from recollect.recipes.advantage import advantage
+from keepworth.agents.experience import Experience
+from keepworth.memory.item import Status
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import ACTIVE, OWN, Draft, Pool
+from keepworth.memory.policy.retrievers import top
+from keepworth.recipes.advantage import advantage
 
 ENCODER = HashedWords(256)
 

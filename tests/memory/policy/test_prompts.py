@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agents.experience import Experience
-from recollect.memory.policy import prompts
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.recipes.amem import amem
-from recollect.recipes.reme import reme
+from keepworth.agents.experience import Experience
+from keepworth.memory.policy import prompts
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.recipes.amem import amem
+from keepworth.recipes.reme import reme
 
 
 @given(st.text(max_size=200))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory.policy.errors import InvalidPolicy
-from recollect.memory.policy.propensity import (
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.propensity import (
     Mixture,
     gumbel_top_k,
     plackett_luce,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.agents.experience import Experience
-from recollect.memory.item import Status
-from recollect.memory.policy.errors import InvalidPolicy
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import Draft
-from recollect.memory.policy.room import Crowd, Room
-from recollect.recipes.advantage import advantage
+from keepworth.agents.experience import Experience
+from keepworth.memory.item import Status
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Draft
+from keepworth.memory.policy.room import Crowd, Room
+from keepworth.recipes.advantage import advantage
 
 THINGS = ("shirt", "coat", "lamp", "chair", "kettle", "bicycle", "novel", "carpet", "violin", "mirror")
 ACTIONS = ("refund", "replace")

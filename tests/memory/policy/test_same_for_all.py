@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.agents.experience import Experience
-from recollect.memory.policy.errors import InvalidPolicy
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import OWN, Draft
-from recollect.recipes.experience_methods import METHODS, method
+from keepworth.agents.experience import Experience
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import OWN, Draft
+from keepworth.recipes.experience_methods import METHODS, method
 
 ENCODER = HashedWords(128)
 

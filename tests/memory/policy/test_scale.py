@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience, LinearAgent
-from recollect.environments.streams import generated
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.scale import Scale
-from recollect.recipes.experience_methods import method
+from keepworth.agents.experience import Experience, LinearAgent
+from keepworth.environments.streams import generated
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.scale import Scale
+from keepworth.recipes.experience_methods import method
 
 ENCODER = HashedWords()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience
-from recollect.memory.item import Status
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.pool import Draft, on_word_of
-from recollect.memory.policy.scale import Scale
-from recollect.memory.policy.selectors import Thompson
-from recollect.memory.policy.shares import Clock, capped, voices
-from recollect.memory.policy.slots import Candidates, Values
-from recollect.recipes.advantage import advantage
+from keepworth.agents.experience import Experience
+from keepworth.memory.item import Status
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Draft, on_word_of
+from keepworth.memory.policy.scale import Scale
+from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.shares import Clock, capped, voices
+from keepworth.memory.policy.slots import Candidates, Values
+from keepworth.recipes.advantage import advantage
 
 
 def test_nobody_makes_time_pass_for_others() -> None:

@@ -5,25 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.agents.experience import Experience
-from recollect.memory.item import Status
-from recollect.memory.policy import advantage as valuation
-from recollect.memory.policy.advantage import Advantage, AdvantageSettings
-from recollect.memory.policy.errors import InvalidPolicy
-from recollect.memory.policy.hashed_words import HashedWords
-from recollect.memory.policy.kernel_values import KernelQ
-from recollect.memory.policy.pool import Draft, Pool
-from recollect.memory.policy.propensity import Mixture
-from recollect.memory.policy.slots import Method, Use
-from recollect.memory.policy.values import CaseNetwork
-from recollect.recipes.advantage import SETTINGS, advantage, from_flat
-from recollect.recipes.amem import amem
-from recollect.recipes.amemguard import amemguard
-from recollect.recipes.experience_methods import METHODS, method
-from recollect.recipes.memento import multi_step, parametric
-from recollect.recipes.memrl import memrl
-from recollect.recipes.reme import reme
-from recollect.recipes.rememberer import rememberer
+from keepworth.agents.experience import Experience
+from keepworth.memory.item import Status
+from keepworth.memory.policy import advantage as valuation
+from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.kernel_values import KernelQ
+from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.propensity import Mixture
+from keepworth.memory.policy.slots import Method, Use
+from keepworth.memory.policy.values import CaseNetwork
+from keepworth.recipes.advantage import SETTINGS, advantage, from_flat
+from keepworth.recipes.amem import amem
+from keepworth.recipes.amemguard import amemguard
+from keepworth.recipes.experience_methods import METHODS, method
+from keepworth.recipes.memento import multi_step, parametric
+from keepworth.recipes.memrl import memrl
+from keepworth.recipes.reme import reme
+from keepworth.recipes.rememberer import rememberer
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")

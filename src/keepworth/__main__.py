@@ -1,0 +1,5 @@
+"""`python -m keepworth` is `keepworth`."""
+
+from keepworth.cli.main import run
+
+run()

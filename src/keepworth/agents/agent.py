@@ -1,0 +1,77 @@
+"""Agent: turns observations into actions by calling a model. One object per episode; it may remember.
+
+What every call saw and drew is recorded by the model it is handed (`Caller`), not by the agent: an agent cannot forget
+to say what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import Sample, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """text: for the environment. cut: the model had not ended it when its tokens ran out, and what is there stands.
+
+    shown: memories it saw; operations: changes it made to its memory."""
+
+    text: str
+    cut: bool = False
+    shown: tuple[Shown, ...] = ()
+    operations: tuple[MemoryEvent, ...] = ()
+
+
+class Caller(Protocol):
+    """The model as one episode's agent sees it. Calls of many episodes are sampled together; each is recorded."""
+
+    @property
+    def context_limit(self) -> int: ...
+
+    def encode(self, text: str) -> Tokens:
+        """Ids of a text that begins a context, with a BOS where the model's tokenizer has one."""
+        ...
+
+    def encode_continuation(self, text: str) -> Tokens:
+        """Ids of a text behind others, such as an environment's answer: never a second BOS."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]: ...
+
+    async def call(
+        self,
+        prompt: Tokens,
+        *,
+        role: str,
+        prompt_id: str,
+        max_tokens: int,
+        stop_ids: frozenset[int],
+        memory: str = "",
+    ) -> Sample:
+        """One sample, one segment. memory: content hash of what the agent remembers before the call.
+
+        Raises ContextOverflow where the prompt and `max_tokens` exceed the window; whoever runs the episode ends it."""
+        ...
+
+    def remembers(self, memory: str) -> None:
+        """The content hash of the memory after the last call, where the call changed it."""
+        ...
+
+
+class Agent(Protocol):
+    """Begins afresh with the first observation of its only episode."""
+
+    async def act(self, observation: Observation, model: Caller) -> Action: ...
+
+
+def first_line(text: str) -> str:
+    """The first line that says anything, stripped; empty where none does."""
+    lines = text.strip().splitlines()
+    return lines[0].strip() if lines else ""

@@ -1,0 +1,128 @@
+"""The Answerer: memories and a question in, a short answer out.
+
+After the Answer Agent of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
+Reinforcement Learning" (arXiv 2508.19828), in a form that a 135M model can follow: two worked examples in plain text
+instead of an instruction. Memories stand in order of time, so that "the later one counts" can be learned without
+spelling out dates, which would cost a dozen tokens each. `Style.DISTIL` asks for the useful memory before the
+answer, as the paper does; it needs a model that can carry it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from enum import Enum
+
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Model, Tokens
+from keepworth.episodes.operation import ParseStatus
+from keepworth.episodes.prompt_text import as_line
+
+ROLE = "answerer"
+MARKER = "Answer:"
+
+
+class Style(str, Enum):
+    DIRECT = "direct"
+    DISTIL = "distil"
+
+
+# (memories, question, useful memory, answer). Two shapes of answer: a name, and a number of which the later one counts.
+_EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (
+        ("I finally adopted a cat, her name is Pepper.", "My sister Nora moved to Leeds."),
+        "What is the name of my cat?",
+        "I finally adopted a cat, her name is Pepper.",
+        "Pepper",
+    ),
+    (
+        ("I ran 5 miles on Sunday.", "My longest run is now 9 miles, up from 5."),
+        "How long is my longest run?",
+        "My longest run is now 9 miles, up from 5.",
+        "9 miles",
+    ),
+)
+
+
+def _block(memories: Sequence[str], question: str) -> str:
+    lines = [f"- {text}" for text in memories] or ["(empty)"]
+    return "\n".join(("Memory:", *lines, f"Question: {question}"))
+
+
+def _prefix(style: Style) -> str:
+    worked = []
+    for memories, question, useful, answer in _EXAMPLES:
+        evidence = f"\nUseful: {useful}" if style is Style.DISTIL else ""
+        worked.append(f"{_block(memories, question)}{evidence}\n{MARKER} {answer}\n\n")
+    return "".join(worked)
+
+
+PREFIX = {style: _prefix(style) for style in Style}
+PROMPT_ID = {
+    style: f"answerer/{style.value}-v1-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    for style, text in PREFIX.items()
+}
+"""Changes with every change of wording: a change of prompt is a change of environment."""
+
+
+def render(shown: Sequence[Shown], question: str, style: Style = Style.DIRECT) -> str:
+    """The prompt: two examples, the memories in the order given, the question. Ends where the model goes on."""
+    memories = [as_line(item.text) for item in shown]
+    ending = "Useful:" if style is Style.DISTIL else MARKER
+    return f"{PREFIX[style]}{_block(memories, as_line(question))}\n{ending}"
+
+
+def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
+    """The answer in a model's text: its first line, or what follows the marker. Never raises."""
+    if style is Style.DISTIL:
+        _, marker, text = text.rpartition(MARKER)
+        if not marker:
+            return "", ParseStatus.INVALID
+    lines = text.strip().splitlines()
+    answer = lines[0].strip() if lines else ""
+    return answer, ParseStatus.OK if answer else ParseStatus.INVALID
+
+
+def fit(
+    model: Model, shown: Sequence[Shown], question: str, max_tokens: int, style: Style = Style.DIRECT
+) -> tuple[Tokens, tuple[Shown, ...]]:
+    """The prompt's tokens and the memories that fit in the model's window, in the order shown.
+
+    The memories of the lowest score are left out first, of equal ones the first shown (the oldest). How many fit is
+    found by bisection: a handful of prompts is encoded, however many memories there are.
+    Raises KeepworthError where `max_tokens` or the question alone is too long.
+    """
+    limit = model.context_limit - max_tokens
+    if limit < 1:
+        raise KeepworthError(
+            f"max_tokens = {max_tokens} is more than the window of {model.context_limit} tokens that {model.name} "
+            "reads leaves beside a prompt.",
+            f"Set max_tokens well below {model.context_limit}.",
+        )
+
+    worst_first = sorted(range(len(shown)), key=lambda i: (shown[i].score, i))
+
+    def best(count: int) -> tuple[Tokens, tuple[Shown, ...]]:
+        kept = tuple(shown[i] for i in sorted(worst_first[len(shown) - count :]))
+        return model.encode(render(kept, question, style)), kept
+
+    found = best(len(shown))
+    if len(found[0]) <= limit:
+        return found
+    found = best(0)
+    if len(found[0]) > limit:
+        raise KeepworthError(
+            f"The question has {len(found[0])} tokens with its examples, past the {limit} that {model.name} can read "
+            f"before answering in up to {max_tokens}.",
+            "Shorten it, lower max_tokens, or take a model with a longer window.",
+        )
+    fits, too_many = 0, len(shown)
+    while too_many - fits > 1:
+        count = (fits + too_many) // 2
+        candidate = best(count)
+        if len(candidate[0]) <= limit:
+            fits, found = count, candidate
+        else:
+            too_many = count
+    return found

@@ -1,0 +1,181 @@
+"""The Memory Manager: a new fact and the most similar memories in, one operation out.
+
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
+(arXiv 2508.19828), with one difference that a small model needs: not JSON after an instruction, but four worked
+examples in plain text and one line of answer (`ADD`, `UPDATE 1`, `DELETE 0`, `NOOP`). The model never writes the new
+wording: it is the new fact itself.
+
+Memories are shown under numbers from 0 in an order that the caller shuffles, so that no policy can live on the order.
+Any text parses; what makes no sense is INVALID and changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.episodes.episode import MemoryEvent
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import FinishReason
+from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
+from keepworth.episodes.prompt_text import as_line
+from keepworth.memory.bank import Bank
+from keepworth.memory.item import UNKNOWN, Provenance
+from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
+
+ROLE = "manager"
+ANSWER_TOKENS = 8
+"""Enough for `DELETE 12` and the end of its line in any tokenizer met so far."""
+MEMORY_WORDS = 32
+"""A memory is shown up to this many words; a cut is marked with an ellipsis. The bank keeps all of it."""
+
+# People and values of the examples occur nowhere in keepworth.tasks.operations.
+_EXAMPLES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("Ben has a pet frog.", "Kim lives in Delhi."), "Kim moved to Sydney.", "UPDATE 1"),
+    (("Pat drives a taxi.", "Lee is learning Latin."), "Lee studies Latin.", "NOOP"),
+    (("Tom works as an actor.", "Pat likes rum best."), "Tom no longer works as an actor.", "DELETE 0"),
+    (("Lee trains in chess.", "Kim plays the lute."), "Ben trains in chess.", "ADD"),
+)
+
+_Ordered = TypeVar("_Ordered")
+
+
+def render(memories: Sequence[str], fact: str) -> str:
+    """The prompt: four examples, then memory i under the number i and the new fact. Ends where the answer begins."""
+    return PREFIX + _block(memories, fact)
+
+
+def _block(memories: Sequence[str], fact: str) -> str:
+    lines = [f"[{number}] {_one_line(memory)}" for number, memory in enumerate(memories)]
+    return "\n".join(("Memory:", *(lines or ["(empty)"]), f"New fact: {_one_line(fact)}", "Operation:"))
+
+
+def _one_line(text: str) -> str:
+    words = as_line(text).split()
+    return " ".join(words[:MEMORY_WORDS]) + (" ..." if len(words) > MEMORY_WORDS else "")
+
+
+PREFIX = "".join(f"{_block(memories, fact)} {gold}\n\n" for memories, fact, gold in _EXAMPLES)
+"""The constant head of every prompt: an engine may compute it once."""
+PROMPT_ID = f"manager/v1-{hashlib.sha256((PREFIX + str(MEMORY_WORDS)).encode('utf-8')).hexdigest()[:8]}"
+"""Changes with every change of wording: a change of prompt is a change of what was trained."""
+
+
+def completion(gold: str) -> str:
+    """What the model should write after the prompt for the canonical line `gold`, with the newline that ends it."""
+    return f" {gold}\n"
+
+
+def parse(text: str, shown_ids: Sequence[str]) -> tuple[Operation, ParseStatus]:
+    """The operation that a model's text asks for, with shown numbers turned into ids of the bank. Never raises.
+
+    `shown_ids[i]` is the id of the memory shown under i. UPDATE comes back without its text: see `grounded`."""
+    kind, number, status = read_operation(text, shown=len(shown_ids))
+    return Operation(kind, () if number is None else (shown_ids[number],)), status
+
+
+def grounded(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
+    """The operation as the bank executes it: `fact` becomes the new text, and UPDATE is told apart from SUPERSEDE.
+
+    `texts`: current text of each target. The rule for "UPDATE i": the same words (case, order, endings and small words
+    aside) change nothing, so NOOP; where one text's words are all among the other's, the fact is the same in better
+    wording, so UPDATE (where the old one is the richer, NOOP); otherwise, or where only one of them denies, the fact
+    changed, so SUPERSEDE, which closes the old one."""
+    if asked.kind is OperationKind.ADD:
+        return Operation(OperationKind.ADD, (), fact)
+    if asked.kind is not OperationKind.UPDATE:
+        return asked
+    new, old = _content(fact), _content(texts[asked.targets[0]])
+    if not (new ^ old) & _NEGATIONS:
+        if new <= old:
+            return Operation(OperationKind.NOOP)
+        if old < new:
+            return Operation(OperationKind.UPDATE, asked.targets, fact)
+    return Operation(OperationKind.SUPERSEDE, asked.targets, fact)
+
+
+_SMALL_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """a an the is are be am do does has have to of in on at for by with and or as it its i my me we our he his she
+        her they their that this user so just also""",
+    )
+)
+_NEGATIONS = frozenset(("not", "no", "never", "longer", "stopped", "quit", "without"))
+_DATED = re.compile(r"^\d{4}-\d{2}-\d{2}(?:\s+\w+)?:\s*")
+
+
+def _content(text: str) -> frozenset[str]:
+    words = re.findall(r"[a-z0-9]+(?:\.[0-9]+)?", _DATED.sub("", text).lower().replace("n't", " not").replace("'s", ""))
+    return frozenset(re.sub(r"(?<=[a-z]{3})(?:ing|ed|es|s)$", "", word) for word in words if word not in _SMALL_WORDS)
+
+
+def format_reward(status: ParseStatus) -> float:
+    """1 for the canonical line, 0.5 for one that had to be repaired, 0 for an invalid one."""
+    return {ParseStatus.OK: 1.0, ParseStatus.REPAIRED: 0.5, ParseStatus.INVALID: 0.0}[status]
+
+
+def shuffled(items: Sequence[_Ordered], seed: str) -> tuple[_Ordered, ...]:
+    """The order of showing: a permutation that depends only on `seed` (name the fact and the attempt in it)."""
+    order = list(items)
+    random.Random(f"manager/{seed}").shuffle(order)
+    return tuple(order)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerState:
+    """What the manager sees: ids and texts of the memories in the order of showing, and the new fact."""
+
+    ids: tuple[str, ...]
+    memories: tuple[str, ...]
+    fact: str
+
+    @property
+    def prompt(self) -> str:
+        return render(self.memories, self.fact)
+
+
+def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: str = "") -> ManagerState:
+    """The state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
+    items = shuffled([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], seed)
+    return ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), fact)
+
+
+def act(
+    bank: Bank, state: ManagerState, text: str, *, provenance: Provenance = UNKNOWN, event_time: str = ""
+) -> MemoryEvent:
+    """Carry out on `bank` what the model's `text` asks for in `state`. Never raises for any text."""
+    asked, status = parse(text, state.ids)
+    operation = grounded(asked, state.fact, dict(zip(state.ids, state.memories, strict=True)))
+    outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
+    return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
+
+
+class OperationChooser:
+    """The manager as an agent among others: one operation task, one line. `memories` as shown under 0, 1, ..."""
+
+    def __init__(self, memories: Sequence[str], *, role: str = ROLE) -> None:
+        self.memories, self.role = tuple(memories), role
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        sample = await model.call(
+            model.encode(render(self.memories, observation.question or observation.text)),
+            role=self.role,
+            prompt_id=PROMPT_ID,
+            max_tokens=ANSWER_TOKENS,
+            stop_ids=model.stop_ids_for("\n"),
+        )
+        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
+
+
+def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
+    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
+    return [
+        (render(shown_memories(task), task.input), completion(task.answers[0]))
+        for task in operation_tasks("train", count, seed, level=level)
+    ]

@@ -1,0 +1,125 @@
+"""OverwriteReader: reads a text of any length in a fixed window, rewriting one short memory after every section.
+
+After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259), section 2: the
+model sees the question, its memory and the next section, and everything it writes becomes the new memory; in the end it
+answers from the question and the memory alone. Every call is a context of its own, and the reward of the answer reaches
+all of them. What differs, because a small model has to follow it: two worked examples in place of an instruction, a
+memory of one line, and the answer on a line in place of a box.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import FinishReason
+from keepworth.episodes.prompt_text import as_line, as_text
+
+ROLE = "reader"
+NOTHING = "(nothing yet)"
+"""The memory before the first section, as it is written in a prompt."""
+
+# (question, memory, section, new memory): something is found, and something is kept.
+_READINGS = (
+    (
+        "What is the name of my cat?",
+        NOTHING,
+        "My sister moved to Leeds. I adopted a cat, her name is Pepper.",
+        "I adopted a cat, her name is Pepper.",
+    ),
+    (
+        "How long is my longest run?",
+        "My longest run is 9 miles.",
+        "The new shoes are blue.",
+        "My longest run is 9 miles.",
+    ),
+)
+_ANSWERS = (
+    ("I adopted a cat, her name is Pepper.", "What is the name of my cat?", "Pepper"),
+    ("My longest run is 9 miles.", "How long is my longest run?", "9 miles"),
+)
+
+
+def reading(question: str, memory: str, section: str) -> str:
+    """The prompt that reads a section; ends where the new memory begins."""
+    return READING_HEAD + _reading(question, memory, section)
+
+
+def answering(question: str, memory: str) -> str:
+    """The prompt that answers; ends where the answer begins."""
+    return ANSWERING_HEAD + _answering(question, memory)
+
+
+def _reading(question: str, memory: str, section: str) -> str:
+    return f"Question: {question}\nMemory: {memory}\nText: {section}\nNew memory:"
+
+
+def _answering(question: str, memory: str) -> str:
+    return f"Memory: {memory}\nQuestion: {question}\nAnswer:"
+
+
+READING_HEAD = "".join(f"{_reading(q, m, s)} {new}\n\n" for q, m, s, new in _READINGS)
+ANSWERING_HEAD = "".join(f"{_answering(q, m)} {a}\n\n" for m, q, a in _ANSWERS)
+PROMPT_ID = f"overwrite_reader/v1-{hashlib.sha256((READING_HEAD + ANSWERING_HEAD).encode()).hexdigest()[:8]}"
+
+
+class OverwriteReader:
+    """memory_tokens: what a memory may be long; one that runs into it is cut there. answer_tokens: of the answer."""
+
+    def __init__(self, memory_tokens: int = 32, answer_tokens: int = 12) -> None:
+        self.memory_tokens, self.answer_tokens = memory_tokens, answer_tokens
+        self.memory = NOTHING
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        question = as_line(observation.question)
+        due = observation.answer_due
+        if due:
+            prompt = answering(question, as_text(self.memory))
+        else:
+            prompt = reading(question, as_text(self.memory), as_line(observation.text))
+        sample = await model.call(
+            model.encode(prompt),
+            role=ROLE,
+            prompt_id=f"{PROMPT_ID}/{'answer' if due else 'read'}",
+            max_tokens=self.answer_tokens if due else self.memory_tokens,
+            stop_ids=model.stop_ids_for("\n"),
+            memory=memory_hash(self.memory),
+        )
+        written = first_line(model.decode(sample.ids))
+        if due:
+            return Action(written, cut=sample.finish is FinishReason.LENGTH)
+        self.memory = written or NOTHING
+        model.remembers(memory_hash(self.memory))
+        return Action(self.memory)
+
+
+class WholeReader:
+    """The reader that overwrites nothing: it remembers every section word for word, and answers from all of it.
+
+    What overwriting is compared with where the text fits the window; where it does not, its episodes end for want of
+    context."""
+
+    def __init__(self, answer_tokens: int = 12) -> None:
+        self.answer_tokens = answer_tokens
+        self._read: list[str] = []
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        if not observation.answer_due:
+            self._read.append(as_line(observation.text))
+            return Action("")
+        memory = " ".join(self._read) or NOTHING
+        sample = await model.call(
+            model.encode(answering(as_line(observation.question), memory)),
+            role=ROLE,
+            prompt_id=f"{PROMPT_ID}/answer",
+            max_tokens=self.answer_tokens,
+            stop_ids=model.stop_ids_for("\n"),
+            memory=memory_hash(memory),
+        )
+        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
+
+
+def memory_hash(memory: str) -> str:
+    """What a segment says of the memory it began or ended with."""
+    return "empty" if memory == NOTHING else hashlib.sha256(memory.encode()).hexdigest()[:16]

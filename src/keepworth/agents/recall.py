@@ -1,0 +1,146 @@
+"""Recall: what of its memory an agent is shown for a task. One function per way of choosing; each returns a `Recall`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from keepworth.episodes.decision import Decision, DecisionKind
+from keepworth.episodes.encoder import Encoder
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.task import Task
+from keepworth.memory.bank import Bank
+from keepworth.memory.item import Provenance
+from keepworth.tasks.entries import Entry, candidates, entries
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Items in the order they are shown, the memory they came from, and the choice as it is recorded."""
+
+    shown: tuple[Shown, ...]
+    snapshot: str
+    decisions: tuple[Decision, ...] = ()
+
+
+Recall = Callable[[Task], Recalled]
+
+
+def nothing(task: Task) -> Recalled:
+    """The arm without memory."""
+    return Recalled((), "empty")
+
+
+def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
+    """The evidence plus distractors, `count` in all, in order of time: how well memories are *used*, not found."""
+    return _remembering(lambda task: _recalled(candidates(task, count, seed, words), "given", dates))
+
+
+def evidence_only(words: int = 60, dates: bool = False) -> Recall:
+    """The oracle: exactly the windows that hold the evidence."""
+
+    def recall(task: Task) -> Recalled:
+        return _recalled([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence", dates)
+
+    return _remembering(recall)
+
+
+def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
+    """The control arm: each task is shown what `recall` shows a later task of the list, with no evidence in common.
+
+    Raises KeepworthError where there is none."""
+    other = strangers(tasks)
+    return lambda task: recall(other[task.key])
+
+
+def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
+    """For each task's key, the next task of the list with no evidence in common. Raises KeepworthError where none is left."""
+    other: dict[str, Task] = {}
+    for index, task in enumerate(tasks):
+        rest = [*tasks[index + 1 :], *tasks[:index]]
+        stranger = next((each for each in rest if not set(task.evidence) & set(each.evidence)), None)
+        if stranger is None:
+            raise KeepworthError(
+                f"No other question's memory can be shown to {task.key}: all {len(tasks)} share its evidence.",
+                "Measure on more questions.",
+            )
+        other[task.key] = stranger
+    return other
+
+
+def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60, dates: bool = False) -> Recall:
+    """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time.
+
+    Of a user's talk with an assistant the user's turns are remembered, whatever the question is about: what kind of
+    question will come is not known when something is stored. Between people, everybody's turns are. Tasks over one
+    conversation (the same sessions) share one bank."""
+    banks: dict[tuple[str, ...], Bank] = {}
+
+    def recall(task: Task) -> Recalled:
+        place = tuple(session.id for session in task.sessions)
+        if place not in banks:
+            banks.clear()  # tasks of a conversation come one after the other: one bank at a time is enough
+            banks[place] = Bank.empty(encoder)
+            present = {turn.speaker for session in task.sessions for turn in session.turns}
+            for entry in entries(task, words, ("user",) if "user" in present else sorted(present)):
+                source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
+                banks[place].add(spoken(entry, dates), provenance=source, event_time=entry.date)
+        bank = banks[place]
+        hits = bank.search(task.input, count, mode=mode)
+        shown = sorted(hits, key=lambda hit: (hit.item.provenance.date, hit.item.provenance.session, hit.item.id))
+        decision = Decision(
+            id=f"{task.key}#search",
+            kind=DecisionKind.SEARCH,
+            query=task.input,
+            candidates=tuple((hit.item.id, hit.score) for hit in hits),
+            chosen=tuple(hit.item.id for hit in shown),
+            propensity=1.0,
+            policy=f"{mode}-top{count}",
+        )
+        return Recalled(
+            tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in shown), bank.content_hash(), (decision,)
+        )
+
+    return _remembering(recall)
+
+
+def spoken(entry: Entry, dates: bool) -> str:
+    """An entry as it is remembered: `8 May 2023, Caroline: I went ...`. The user's own words need no name."""
+    year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
+    said = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
+    if entry.speaker != "user":
+        said.append(entry.speaker)
+    return f"{', '.join(said)}: {entry.text}" if said else entry.text
+
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+def evidence_share(task: Task, recalled: Recalled, words: int = 60) -> float:
+    """Share of the task's evidence windows that are among the shown ones (recall at k; 0 where there are none)."""
+    wanted = [entry.text for entry in candidates(task, 64, 0, words) if entry.evidence]
+    return sum(any(item.text.endswith(text) for item in recalled.shown) for text in wanted) / max(1, len(wanted))
+
+
+def _remembering(recall: Recall) -> Recall:
+    """A task's memory is built once: every member of a group, and every step, starts from the same one."""
+    known: dict[str, Recalled] = {}
+
+    def lookup(task: Task) -> Recalled:
+        if task.key not in known:
+            known[task.key] = recall(task)
+        return known[task.key]
+
+    return lookup
+
+
+def _recalled(chosen: Sequence[Entry], how: str, dates: bool) -> Recalled:
+    ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
+    digest = hashlib.sha256("\n".join((how, *(spoken(entry, dates) for entry in ordered))).encode()).hexdigest()[:16]
+    shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, spoken(entry, dates)) for entry in ordered)
+    return Recalled(shown, f"{how}-{digest}")

@@ -1,0 +1,248 @@
+"""`keepworth doctor`: what works on this machine, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keepworth.cli.output import say_json
+
+
+class Verdict(str, Enum):
+    GOOD = "good"
+    MISSING = "missing"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination. MISSING costs an optional part, BAD keeps training from working."""
+
+    subject: str
+    verdict: Verdict
+    said: str
+    mend: str = ""
+
+
+# Extra, what it is for, the modules that prove it is there.
+EXTRAS = (
+    ("serve", "keepworth serve", ("starlette", "uvicorn")),
+    ("index", "approximate indexes for large memories", ("faiss",)),
+    ("math", "answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
+    (
+        "envs",
+        "puzzles of Reasoning Gym, the streams household and science",
+        ("reasoning_gym", "textworld_express", "scienceworld"),
+    ),
+    ("tensorboard", "keepworth train --tensorboard", ("tensorboard",)),
+    ("trl", "comparisons with TRL", ("trl",)),
+    ("dev", "tests, linters and type checks", ("pytest",)),
+)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what works on this machine and what to install for the rest. Exits with 1 where training cannot work."""
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from keepworth.episodes.terminal import terminal
+
+    found = [
+        finding
+        for examine in (_python, _torch, _bfloat16, _machine, _packages, _models, _extras)
+        for finding in examine()
+    ]
+    if as_json:
+        say_json([asdict(each) for each in found], indent=2)
+    else:
+        marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
+        console = terminal(soft_wrap=True)
+        for each in found:
+            console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.said))
+            if each.mend:
+                console.print(Text.assemble(f"   {'':<13} ", (each.mend, "cyan")))
+    if any(each.verdict is Verdict.BAD for each in found):
+        raise typer.Exit(1)
+
+
+def _python() -> list[Finding]:
+    said = f"{platform.python_version()} on {platform.platform()}"
+    return [Finding("python", Verdict.GOOD, said)]
+
+
+def _torch() -> list[Finding]:
+    try:
+        import torch
+    except ImportError as error:
+        return [Finding("torch", Verdict.BAD, f"cannot be imported: {error}", "make install, or pip install torch")]
+    if torch.cuda.is_available():
+        devices = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    else:
+        devices = "processor only (enough for everything here)"
+    return [
+        Finding("torch", Verdict.GOOD, f"{torch.__version__}, {devices}, {torch.get_num_threads()} threads by default")
+    ]
+
+
+def _bfloat16() -> list[Finding]:
+    """Time the same product in both types: some processors have the type but emulate it, many times slower."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        seconds = {}
+        for dtype in (torch.float32, torch.bfloat16):
+            left, right = torch.ones(512, 576, dtype=dtype), torch.ones(576, 1536, dtype=dtype)
+            seconds[dtype] = min(_timed(lambda a=left, b=right: a @ b) for _ in range(7))  # type: ignore[misc]
+    finally:
+        torch.set_num_threads(threads)
+    ratio = seconds[torch.float32] / seconds[torch.bfloat16]
+    rate = 2 * 512 * 576 * 1536 / seconds[torch.bfloat16] / 1e9
+    if ratio > 1.2:
+        return [
+            Finding(
+                "bfloat16",
+                Verdict.GOOD,
+                f"native: {ratio:.1f} times as fast as float32 ({rate:.0f} GFLOP/s on one thread)",
+            )
+        ]
+    said = f"not native: {ratio:.2f} times the speed of float32; runs measure it, and compute in what is faster"
+    return [Finding("bfloat16", Verdict.GOOD, said)]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = [Finding("cores", Verdict.GOOD, str(cores))]
+    memory = _memory_gib()
+    if memory is not None:
+        enough = memory >= 5
+        mend = "" if enough else "the demo takes 5 GiB; try keepworth demo --quick"
+        found.append(Finding("memory", Verdict.GOOD if enough else Verdict.MISSING, f"{memory:.1f} GiB free", mend))
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    mend = "" if free >= 2 else "the demo and the model files take about 2 GiB"
+    found.append(
+        Finding("disk", Verdict.GOOD if free >= 2 else Verdict.MISSING, f"{free:.1f} GiB free in {Path.cwd()}", mend)
+    )
+    return found
+
+
+def _memory_gib() -> float | None:
+    """Memory that can be had without swapping, the container's limit included; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        except (ValueError, OSError, AttributeError):
+            return None
+    available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 2**20
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        return min(available, (limit - used) / 2**30)
+    except (OSError, ValueError):  # no limit, or no such control group
+        return available
+
+
+def _packages() -> list[Finding]:
+    present, absent = [], []
+    for package in (
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "gguf",
+        "peft",
+        "onnxruntime",
+        "apsw",
+        "scipy",
+        "matplotlib",
+    ):
+        try:
+            present.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            absent.append(package)
+    if absent:
+        return [Finding("packages", Verdict.BAD, f"missing: {', '.join(absent)}", f"pip install {' '.join(absent)}")]
+    return [Finding("packages", Verdict.GOOD, ", ".join(present))]
+
+
+def _models() -> list[Finding]:
+    from keepworth.models.files import State, list_models
+
+    found = []
+    for each in list_models():
+        name = each.model.name
+        if each.state is State.READY:
+            found.append(Finding("model", Verdict.GOOD, f"{name} in {each.path}"))
+        elif each.state is State.CORRUPT:
+            found.append(
+                Finding("model", Verdict.BAD, f"{name}: {each.detail}", f"keepworth models fetch {name} --force")
+            )
+        else:
+            mend = f"fetched when first needed, or now: keepworth models fetch {name}"
+            found.append(Finding("model", Verdict.MISSING, f"{name}: {each.detail}", mend))
+    return found
+
+
+def _extras() -> list[Finding]:
+    found = []
+    for extra, purpose, modules in EXTRAS:
+        absent = [module for module in modules if find_spec(module) is None]
+        if not absent:
+            found.append(Finding("extra", Verdict.GOOD, f"{extra}: {purpose}"))
+        else:
+            said = f"{extra}: {purpose}"
+            if len(absent) < len(modules):
+                said += f" ({', '.join(absent)} is not there)"
+            found.append(Finding("extra", Verdict.MISSING, said, f'pip install -e ".[{extra}]"'))
+    return [*found, _java(), _alfworld()]
+
+
+def _java() -> Finding:
+    """TextWorldExpress and ScienceWorld are Java programs in Python packages."""
+    java = shutil.which("java")
+    if java:
+        said = f"{java}, for the streams household (TextWorldExpress) and science (ScienceWorld)"
+        return Finding("java", Verdict.GOOD, said)
+    mend = "install a Java runtime of version 8 or newer for --streams household,science; everything else goes without"
+    return Finding(
+        "java",
+        Verdict.MISSING,
+        "not found: the streams household (TextWorldExpress) and science (ScienceWorld) are left out, and their tests are "
+        "skipped",
+        mend,
+    )
+
+
+def _alfworld() -> Finding:
+    """Not in an extra: what it plans with has no wheel, and nothing else here needs a compiler."""
+    from keepworth.environments.alfworld import available
+
+    lacks = available()
+    if not lacks:
+        return Finding("alfworld", Verdict.GOOD, "for the stream alfworld")
+    mend = "pip install alfworld, with a C++ compiler and CMake, for --streams alfworld; everything else goes without"
+    return Finding("alfworld", Verdict.MISSING, f"the stream alfworld is left out: it needs {lacks}", mend)

@@ -1,0 +1,116 @@
+"""`keepworth eval`: measure a model, or what a run trained, on held-out questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.stream import stream
+from keepworth.cli.train import Runs
+
+if TYPE_CHECKING:
+    from keepworth.recipes.memory_r1 import Config
+
+app = typer.Typer(help="Measure models and runs on held-out questions, and memories on streams.", no_args_is_help=True)
+
+
+@app.callback()
+def options() -> None: ...
+
+
+@app.command()
+def answerer(
+    name: Annotated[
+        str, typer.Option("--run", help="A run whose trained answerer is measured beside the untrained one.")
+    ] = "",
+    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of memory_r1: memories=10, recall=retrieved, ..."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Answer questions with the right memory, none, another question's, and the evidence alone."""
+    import json
+
+    from keepworth.cli.settings import resolve
+    from keepworth.cli.show import print_table
+    from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.terminal import terminal
+    from keepworth.evaluation.answering import answers, rows
+    from keepworth.evaluation.manager import paired_gain
+    from keepworth.evaluation.tables import table_of_rows
+    from keepworth.learning.disk import check_writable
+    from keepworth.learning.progress import progress_for
+    from keepworth.learning.run_folder import disk, find_run, versions
+    from keepworth.models.threads import settle_threads
+    from keepworth.recipes.memory_r1 import Config
+    from keepworth.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
+    from keepworth.recipes.training import kept_weights, loaded_model, with_weights
+
+    if output is not None:
+        check_writable(output)
+    if split not in ("train", "dev", "test"):
+        raise UnknownName("split", split, ("train", "dev", "test"))
+    run = find_run(name, runs) if name else None
+    base = {key: value for key, value in run.config.items() if key != "recipe"} if run else {}
+    config = resolve(Config, base=base, assignments=assign or [])
+    assert isinstance(config, Config)
+    if config.role != "answerer":
+        raise KeepworthError("This measures answerers.", "Leave --set role=... out, or name a run of the answerer.")
+    if run and (
+        changed := sorted(key for key in ("model", "precision") if base and base.get(key) != getattr(config, key))
+    ):
+        raise KeepworthError(f"{changed[0]} is fixed by the run {name}.", "Leave it out of --set.")
+    progress = progress_for()
+    tasks = task_sets(config)[split]
+    recall = recall_for(config)
+    found: list[dict[str, object]] = []
+    values = {}
+    phases = ["untrained", "trained"] if run else ["untrained"]
+    arms = {when: table_arms(when, recall, tasks, config) for when in phases}
+    progress.start(sum(len(each) for each in arms.values()), f"answering {len(tasks)} {split} questions")
+    # A run's own type of number: auto may have measured either.
+    model = loaded_model(config, progress, str(run.environment.get("precision", "")) if run else "")
+    settle_threads(model, config.threads)
+    done = 0
+    for when in phases:
+        if when == "trained":
+            assert run is not None
+            with_weights(model, kept_weights(run, "answerer"))
+        for arm, memory in arms[when].items():
+            progress.phase(arm)
+            measured = answers(model, tasks, memory, config.max_tokens, _style(config))
+            values[arm] = measured.values
+            found += rows(arm, measured, ("f1", "em", "bleu1"))
+            done += 1
+            progress.step(done, {"f1": measured.estimate("f1").mean})
+    progress.finish()
+    note = f"{len(tasks)} {split} questions of {config.source}, {config.memories} memories shown. 95 % bootstrap intervals."
+    record: dict[str, Any] = {
+        "split": split,
+        "run": run.name if run else None,
+        "config": config.model_dump(mode="json"),
+        "versions": versions(),
+        "rows": found,
+    }
+    if run:
+        gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"])
+        record["gain"] = {"metric": "f1", "mean": gain.mean, "low": gain.low, "high": gain.high, "n": gain.n}
+        note += f" Gain in token F1, paired: {gain.mean:+.3f} [{gain.low:+.2f}, {gain.high:+.2f}]."
+    print_table(table_of_rows("Answering from memory", found, note), terminal())
+    if output is not None:
+        with disk(output):
+            output.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _style(config: Config) -> Any:
+    from keepworth.agents.answerer import Style
+
+    return Style(config.style)
+
+
+app.command("stream")(stream)

@@ -1,0 +1,94 @@
+"""How the command line fails: one red line and a hint for mistakes, a saved traceback for bugs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+import traceback
+from pathlib import Path
+
+MISTAKE, BUG, INTERRUPTED = 2, 1, 130
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether the error's class is defined in this package: raised on purpose, with a message for people."""
+    return any(each.__module__.split(".")[0] == "keepworth" for each in type(error).__mro__)
+
+
+def report_mistake(error: BaseException) -> int:
+    """Say what is wrong and how to mend it; returns the exit code."""
+    message = str(getattr(error, "message", "") or error)
+    mend = str(getattr(error, "mend", "") or getattr(error, "hint", "") or "")
+    if mend and message.endswith(mend):
+        message = message.removesuffix(mend).strip()
+    if not mend and " Mend: " in message:
+        message, mend = message.split(" Mend: ", 1)
+    _say(message, mend)
+    return MISTAKE
+
+
+def report_usage(error: Exception) -> int:
+    """A command line that does not parse: unknown command or option, missing argument."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "keepworth"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    _say(message, f"{path} --help shows what there is.")
+    return MISTAKE
+
+
+def report_bug(error: BaseException) -> int:
+    """Say in one line what broke and where the traceback is; returns the exit code."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    line = str(error).strip().split("\n", 1)[0]
+    kept = _save(text)
+    where = f"The traceback is in {kept}; --debug prints it." if kept else "--debug prints the traceback."
+    _say(
+        f"something broke inside keepworth: {type(error).__name__}: {line}",
+        f"{where} Please report it, and read it before: the last lines may quote your data.",
+    )
+    return BUG
+
+
+def _say(message: str, mend: str) -> None:
+    from rich.text import Text
+
+    from keepworth.episodes.terminal import terminal
+
+    console = terminal(stderr=True)
+    console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
+    if mend:
+        console.print(Text.assemble(("  hint: ", "bold"), mend), soft_wrap=True)
+
+
+def _save(text: str) -> Path | None:
+    """The file, which only its owner can read and nobody can have put there before; None where none can be written."""
+    from keepworth.models.files import cache_folder
+
+    folder = cache_folder() / "tracebacks"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(f"$ {_without_values(sys.argv)}\n\n{text}")
+    except OSError:
+        return None
+    return path
+
+
+def _without_values(arguments: list[str]) -> str:
+    """The command and the names of its options: what else was typed may be secret."""
+    from keepworth.cli.main import app
+
+    groups = [app, *(each.typer_instance for each in app.registered_groups if each.typer_instance)]
+    known = {str(each.name) for group in groups for each in group.registered_groups}
+    known |= {
+        each.name or each.callback.__name__ for group in groups for each in group.registered_commands if each.callback
+    }
+    shown = [
+        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in known else "..."
+        for place, word in enumerate(arguments[1:])
+    ]
+    return " ".join(["keepworth", *shown])

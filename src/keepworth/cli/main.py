@@ -1,0 +1,99 @@
+"""`keepworth`: the command line's root. Every command imports what it needs when it runs, so that help is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from keepworth import __version__
+from keepworth.cli import failures
+from keepworth.cli.checkpoint import app as checkpoint_app
+from keepworth.cli.doctor import doctor
+from keepworth.cli.evaluate import app as evaluate_app
+from keepworth.cli.interruption import interruptible
+from keepworth.cli.models import app as models_app
+from keepworth.cli.objectives import app as objectives_app
+from keepworth.cli.output import say
+from keepworth.cli.serve import serve
+from keepworth.cli.show import report, show
+from keepworth.cli.train import demo, recipes, train
+from keepworth.cli.watch import watch
+
+app = typer.Typer(
+    name="keepworth",
+    help="Memory that learns from reward, for language-model agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+LEARN, LOOK, SET_UP = "Learn", "Look", "Set up"
+app.command(rich_help_panel=LEARN)(demo)
+app.command(rich_help_panel=LEARN)(train)
+app.command(rich_help_panel=LEARN)(recipes)
+app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
+app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
+app.command(rich_help_panel=LOOK)(show)
+app.command(rich_help_panel=LOOK)(watch)
+app.command(rich_help_panel=LOOK)(report)
+app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
+app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
+app.command(rich_help_panel=SET_UP)(doctor)
+app.command(rich_help_panel=SET_UP)(serve)
+for part, panel in (("memory", "Remember"), ("bench", LOOK)):
+    if find_spec(f"keepworth.cli.{part}"):
+        app.add_typer(import_module(f"keepworth.cli.{part}").app, name=part, rich_help_panel=panel)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"keepworth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Let errors show their traceback.")] = False,
+) -> None:
+    if debug:
+        os.environ["KEEPWORTH_DEBUG"] = "1"
+
+
+def run() -> None:
+    """The `keepworth` program: exit codes are 0, 1 (a bug), 2 (a mistake to mend) and 130 (stopped with Ctrl-C)."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """One invocation; returns the exit code, and raises only with --debug."""
+    # Libraries draw bars of their own while they load; ours is the only one on the screen.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    for name in sorted(each for each in os.environ if each.startswith("RECOLLECT_")):
+        say(f"{name} is not read: it is called {name.replace('RECOLLECT', 'KEEPWORTH')} now.", error=True)
+    try:
+        with interruptible():
+            code = app(arguments, prog_name="keepworth", standalone_mode=False)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`keepworth show x | head`): nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return failures.INTERRUPTED
+    except Exception as error:
+        if "KEEPWORTH_DEBUG" in os.environ:
+            raise
+        if isinstance(error, _USAGE):
+            return failures.report_usage(error)
+        return failures.report_mistake(error) if failures.is_ours(error) else failures.report_bug(error)
+    return code if isinstance(code, int) else 0
+
+
+# typer carries its own copy of click in late versions and imports click in earlier ones: ask it which class it raises.
+_USAGE = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")

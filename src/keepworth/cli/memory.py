@@ -1,0 +1,390 @@
+"""`keepworth memory`: the verbs of `keepworth.Memory` on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.output import say, say_json
+from keepworth.episodes.terminal import one_line, terminal
+
+if TYPE_CHECKING:
+    from keepworth.episodes.encoder import EncoderIdentity
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.purge import Erased
+
+app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
+
+File = Annotated[
+    Path, typer.Option("--file", "-f", envvar="KEEPWORTH_MEMORY", help="The memory file.", show_default=True)
+]
+User = Annotated[str, typer.Option("--user", "-u", help="Whose memory.")]
+Agent = Annotated[str, typer.Option("--agent", help="Which agent's memory.")]
+Session = Annotated[str, typer.Option("--session", help="Which session's memory.")]
+Encoder = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        help="minilm, hashing, hashing:DIMENSION, a folder, or none to use words only. Default: the file's own.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One line of JSON per result.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
+DEFAULT, FIRST_DEFAULT = Path("keepworth.mem"), Path("recollect.mem")
+
+
+@app.command()
+def add(
+    text: Annotated[str, typer.Argument(help="What to remember; - reads one text per line.")],
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    kind: Annotated[str, typer.Option(help="fact, episode, case, skill, lesson or core.")] = "fact",
+    at: Annotated[str, typer.Option("--at", help="When it happened (ISO 8601).")] = "",
+    source: Annotated[str, typer.Option(help="Where it came from; one can roll back by it.")] = "command line",
+    encoder: Encoder = "default",
+    as_json: Json = False,
+) -> None:
+    """Remember a text."""
+    texts = _lines_given() if text == "-" else [text]
+    with _open(file, encoder, make=True) as memory:
+        for item in memory.add_many(
+            texts, user_id=user, agent_id=agent, session_id=session, kind=kind, event_time=at, source=source
+        ):
+            _print(item, as_json)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many.")] = 5,
+    mode: Annotated[
+        str, typer.Option(help="hybrid, lexical or dense; by default hybrid where there is an encoder.")
+    ] = "",
+    as_of: Annotated[str, typer.Option(help="What was held true then (ISO 8601).")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Say what every score is made of.")] = False,
+    encoder: Encoder = "default",
+    as_json: Json = False,
+) -> None:
+    """Find what was remembered."""
+    with _open(file, encoder) as memory:
+        hits = memory.search(
+            query,
+            top_k=top_k,
+            user_id=user,
+            agent_id=agent,
+            session_id=session,
+            mode=mode or None,
+            as_of=as_of,
+            explain=explain,
+        )
+        for hit in hits:
+            if as_json:
+                _print(hit.item, True, score=hit.score)
+            else:
+                say(f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.text)}")
+                if hit.why is not None:
+                    terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
+                    cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
+                    say(f"          = {hit.why.formula}; words: {terms or 'not found'}; meaning: {cosine}")
+        if not hits:
+            say("Nothing found.", error=True)
+
+
+@app.command("list")
+def list_(
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
+    after: Annotated[str, typer.Option(help="Go on after this id.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Superseded, deleted and held back items too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List items in order of writing."""
+    with _open(file, "none") as memory:
+        items = memory.get_all(
+            user_id=user, agent_id=agent, session_id=session, limit=limit, after=after, all_states=everything
+        )
+        for item in items:
+            _print(item, as_json)
+        if not items:
+            say("Nothing found.", error=True)
+
+
+@app.command()
+def show(id: Id, file: File = DEFAULT) -> None:
+    """Show everything about an item."""
+    from keepworth.memory.item import to_record
+
+    with _open(file, "none") as memory:
+        for name, value in to_record(memory.get(id)).items():
+            say(f"{name:>14}  {one_line(str(value))}")
+
+
+@app.command()
+def history(id: Id, file: File = DEFAULT) -> None:
+    """Show what happened to an item, oldest first."""
+    with _open(file, "none") as memory:
+        for revision in memory.history(id):
+            after = revision.after
+            state = "(gone)" if after is None else f"{one_line(after.text)}{_mark(after)}"
+            origin = one_line(revision.episode or revision.source)
+            say(f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}")
+
+
+@app.command()
+def forget(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Items to forget.")],
+    file: File = DEFAULT,
+    purge: Annotated[bool, typer.Option("--purge", help="Erase for good: journal, indexes and vectors too.")] = False,
+) -> None:
+    """Delete items; with --purge, erase them so that nothing can bring them back."""
+    with _open(file, "none") as memory:
+        erased = memory.forget(*ids, purge_history=purge)
+        say(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
+        if erased is not None and not erased.log_emptied:
+            say("Another process is reading: run `keepworth memory compact` when it is done.", error=True)
+
+
+@app.command()
+def erase(
+    file: File = DEFAULT,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back."""
+    with _open(file, "none") as memory:
+        if not yes:
+            named = {"user": user, "agent": agent, "session": session}
+            whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
+            typer.confirm(f"Erase everything of {whose or 'everybody'} in {file}, for good?", abort=True)
+        erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
+        say(f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched.")
+        _tell_of_log(erased)
+
+
+def _tell_of_log(erased: Erased | None) -> None:
+    if erased is not None and not erased.log_emptied:
+        say("Another process is reading: run `keepworth memory compact` when it is done.", error=True)
+
+
+@app.command()
+def rollback(
+    target: Annotated[str, typer.Argument(metavar="[EPISODE|ROLLBACK]", help="An episode's or a rollback's id.")] = "",
+    file: File = DEFAULT,
+    source: Annotated[str, typer.Option(help="Undo everything from this source.")] = "",
+    since: Annotated[str, typer.Option(help="Undo everything since this snapshot (see `stats`).")] = "",
+) -> None:
+    """Undo an episode, a source, or everything since a snapshot."""
+    with _open(file, "none") as memory:
+        result = memory.rollback(target, source=source, since=since)
+        say(
+            f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
+            f"{len(result.changed)} items changed. Undo this with: keepworth memory rollback {result.id}"
+        )
+        for seq, reason in result.no_ops:
+            say(f"  entry {seq} no longer applies: {reason}")
+
+
+@app.command()
+def stats(file: File = DEFAULT, as_json: Json = False) -> None:
+    """Say what is in the file."""
+    from dataclasses import asdict
+
+    from keepworth.memory.upkeep import statistics
+
+    with _open(file, "none") as memory:
+        figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
+        if as_json:
+            _json(figures)
+        else:
+            for name, value in figures.items():
+                say(f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}")
+
+
+@app.command()
+def check(file: File = DEFAULT, quick: Annotated[bool, typer.Option("--quick", help="Do not replay.")] = False) -> None:
+    """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
+    from keepworth.memory.upkeep import check as check_store
+
+    with _open(file, "none") as memory:
+        problems = check_store(memory.store, deep=not quick)
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(2)
+    say("Sound.")
+
+
+@app.command()
+def compact(
+    file: File = DEFAULT,
+    keep_decisions: Annotated[
+        int | None, typer.Option(help="Drop the candidate lists of all but the newest N decisions.", min=0)
+    ] = None,
+) -> None:
+    """Give back space and lay vectors out for fast opening. Never changes what the memory says."""
+    from keepworth.memory.upkeep import compact as compact_store
+
+    with _open(file, "none") as memory:
+        before, after = compact_store(memory.store, keep_decisions=keep_decisions)
+        say(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+
+
+@app.command()
+def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT) -> None:
+    """Copy a memory, also while it is in use."""
+    from keepworth.memory.upkeep import backup as back_up
+
+    with _open(file, "none") as memory:
+        say(back_up(memory.store, target))
+
+
+@app.command("export")
+def export_(
+    target: Annotated[Path, typer.Argument(help="A new file of JSON lines; - writes to the terminal.")],
+    file: File = DEFAULT,
+) -> None:
+    """Write everything, history included, as lines of JSON."""
+    from keepworth.learning.disk import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+    from keepworth.memory.transfer import exported
+
+    with _open(file, "none") as memory:
+        if str(target) == "-":
+            for line in exported(memory.store):
+                say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
+            return
+        if target.exists():
+            raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+        check_writable(target)
+        # Half an export looks like a whole one.
+        with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
+            out.writelines(line + "\n" for line in exported(memory.store))
+            out.flush()
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` wrote.")],
+    file: File = DEFAULT,
+    encoder: Encoder = "default",
+    unsound: Annotated[
+        bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
+    ] = False,
+) -> None:
+    """Fill a new memory from an export. Its vectors are made with the encoder that the exported memory had."""
+    from keepworth.memory.transfer import encoder_of, imported
+
+    # What is not UTF-8 is refused by `imported`, with the place.
+    with open(source, encoding="utf-8", errors="replace") as lines:
+        identity = encoder_of(lines.readline()) if encoder == "default" else None
+    with (
+        _open(file, encoder, make=True, identity=identity) as memory,
+        open(source, encoding="utf-8") as lines,
+    ):
+        say(f"{imported(memory.store, lines, unsound=unsound)} items.")
+
+
+@app.command()
+def reembed(
+    encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, or a folder.")],
+    file: File = DEFAULT,
+) -> None:
+    """Make every vector anew with another encoder. Can be interrupted and goes on where it stopped."""
+    from rich.progress import Progress
+
+    from keepworth.memory.upkeep import reembed as make_again
+    from keepworth.models.encoders import encoder as named
+
+    with _open(file, "none") as memory, Progress(console=terminal(), transient=True) as bar:
+        job = bar.add_task("vectors", total=None)
+        for done, everything in make_again(memory.store, named(encoder)):
+            bar.update(job, completed=done, total=everything)
+    say(f"{file} now has vectors of {encoder}.")
+
+
+def _lines_given() -> list[str]:
+    from keepworth.memory.errors import InvalidText
+
+    try:
+        texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"Standard input is not UTF-8 text ({error}).",
+            "Convert it first, with iconv for example; nothing was stored.",
+        ) from error
+    if not texts:
+        raise InvalidText("Standard input had no text.", "Give one text per line; nothing was stored.")
+    return texts
+
+
+@contextmanager
+def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIdentity | None = None) -> Iterator[Memory]:
+    """identity: the encoder to use where the file has no vectors yet and none was named."""
+    import keepworth
+    from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+
+    existed = file.exists()
+    if file == DEFAULT and not existed and FIRST_DEFAULT.exists():
+        raise NotAMemoryFile(
+            f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
+            f"Rename it, or say --file {FIRST_DEFAULT}.",
+        )
+    if not make and not existed:
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
+        )
+    chosen: Any = None if encoder == "none" else encoder
+    if identity is not None and not existed and keepworth.Memory.encoder_named is not None:
+        chosen = keepworth.Memory.encoder_named(encoder, identity)
+    memory = keepworth.Memory(file, encoder=chosen)
+    try:
+        yield memory
+    except BaseException:
+        # What could not be done leaves no empty memory behind.
+        with suppress(MemoryProblem):
+            existed = existed or bool(memory.store.head())
+        memory.close()
+        if not existed:
+            file.unlink(missing_ok=True)
+        raise
+    memory.close()
+
+
+def _print(item: Item, as_json: bool, **more: Any) -> None:
+    if as_json:
+        from keepworth.memory.item import to_record
+
+        _json({**to_record(item), **more})
+    else:
+        say(f"{item.id:>6}  {one_line(item.text)}{_mark(item)}")
+
+
+def _mark(item: Item) -> str:
+    if item.deleted:
+        return "  (deleted)"
+    if item.superseded_by:
+        return f"  (superseded by {item.superseded_by})"
+    return "" if item.status.value == "active" else f"  ({item.status.value})"
+
+
+def _json(record: Any) -> None:
+    say_json(record)

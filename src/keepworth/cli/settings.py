@@ -1,0 +1,187 @@
+"""Configurations from files and options: the defaults, then `--config`, then `--set` and the short options."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+
+class BadSetting(KeepworthError):
+    """A configuration value that does not fit its key."""
+
+
+def resolve(
+    model: type[BaseModel],
+    *,
+    base: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    assignments: Sequence[str] = (),
+    short: Mapping[str, object] | None = None,
+) -> BaseModel:
+    """A validated configuration.
+
+    base: values to start from instead of the defaults. assignments: `a.b=c` texts. short: options with a name of their
+    own (`seed`, `steps`, ...); None means not given.
+    Raises UnknownName with the nearest key, or BadSetting naming the key, the value and what was expected.
+    """
+    from pydantic import ValidationError
+
+    keys = dict(leaf_keys(model))
+    tree: dict[str, Any] = {**(base or {}), **(load_toml(file) if file else {})}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise BadSetting(f"--set takes key=value, not {assignment!r}.", "For example --set seed=3.")
+        _put(tree, key, _parse(text.strip(), keys.get(key)))
+    for name, value in (short or {}).items():
+        if value is not None:
+            _put(tree, short_key(name, keys), value)
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise _explained(error, keys) from error
+
+
+def leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, annotation) of every value a configuration holds, nested models opened."""
+    for name, field in model.model_fields.items():
+        nested = _nested(field.annotation)
+        if nested is None:
+            yield f"{prefix}{name}", field.annotation
+        else:
+            yield from leaf_keys(nested, f"{prefix}{name}.")
+
+
+def short_key(name: str, keys: Mapping[str, Any]) -> str:
+    """The key that the option `--name` sets: `name` itself, or the one key whose last part it is."""
+    if name in keys:
+        return name
+    found = [key for key in keys if key.rsplit(".", 1)[-1] == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadSetting(
+            f"--{name} could mean {' or '.join(sorted(found))} in this recipe.",
+            f"Say which: --set {sorted(found)[0]}=...",
+        )
+    raise BadSetting(f"--{name} has no effect here: this recipe has no such setting.", "See --print-config.")
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Raises BadSetting where the file is missing or is not TOML, with the line."""
+    tomllib = _toml_reader()
+    try:
+        text = path.read_text(encoding="utf-8")
+        return dict(tomllib.loads(text))
+    except FileNotFoundError as error:
+        near = nearest(path.stem, [each.stem for each in path.parent.glob("*.toml")])  # they all end alike
+        hint = f"Did you mean {path.with_name(f'{near}.toml')}?" if near else ""
+        raise BadSetting(f"There is no configuration file {path}.", hint) from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"{path} cannot be read as TOML: {error}.") from error
+
+
+def as_toml(config: BaseModel) -> str:
+    """The configuration as a TOML file that `--config` reads back to the same values."""
+    lines: list[str] = []
+    _tables(config.model_dump(mode="json"), "", lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _value(value: object) -> str:
+    """On one line, as TOML writes it: tables in lists stand in braces, without what is null."""
+    import json
+
+    if isinstance(value, Mapping):
+        inside = (f"{json.dumps(key)} = {_value(each)}" for key, each in value.items() if each is not None)
+        return f"{{{', '.join(inside)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _tables(tree: Mapping[str, Any], name: str, lines: list[str]) -> None:
+    if name:
+        lines += ["", f"[{name}]"]
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            continue
+        # TOML has no null: a key left out reads back as its default.
+        lines.append(f"# {key} is not set" if value is None else f"{key} = {_value(value)}")
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            _tables(value, f"{name}.{key}" if name else key, lines)
+
+
+def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key opens; models in a list are values."""
+    from pydantic import BaseModel
+
+    if get_origin(annotation) in (list, tuple, dict, set):
+        return None
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
+def _put(tree: dict[str, Any], key: str, value: object) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        below = tree.setdefault(parent, {})
+        if not isinstance(below, dict):
+            raise BadSetting(f"{key}: {parent} is a value, not a section.")
+        tree = below
+    tree[last] = value
+
+
+def _parse(text: str, annotation: Any) -> object:
+    """Lists, tables and quoted strings are TOML; `none` is nothing where the key may be unset; pydantic reads the rest."""
+    if text.lower() in ("none", "null") and _optional(annotation):
+        return None
+    if text[:1] in ("[", "{", '"', "'"):
+        tomllib = _toml_reader()
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError as error:
+            raise BadSetting(f"{text!r} is not a TOML value: {error}.") from error
+    return text
+
+
+def _toml_reader() -> Any:
+    """The standard library's, or before Python 3.11 the package it came from."""
+    return import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+
+def _optional(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
+
+
+def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return UnknownName("setting", key, keys)
+    problems = []
+    for each in error.errors():
+        name = ".".join(str(part) for part in each["loc"])
+        said = each["msg"].removeprefix("Value error, ")
+        problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
+    meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
+    mend = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", mend)
+
+
+def _choices(expected: object) -> list[str]:
+    """The quoted names in "'answerer' or 'manager'"."""
+    return str(expected).split("'")[1::2]

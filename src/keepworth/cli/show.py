@@ -1,0 +1,297 @@
+"""`keepworth show RUN` and `keepworth report RUN`: what a run learned, in the terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.output import say
+from keepworth.cli.train import Runs
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from keepworth.evaluation.curves import Panel
+    from keepworth.evaluation.tables import ResultTable
+    from keepworth.learning.run_folder import RunFolder, StoredEpisode
+
+
+def show(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Names of runs or their folders; the latest if none is given."),
+    ] = None,
+    episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
+    step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="Episodes of this role only.")] = None,
+    arm: Annotated[
+        str | None, typer.Option("--arm", help="Episodes of this arm only (train, or an evaluation's).")
+    ] = None,
+    worst: Annotated[bool, typer.Option("--worst", help="Lowest reward first.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many episodes.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.episodes.terminal import terminal
+
+    console = terminal()
+    filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
+    given = [option for option, value in filters.items() if value is not None]
+    if given and not episodes:
+        raise KeepworthError(f"{given[0]} chooses among episodes.", "Add --episodes.")
+    if names and len(names) > 1:
+        if episodes:
+            raise KeepworthError("--episodes pages through those of one run.", "Name one.")
+        print_comparison([named_or_latest(name, runs) for name in names], console)
+        return
+    run = named_or_latest(names[0] if names else "", runs)
+    if not episodes:
+        print_tables(run, console)
+        print_curves(run, console)
+        print_anomalies(run, console)
+        return
+    found = list(run.episodes(step=step, arm=arm, role=role))
+    if worst:
+        found.sort(key=lambda each: each.episode.reward)
+    found = found[:limit]
+    if not found:
+        raise KeepworthError(f"No episode of {run.path} fits.", f"Stored: {_stored(run)}.")
+    with console.pager(styles=True) if console.is_terminal else _no_pager():
+        for each in found:
+            console.print(_episode(each))
+
+
+def report(
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Names of runs under --runs, or paths to their folders.")
+    ],
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the page of several runs goes; comparison.html if not given.")
+    ] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.evaluation.comparison import write_comparison
+    from keepworth.evaluation.curves import drawn, panels, write_picture
+    from keepworth.evaluation.report import write_report
+    from keepworth.learning.disk import check_writable, disk
+    from keepworth.learning.run_folder import find_run
+
+    found = [find_run(name, runs) for name in names]
+    if len(found) > 1:
+        if picture is not None:
+            raise KeepworthError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
+        page = out or Path("comparison.html")
+        check_writable(page)
+        say(write_comparison(found, page))
+        return
+    if out is not None:
+        raise KeepworthError("--out is for the page that compares several runs.", "Name more runs, or leave --out out.")
+    run = found[0]
+    if picture is not None:
+        check_writable(picture)
+    say(write_report(run))
+    if picture is not None:
+        held_out = [panel for panel in drawn(panels([], run.evals())) if panel.wide]
+        if not held_out:
+            raise KeepworthError(
+                f"{run.path} holds no held-out curve to draw: it takes measurements at two steps.",
+                "Leave --picture out.",
+            )
+        with disk(picture):
+            write_picture(held_out, picture, "")
+        say(picture)
+
+
+def named_or_latest(name: str, runs: Path) -> RunFolder:
+    """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.learning.run_folder import find_run, list_runs
+
+    if not name:
+        found = list_runs(runs)
+        if not found:
+            raise KeepworthError(f"There is no run in {runs} yet.", "keepworth demo makes one; --runs looks elsewhere.")
+        name = str(found[0])
+    return find_run(name, runs)
+
+
+def print_tables(run: RunFolder, console: Console) -> None:
+    """The final tables, or the latest measurement of each arm while there are none."""
+    from keepworth.evaluation.tables import tables_of
+
+    headline = (run.result() or {}).get("headline")
+    if headline:
+        console.print(f"\n{headline}\n", style="bold")
+    for found in tables_of(run):
+        print_table(found, console)
+
+
+def print_table(found: ResultTable, console: Console) -> None:
+    """One line per arm; means with their intervals beside them, or below where there are many columns. Where the terminal is
+    too narrow for that, one line per arm and metric: nothing is cut."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for metric in found.metrics:
+        table.add_column(metric, justify="right")
+    table.add_column("n", justify="right")
+    gap = "  " if len(found.metrics) < 3 else "\n"
+    for row in found.rows:
+        texts = [
+            Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
+            if cell
+            else Text("")
+            for cell in row.cells
+        ]
+        table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
+    whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
+    console.print(table if whole else _long_table(found))
+    if found.note:
+        console.print(found.note, style="dim")
+
+
+def _long_table(found: ResultTable) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(f"\n{found.title}", style="bold")]
+    for row in found.rows:
+        style = "bold" if row.emphasis else ""
+        parts.append(Text.assemble("\n", (row.label, style), (f"  n {row.n}" if row.n else "", "dim")))
+        lines = Table.grid(padding=(0, 2))
+        lines.add_column(min_width=max(map(len, found.metrics)) + 2)
+        lines.add_column(justify="right")
+        for metric, cell in zip(found.metrics, row.cells, strict=True):
+            if cell:
+                lines.add_row(f"  {metric}", f"{cell.mean:.3f}", Text(cell.interval, style="not bold dim"), style=style)
+        parts.append(lines)
+    return Group(*parts, Text(""))
+
+
+def print_anomalies(run: RunFolder, console: Console) -> None:
+    """What looks wrong in the run's metrics, or looked so while it went on."""
+    from keepworth.learning.anomalies import anomalies
+    from keepworth.learning.dashboard import anomaly_lines
+
+    for each in anomalies(run.metrics()):
+        console.print()
+        console.print(anomaly_lines(each))
+
+
+def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
+    """What differs, what was measured last, and the curves of several runs."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from keepworth.evaluation.comparison import compared
+
+    found = compared(runs)
+    if found.settings:
+        table = Table(title="What differs", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for heading in ("", *found.names):
+            table.add_column(heading, overflow="fold")
+        for key, values in found.settings.items():
+            table.add_row(key, *(Text("" if value is None else str(value)) for value in values))
+        console.print(table)
+    else:
+        console.print("They are set alike.", style="dim")
+    if found.table:
+        print_table(found.table, console)
+    for panel in found.panels:
+        print_panel(panel, console, same_scale=True)
+    for name, wrong in found.anomalies.items():
+        console.print(Text.assemble(("\n! ", "bold yellow"), (name, "bold"), f"  {', '.join(wrong)}"))
+
+
+def print_curves(run: RunFolder, console: Console) -> None:
+    """Every curve as a line of blocks, from first to last value."""
+    from keepworth.evaluation.curves import drawn, panels
+
+    for panel in drawn(panels(run.metrics(), run.evals())):
+        # Held-out arms are compared with each other: one scale for all of them.
+        print_panel(panel, console, same_scale=panel.held_out)
+
+
+def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from keepworth.learning.sparkline import short, sparkline
+
+    table = Table.grid(padding=(0, 2))
+    every = [value for series in panel.series for value in series.values if math.isfinite(value)]
+    scale = (min(every), max(every)) if same_scale and every else None
+    labels = max(len(series.label) for series in panel.series)
+    for series in panel.series:
+        values = list(series.values)
+        table.add_row(
+            f"  {series.label}",
+            Text(sparkline(values, scale, width=max(10, min(60, console.width - labels - 26))), style="cyan"),
+            Text.assemble(short(values[0]), (" to ", "dim"), short(values[-1]))
+            if len(values) > 1
+            else short(values[0]),
+        )
+    owner = f"{panel.role}: " if panel.role else ""
+    console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
+    console.print(table)
+
+
+def _episode(stored: StoredEpisode) -> RenderableType:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    episode = stored.episode
+    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)]
+    if episode.shown:
+        memories = Table.grid(padding=(0, 2))
+        for shown in episode.shown:
+            memories.add_row(Text(f"{shown.score:6.3f}", style="cyan"), Text(shown.item, style="dim"), Text(shown.text))
+        parts += [Text("memories", style="bold"), memories]
+    for event in episode.operations:
+        operation = event.operation
+        words = " ".join([operation.kind.value, *operation.targets, operation.text])
+        parts.append(Text.assemble(("operation ", "bold"), words, (f"  {event.status.value}: {event.outcome}", "dim")))
+    right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
+    parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
+    parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
+    terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)
+    parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
+    if episode.errors:
+        parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
+    title = f"step {stored.step} · {stored.arm} · {episode.role} · {episode.task} · {episode.stop.value}"
+    return Panel(Group(*parts), title=Text(title, style="dim"), title_align="left", border_style="dim")
+
+
+def _stored(run: RunFolder) -> str:
+    """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
+    steps: dict[str, list[int]] = {}
+    for at, arm, _ in run.episode_files():
+        steps.setdefault(arm, []).append(at)
+    parts = [
+        f"{arm} ({len(found)} steps from {found[0]} to {found[-1]})" if len(found) > 1 else f"{arm} (step {found[0]})"
+        for arm, found in steps.items()
+    ]
+    return ", ".join(parts) or "none"
+
+
+def _no_pager() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

@@ -1,0 +1,86 @@
+"""Event streams: reports of who went where and when, then a question about one of them, with none to many reports to go by.
+
+An event has a time, a place, an entity and a content, after "Episodic Memories Generation and Evaluation Benchmark for
+Large Language Models" (arXiv 2501.13121). A later report about an entity replaces the earlier ones, all of which are equally
+like the question; nothing reported yet is an answer too. Reports outlast the task in which they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from keepworth.environments.rules import checked
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask
+from keepworth.environments.words import words
+
+ON = "read on"
+NOWHERE = "say nobody knows"
+GOAL = "find them"
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """entities, places: how many; reports: the most that come before a question (one at least, of another entity, comes
+    last, so that what is asked for lies two scenes back or more)."""
+
+    family: str = "events"
+    entities: int = 12
+    places: int = 5
+    reports: int = 2
+    length: int = 300
+    held_out: int = 60
+
+
+FAMILIES = {"events": EventStream()}
+
+
+def generate(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
+    """An order other than "random" has the same reports and other questions: time cannot be shuffled. `rule` of a task is
+    the number of reports there are about what is asked for ("6+" from six)."""
+    generator = np.random.default_rng([65, checked(split, order), seed])
+    vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
+    entities = vocabulary[: parameters.entities]
+    places = tuple(
+        f"go to {word}" for word in vocabulary[parameters.entities : parameters.entities + parameters.places]
+    )
+    fillers = vocabulary[parameters.entities + parameters.places :]
+    told: dict[int, list[str]] = {number: [] for number in range(parameters.entities)}
+    news = [
+        [
+            (int(generator.integers(parameters.entities)), places[int(generator.integers(parameters.places))])
+            for _ in range(int(generator.integers(1, parameters.reports + 1)))
+        ]
+        for _ in range(parameters.length)
+    ]
+    asking = np.random.default_rng([66, checked(split, order), len(order), seed])
+
+    def some(count: int) -> list[str]:
+        return [fillers[int(place)] for place in asking.integers(0, len(fillers), size=count)]
+
+    def question(key: str, scenes: list[Scene], but: int) -> StreamTask:
+        asked = int(asking.choice([number for number in told if number != but]))
+        known = told[asked]
+        right = known[-1] if known else NOWHERE
+        actions = (*places, NOWHERE)
+        leaning = tuple(asking.normal(0.0, 0.3, size=len(actions)).tolist())
+        ask = Scene(GOAL, f"where is {entities[asked]}", actions, right=frozenset({right}), leaning=leaning)
+        matches = "6+" if len(known) > 5 else str(len(known))
+        return StreamTask(key, partial(Course, (*scenes, ask)), matches, 1.0 - 1.0 / len(actions))
+
+    prefix = f"{parameters.family}/{split}/{seed}"
+    tasks = []
+    for number, reports in enumerate(news):
+        scenes = []
+        for entity, place in reports:
+            told[entity].append(place)
+            time, content = some(1), some(2)
+            said = " ".join([*time, entities[entity], *content, place])
+            scenes.append(Scene(GOAL, said, (ON,), named=(place,), right=frozenset({ON}), leaning=(0.0,)))
+        tasks.append(question(f"{prefix}/{number}", scenes, reports[-1][0]))
+    held_out = [question(f"{prefix}/held-out/{number}", [], -1) for number in range(parameters.held_out)]
+    return Stream(
+        parameters.family, split, seed, order, tuple(tasks), tuple(held_out), horizons=(2,), context=0, lasting=True
+    )

@@ -1,0 +1,123 @@
+"""TextWorld Commonsense as a stream: put things where they belong, in rooms made anew for every game.
+
+The world is the package `textworld-express` ("TextWorldExpress: Simulating Text Games at One Million Steps Per Second",
+arXiv 2208.01174), which needs Java 1.8 or newer on the path; `available` says what is missing. A decision is where to put the
+thing that is carried, among the places of the room: opening places and picking things up is done for the agent, since there is
+nothing to learn about it. Games of the stream are of the fold "train" (or "dev"), held-out games of the fold "test", with
+other things to put away. Right places, for the oracle arm alone, are those of the game's own solution.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from keepworth.environments.replayed import Replayed
+from keepworth.environments.scene import Scene, Stream, StreamTask, World
+from keepworth.episodes.errors import KeepworthError
+
+GOAL = "put away"
+SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"
+TRIES = 2
+WIDEST = 32
+FOLDS = {"dev": "dev", "held-out": "train"}
+
+
+def available() -> str:
+    """What is missing to play, or "" where nothing is."""
+    missing = [name for name in ("textworld_express", "py4j") if find_spec(name) is None]
+    if missing:
+        return f"the Python package {missing[0]} (pip install {missing[0].replace('_', '-')})"
+    return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
+
+
+class Household:
+    """One game: every thing must be put in its place within `TRIES` tries; a place that was wrong is not offered again."""
+
+    def __init__(self, engine: Any, seed: int, fold: str) -> None:
+        self._engine, self._seed, self._fold = engine, seed, fold
+        self._state: dict[str, Any] = {}
+        self._things: list[str] = []
+        self._tried: set[str] = set()
+        self._belongs: dict[str, str] = {}
+
+    def reset(self) -> Scene:
+        _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
+        solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
+        self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
+        while shut := [each for each in self._state["validActions"] if each.startswith("open ")]:
+            self._step(min(shut))
+        taken = sorted(each for each in self._state["validActions"] if each.startswith("take "))
+        self._things = [each.removeprefix("take ") for each in taken]
+        self._tried = set()
+        return self._next(None)
+
+    def act(self, action: str) -> Scene:
+        place = action.removeprefix("put it in ")
+        rose = self._step(f"put {self._things[0]} in {place}")
+        if rose:
+            self._things.pop(0)
+            self._tried = set()
+        else:
+            self._tried.add(place)
+        won = bool(self._state["tasksuccess"])
+        # The game tells by its score whether a thing belongs where it was put.
+        if won or not self._things or len(self._tried) == TRIES:
+            return Scene(GOAL, "", (), reward=float(won), done=True, signal=float(rose))
+        return self._next(float(rose))
+
+    def _step(self, action: str) -> bool:
+        before = self._state["score"]
+        _, _, _, self._state = self._engine.step(action)
+        return bool(self._state["score"] > before)
+
+    def _next(self, signal: float | None) -> Scene:
+        thing = self._things[0]
+        take = next(each for each in sorted(self._state["validActions"]) if each.startswith(f"take {thing}"))
+        self._step(take)
+        head = f"put {thing} in "
+        places = sorted(each.removeprefix(head) for each in self._state["validActions"] if each.startswith(head))
+        actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
+        if not actions:
+            return Scene(GOAL, "", (), reward=0.0, done=True, signal=signal)
+        right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
+        return Scene(GOAL, thing, actions, signal=signal, right=right, leaning=(0.0,) * len(actions))
+
+
+def household(
+    *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 300, held_out: int = 60
+) -> Stream:
+    """`length` games in an order drawn by `seed`. One game engine serves the whole stream, one game at a time.
+
+    An order other than "random" is another shuffle: the game does not say which of its games are hard."""
+    missing = available()
+    if missing:
+        raise KeepworthError(f"the stream household needs {missing}.", "Install it, or choose a generated stream.")
+    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    engine = TextWorldExpressEnv(envStepLimit=100)
+    engine.load("twc", SETTINGS)
+    generator = np.random.default_rng([91, seed])
+    fold = FOLDS[split]
+    seeds = list(engine.getValidSeedsTrain() if fold == "train" else engine.getValidSeedsDev())
+    later = list(engine.getValidSeedsTest())
+
+    def game(key: str, number: int, which: str) -> StreamTask:
+        play = partial(_world, engine, number, which)
+        return StreamTask(key, partial(Replayed, play, {}), "household", 0.5)
+
+    drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
+    held = generator.choice(later, size=held_out, replace=held_out > len(later))
+    if order != "random":
+        drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
+    tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
+    others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
+    return Stream("household", split, seed, order, tasks, others, widest=WIDEST)
+
+
+def _world(engine: Any, seed: int, fold: str) -> World:
+    return Household(engine, seed, fold)

@@ -1,0 +1,129 @@
+"""ToolUse: a question and tools that answer one line at a time.
+
+An action is one line, `name: argument`. `answer: ...` ends the episode and is scored; a tool's name runs the tool, and
+what it returns is the next observation. Tools are plain functions from text to text, asynchronous or not; their
+docstrings are their descriptions. A tool that raises or hangs tells the agent so, and the episode goes on: that is
+information. What is no action at all is answered with what would be one, until the turns are used up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from keepworth.environments.blocking import in_thread
+from keepworth.environments.environment import Step
+from keepworth.episodes.episode import StopReason
+from keepworth.episodes.interaction import Observation, ToolDescription
+from keepworth.episodes.reward import RewardTerm
+from keepworth.episodes.task import Task
+from keepworth.tasks.verifiers import verify
+
+ANSWER = "answer"
+_ACTION = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`run(argument)` gives the text that the agent sees. ends: using it ends the episode with StopReason.TOOL_STOP."""
+
+    description: ToolDescription
+    run: Callable[[str], str | Awaitable[str]]
+    ends: bool = False
+
+
+def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bool = False) -> Tool:
+    """A function as a tool: named like it, described by the first line of its docstring.
+
+    Raises ValueError where it has no docstring, takes other than one argument, or is called `answer`."""
+    called = name or str(getattr(run, "__name__", ""))
+    arguments = list(inspect.signature(run).parameters)
+    if len(arguments) != 1:
+        raise ValueError(f"tool {called!r} takes {len(arguments)} arguments: a tool is given one text")
+    if not _ACTION.fullmatch(f"{called}:") or called == ANSWER:
+        raise ValueError(f"a tool cannot be called {called!r}: one word, and not {ANSWER!r}, which ends the episode")
+    does = (inspect.getdoc(run) or "").split("\n")[0].strip()
+    if not does:
+        raise ValueError(f"tool {called!r} has no docstring: agents would not know what it does")
+    return Tool(ToolDescription(called, arguments[0], does), run, ends)
+
+
+class ToolUse:
+    """Question and tools of a task.
+
+    tools: the same for every task. turns: actions in all. seconds: how long a tool may take. cost: what each use of a
+    tool takes off the reward."""
+
+    def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0, cost: float = 0.0) -> None:
+        names = [each.description.name for each in tools]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two tools have one name: {sorted(names)}")
+        if turns < 1:
+            raise ValueError(f"turns={turns}: there must be at least one")
+        self._tools = {each.description.name: each for each in tools}
+        self._turns, self._seconds, self._cost = turns, seconds, cost
+        self._task: Task | None = None
+        self._left = 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._task, self._left = task, self._turns
+        described = tuple(each.description for each in self._tools.values())
+        return Observation(task.input, question=task.input, tools=described, turns_left=self._left)
+
+    async def step(self, action: str) -> Step:
+        assert self._task is not None
+        self._left -= 1
+        found = _ACTION.fullmatch(action.strip())
+        name, argument = (found[1].lower(), found[2].strip()) if found else ("", "")
+        if name == ANSWER:
+            return Step(
+                rewards=(RewardTerm(self._task.verifier, verify(self._task, argument)),),
+                stop=StopReason.COMPLETED,
+                answer=argument,
+            )
+        if name not in self._tools:
+            known = ", ".join(f"{each}:" for each in (*self._tools, ANSWER))
+            return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
+        text, error = await self._used(self._tools[name], argument)
+        cost = (RewardTerm("tool_cost", -self._cost, shaping=True),) if self._cost else ()
+        if self._tools[name].ends:
+            return Step(rewards=cost, stop=StopReason.TOOL_STOP, errors=error)
+        return self._goes_on(text, rewards=cost, errors=error)
+
+    async def close(self) -> None:
+        self._task = None
+
+    def _goes_on(
+        self,
+        text: str,
+        *,
+        rewards: tuple[RewardTerm, ...] = (),
+        errors: tuple[str, ...] = (),
+        ended_by: StopReason = StopReason.MAX_TURNS,
+    ) -> Step:
+        stop = ended_by if self._left < 1 else None
+        return Step(Observation(text, turns_left=self._left), rewards=rewards, stop=stop, errors=errors)
+
+    async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
+        name = chosen.description.name
+        try:
+            text = await asyncio.wait_for(_called(chosen.run, argument), self._seconds)
+        except (asyncio.TimeoutError, TimeoutError):
+            return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            return f"Error: {error}", (f"tool {name!r} failed on {argument!r}: {said}",)
+        return " ".join(str(text).split()), ()
+
+
+async def _called(run: Callable[[str], str | Awaitable[str]], argument: str) -> str:
+    if inspect.iscoroutinefunction(run):
+        found = await run(argument)
+    else:
+        found = await in_thread(run, argument)
+        if inspect.isawaitable(found):
+            found = await found
+    return str(found)

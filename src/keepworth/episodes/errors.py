@@ -1,0 +1,45 @@
+"""KeepworthError: what every mistake that a person can mend is raised as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class KeepworthError(Exception):
+    """`message` says what is wrong and where, in one sentence; `mend` says what to do about it.
+
+    The command line prints both, in two lines, and exits with code 2. Everything else that escapes is a bug."""
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.mend}".strip()
+
+
+class UnknownName(KeepworthError, ValueError):
+    """A name that is not among those known; says which one was probably meant."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        names = sorted(known)
+        near = nearest(name, names)
+        place = f" in {where}" if where else ""
+        mend = f"Did you mean {near!r}?" if near else ""
+        listed = f"Known: {', '.join(names)}." if names else f"There is no {kind} yet."
+        super().__init__(f"There is no {kind} {name!r}{place}.", f"{mend} {listed}".strip())
+        self.name = name
+        self.nearest = near
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name closest to `name`, also where only the last part of a dotted name was misspelt; None if none is close."""
+    names = list(known)
+    found = get_close_matches(name, names, n=1, cutoff=0.5)
+    if found:
+        return found[0]
+    tails = {each.rsplit(".", 1)[-1]: each for each in names}
+    found = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
+    return tails[found[0]] if found else None

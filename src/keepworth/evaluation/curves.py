@@ -1,0 +1,332 @@
+"""The curves of a run, as data: what the report, the picture and the terminal draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.terminal import one_line
+
+Row = Mapping[str, Any]
+
+# Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
+# An arm is the model, then what it is shown.
+ARM_NAMES = {
+    "no_memory": "trained, no memory",
+    "no_memory_untrained": "untrained, no memory",
+    "untrained": "untrained, with memory",
+    "trained": "trained, with memory",
+    "wrong_memory": "trained, another question's memory",
+    "wrong_memory_untrained": "untrained, another question's memory",
+    "supervised": "supervised only, equal compute",
+    "oracle": "trained, oracle evidence",
+    "oracle_untrained": "untrained, oracle evidence",
+    "reinforced": "after reinforcement",
+    "warm_start": "after the supervised warm start",
+    "always_add": "always ADD",
+}
+# On a curve an arm is what it sees: the model before training is its first point.
+CURVE_NAMES = {
+    "trained": "with memory",
+    "no_memory": "no memory",
+    "wrong_memory": "another question's memory",
+    "oracle": "oracle evidence",
+}
+METRIC_NAMES = {
+    "f1": "Token F1",
+    "em": "Exact match",
+    "exact": "Exact match",
+    "bleu1": "BLEU-1",
+    "accuracy": "Accuracy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval.
+    `key` is the arm or the metric: the same key has the same colour everywhere."""
+
+    key: str
+    label: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
+    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about."""
+
+    key: str
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    role: str = ""
+    stacked: bool = False
+    held_out: bool = False
+    wide: bool = False
+
+
+def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
+    """By role, in the order in which the roles were trained: held-out metrics first, then the training curves that exist.
+
+    Some may hold a single point: see `drawn`."""
+    held_out = _held_out(evals)
+    training = [panel for role in _distinct(metrics, "role") for panel in _training(metrics, role)]
+    roles = dict.fromkeys(panel.role for panel in [*training, *held_out])
+    return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
+
+
+def drawn(found: Iterable[Panel]) -> list[Panel]:
+    """Those with something to draw: a curve needs two points, and what was measured once stands in the tables."""
+    return [panel for panel in found if len({step for series in panel.series for step in series.steps}) > 1]
+
+
+def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
+    """What an arm is called. "with memory" goes without saying where no arm `beside` it has another memory or none."""
+    if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in beside):
+        return arm
+    return ARM_NAMES.get(arm, arm.replace("_", " "))
+
+
+def metric_name(metric: str) -> str:
+    return METRIC_NAMES.get(metric, metric.replace("_", " ").capitalize())
+
+
+def _held_out(evals: Sequence[Row]) -> list[Panel]:
+    found = []
+    keys = dict.fromkeys((row.get("role"), row.get("split"), str(row["metric"])) for row in evals)
+    leading = {(role, split): metric for role, split, metric in reversed(keys)}
+    for role, split, metric in keys:
+        rows = [r for r in evals if (r.get("role"), r.get("split"), r["metric"]) == (role, split, metric)]
+        if all(row.get("low") is None for row in rows):
+            continue  # a count or a share that belongs in the table
+        series = _arm_series(_curves(rows))
+        if len(series) > 1 and all(len(each.steps) == 1 for each in series) and len({s.steps for s in series}) > 1:
+            continue  # arms measured once each, at different steps: a table, not a curve
+        wide = leading[role, split] == metric
+        questions = max(int(row["n"]) for row in rows)
+        found.append(
+            Panel(
+                key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
+                title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide else ''}",
+                unit=f"{'mean, 95 % interval, ' if wide else ''}n = {questions:,}",
+                series=series,
+                role=str(role or ""),
+                held_out=True,
+                wide=wide,
+            )
+        )
+    return sorted(found, key=lambda panel: not panel.wide)
+
+
+def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by arm. What was measured before training under its own name becomes the first point of the trained arm's curve,
+    unless both were measured at the same step."""
+    by_arm: dict[str, list[Row]] = {}
+    for row in rows:
+        by_arm.setdefault(str(row["arm"]), []).append(row)
+    for before in [arm for arm in by_arm if arm.endswith("untrained")]:
+        after = trained_twin(before)
+        if after in by_arm and not {r["step"] for r in by_arm[before]} & {r["step"] for r in by_arm[after]}:
+            by_arm[after] = sorted([*by_arm.pop(before), *by_arm[after]], key=lambda row: int(row["step"]))
+    return by_arm
+
+
+def trained_twin(arm: str) -> str:
+    """The arm that is the same but for training: `no_memory` of `no_memory_untrained`, `trained` of `untrained`."""
+    return "trained" if arm == "untrained" else arm.removesuffix("_untrained")
+
+
+def _arm_series(by_arm: Mapping[str, Sequence[Row]]) -> tuple[Series, ...]:
+    def label(arm: str, rows: Sequence[Row]) -> str:
+        merged = any(str(row["arm"]) != arm for row in rows)
+        return CURVE_NAMES[arm] if merged and arm in CURVE_NAMES and len(by_arm) > 1 else arm_name(arm, by_arm)
+
+    return tuple(
+        Series(
+            key="trained" if arm == "with memory" else arm,
+            label=label(arm, rows),
+            steps=tuple(int(row["step"]) for row in rows),
+            values=tuple(float(row["mean"]) for row in rows),
+            low=tuple(float(row["mean"] if row.get("low") is None else row["low"]) for row in rows),
+            high=tuple(float(row["mean"] if row.get("high") is None else row["high"]) for row in rows),
+        )
+        for arm, rows in by_arm.items()
+    )
+
+
+def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
+    rows = [row for row in metrics if row.get("role") == role]
+    names = dict.fromkeys(
+        name
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in ("step", "time")
+    )
+    found = []
+
+    def add(
+        key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str], *, stacked: bool = False
+    ) -> None:
+        labels = chosen if isinstance(chosen, Mapping) else {name: _label(name) for name in chosen}
+        series = tuple(each for each in (_series(rows, name, label) for name, label in labels.items()) if each.steps)
+        if series:
+            found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
+
+    def family(prefix: str) -> list[str]:
+        return [name for name in names if name.startswith(prefix)]
+
+    def unless_flat(chosen: Mapping[str, str]) -> Mapping[str, str]:
+        """Without what has the same value everywhere: a line at 0 or at 1 tells nobody anything."""
+        values = {name: {row[name] for row in rows if isinstance(row.get(name), int | float)} for name in chosen}
+        return {name: label for name, label in chosen.items() if len(values[name]) > 1}
+
+    by_source = {name: name.split("/")[1] for name in family("source/") if name.endswith("/reward")}
+    shown = {"memory/reward_with": "memories shown", "memory/reward_without": "none shown"}
+    # Where one term is all of the reward, the total would lie exactly under it.
+    whole = any(all(row.get(name) == row.get("reward") for row in rows) for name in family("reward/"))
+    terms = {name: _label(name) for name in [*(["reward"] if not whole else []), *family("reward/")] if name in names}
+    # Where groups were rejected, `reward` is that of the others.
+    add("reward", "Reward per term", "mean", {**terms, "curriculum/reward_sampled": "all sampled"})
+    add("by_source", "Reward by source", "mean", by_source if len(by_source) > 1 else {})
+    add("by_memory", "Reward, memories shown", "mean", shown if set(shown) <= set(names) else {})
+    add("loss", "Loss", "no measure of progress", [name for name in names if name == "loss"])
+    add("length", "Response length", "tokens", {"response_length": "all", **_of("response_length", "right", "wrong")})
+    add("entropy", "Entropy", "nats", [name for name in names if name == "entropy"])
+    groups = {"zero_variance_groups": "equal rewards", "all_wrong_groups": "all wrong"}
+    add("signal", "Groups without signal", "share", unless_flat(groups))
+    endings = {
+        name: _label(name).replace("max tokens", "cut off") for name in family("stop/") if name != "stop/completed"
+    }
+    add("endings", "Endings", "share", unless_flat(endings))
+    add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])
+    add("operations", "Operations", "share", family("operation/"), stacked=True)
+    add("ess", "Effective sample size", "share", unless_flat({"ess": "ess"}))
+    add(
+        "lag",
+        "Lag of the weights",
+        "versions",
+        unless_flat({"lag_mean": "mean", "lag_p95": "95 %", "lag_max": "oldest"}),
+    )
+    ahead = {"pipeline/running": "under way", "pipeline/finished": "waiting"}
+    add("pipeline", "Collecting ahead", "groups", ahead)
+    rejected = {"curriculum/sampled_groups": "sampled", "curriculum/rejected_groups": "rejected"}
+    add("rejected", "Groups rejected", "groups", rejected)
+    add("gap", "Sampler, learner gap", "nats", [name for name in names if name == "mismatch_mean"])
+    add("kl", "KL to the reference", "nats", unless_flat({"reference_kl": "KL"}))
+    clipped = {"clip_fraction_low": "low", "clip_fraction_high": "high", "masked_share": "masked"}
+    add("clipped", "Clipped, masked tokens", "share", unless_flat(clipped))
+    add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
+    add("seconds", "Seconds by phase", "s per step", family("seconds/"), stacked=True)
+    return found
+
+
+def _of(family: str, *members: str) -> dict[str, str]:
+    return {f"{family}/{member}": member for member in members}
+
+
+def _series(rows: Sequence[Row], name: str, label: str) -> Series:
+    points = [(int(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
+    return Series(name, label, tuple(step for step, _ in points), tuple(value for _, value in points))
+
+
+def _label(name: str) -> str:
+    if "/" in name:
+        return name.split("/", 1)[1].replace("_", " ")
+    return "total" if name == "reward" else name.replace("_", " ")
+
+
+def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
+    return list(dict.fromkeys(row.get(key) for row in rows))
+
+
+# Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
+PALETTE = ("#2563eb", "#c2630a", "#0f8a7a", "#8b45d6", "#d1345b", "#6b7280", "#0e7fa6", "#7c7a12")
+PALETTE_DARK = ("#7aa7ff", "#f0a35e", "#4fd1bd", "#c49bff", "#ff86a3", "#a3acba", "#62c6ea", "#cfcb5a")
+ARM_COLOURS = {
+    "trained": 0,
+    "untrained": 5,
+    "no_memory": 1,
+    "wrong_memory": 4,
+    "supervised": 2,
+    "oracle": 3,
+    "reinforced": 0,
+    "warm_start": 2,
+}
+
+
+def colour_indices(keys: Sequence[str]) -> list[int]:
+    """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
+    taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
+    free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
+    found, used = [], 0
+    for key in keys:
+        if key in ARM_COLOURS:
+            found.append(ARM_COLOURS[key])
+        else:
+            found.append(free[used % len(free)])
+            used += 1
+    return found
+
+
+def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
+    """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lines = max(1, -(-len(found) // columns))
+    several = len({panel.role for panel in found}) > 1
+    figure = Figure(figsize=(4.15 * columns, 3.1 * lines + 0.35), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_as_text(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    for place, panel in enumerate(found):
+        axes = figure.add_subplot(lines, columns, place + 1)
+        name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
+        axes.set_title(_as_text(name), loc="left", fontsize=10, fontweight="bold")
+        axes.set_ylabel(_as_text(panel.unit), fontsize=9, color="#555555")
+        axes.set_xlabel("step", fontsize=9, color="#555555")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
+        axes.grid(axis="y", color="#eeeeee")
+        axes.set_axisbelow(True)
+        if panel.stacked:
+            steps = sorted({step for series in panel.series for step in series.steps})
+            heights = [
+                [dict(zip(s.steps, s.values, strict=True)).get(step, 0.0) for step in steps] for s in panel.series
+            ]
+            axes.stackplot(
+                steps, heights, labels=[_as_text(s.label) for s in panel.series], colors=PALETTE, alpha=0.85, lw=0
+            )
+        else:
+            for series, index in zip(panel.series, colour_indices([each.key for each in panel.series]), strict=True):
+                colour = PALETTE[index]
+                marker = "o" if len(series.steps) <= 12 else None
+                axes.plot(
+                    series.steps,
+                    series.values,
+                    color=colour,
+                    lw=1.8,
+                    marker=marker,
+                    ms=3.5,
+                    label=_as_text(series.label),
+                )
+                if series.low:
+                    axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
+        if panel.held_out:
+            axes.set_ylim(bottom=min(0.0, *(bound for series in panel.series for bound in series.low)))
+        if len(panel.series) > 1:
+            axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncol=2)
+    figure.savefig(path, facecolor="white")
+    return path
+
+
+def _as_text(name: str) -> str:
+    """A name as the picture shows it: no formula between dollar signs, and no control character, which the library would warn
+    of on the terminal."""
+    return one_line(name).replace("$", r"\$")

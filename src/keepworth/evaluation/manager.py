@@ -1,0 +1,306 @@
+"""Two measures of a memory manager, in two tables that are never mixed.
+
+* `operation_accuracy`: on generated cases with a known right operation, about people it never saw. It says whether the
+  manager reads memories and facts, nothing about whether that helps.
+* `maintained_answers`: the real measure. A manager reads the facts of a conversation one by one and keeps a bank; at the
+  end a frozen reader answers the question from it. Every arm sees the same facts in the same order, the same retrieval
+  and the same reader.
+
+A manager is anything that turns states into lines of text: a model, or a constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from keepworth.agents.manager import ManagerState, act, observe
+from keepworth.episodes.model import Model
+from keepworth.episodes.operation import ParseStatus
+from keepworth.episodes.task import Task
+from keepworth.memory.bank import Bank
+from keepworth.rollouts.manager_reward import READ_ITEMS, Reader, operation_step, provenance_of, retrieved
+from keepworth.rollouts.managing import manager_params
+from keepworth.tasks.facts import Fact, facts_of
+from keepworth.tasks.manager_tuples import decisive_facts
+from keepworth.tasks.metrics import exact_match, token_f1
+from keepworth.tasks.operations import read_operation
+from keepworth.tasks.splits import draw_order
+
+Choose = Callable[[Sequence[ManagerState]], list[str]]
+"""States in, one line of text each out. It must be deterministic: the tables compare arms question by question."""
+
+RESAMPLES = 10_000
+
+
+def chosen_by(model: Model) -> Choose:
+    """The model as a manager, greedy."""
+
+    def choose(states: Sequence[ManagerState]) -> list[str]:
+        prompts = [model.encode(state.prompt) for state in states]
+        drawn = model.sample(prompts, manager_params(model, temperature=0.0))
+        return [model.decode(sample.ids) for (sample,) in drawn]
+
+    return choose
+
+
+def always(line: str) -> Choose:
+    """The manager that writes the same line whatever it sees: `ADD` is the append-only memory."""
+    return lambda states: [line] * len(states)
+
+
+def keeping_evidence(tasks: Sequence[Task]) -> Choose:
+    """The manager that knows the answer keys of `tasks`: it adds the facts that decide a question and nothing else. What
+    a reader answers from its banks is what there is to gain by leaving things out."""
+    decisive = {fact.statement for task in tasks for fact in decisive_facts(task, facts_of(task.sessions))}
+    return lambda states: ["ADD" if state.fact in decisive else "NOOP" for state in states]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over `n` questions, or clusters of them, with its 95 % interval (percentile bootstrap over what `n` counts)."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
+    """The mean of one value per question. Raises ValueError where there is none.
+
+    clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
+    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions."""
+    if not values:
+        raise ValueError("estimate: no values were given, so there is no mean")
+    if clusters is not None:
+        of_each: dict[str, list[float]] = {}
+        for value, cluster in zip(values, clusters, strict=True):
+            of_each.setdefault(cluster, []).append(value)
+        return estimate([sum(own) / len(own) for own in of_each.values()], seed=seed)
+    mean = sum(values) / len(values)
+    if min(values) == max(values):
+        # Every resample is the same; scipy warns and returns nan.
+        return Estimate(mean, mean, mean, len(values))
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    interval = bootstrap(
+        (np.asarray(values, dtype=float),),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=1000,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Estimate(mean, float(interval.low), float(interval.high), len(values))
+
+
+def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Estimate:
+    """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
+    if len(values) != len(baseline):
+        raise ValueError(
+            f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
+        )
+    return estimate([value - other for value, other in zip(values, baseline, strict=True)], seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationAccuracy:
+    """exact: 1.0 per task with the right operation on the right entry; kind_only: the right operation on any entry.
+
+    by_operation, by_target, by_entries: exact accuracy by right operation, by number of the right entry (UPDATE and
+    DELETE only), by how many entries were shown. asked: how often each line was written, as it was understood."""
+
+    exact: tuple[float, ...]
+    kind_only: tuple[float, ...]
+    by_operation: Mapping[str, Estimate]
+    by_target: Mapping[str, Estimate]
+    by_entries: Mapping[str, Estimate]
+    invalid: float
+    repaired: float
+    asked: Mapping[str, int]
+
+    @property
+    def accuracy(self) -> Estimate:
+        return estimate(self.exact)
+
+
+def operation_accuracy(choose: Choose, tasks: Sequence[Task]) -> OperationAccuracy:
+    """How often the manager picks the right operation on operation tasks (hand in a held-out split)."""
+    if not tasks:
+        raise ValueError("operation_accuracy: no tasks were given")
+    texts = choose([operation_step(task).state for task in tasks])
+    read = [read_operation(text, shown=len(task.sessions[0].turns)) for text, task in zip(texts, tasks, strict=True)]
+    right = [read_operation(task.answers[0])[:2] for task in tasks]
+    exact = tuple(
+        float(status is not ParseStatus.INVALID and (kind, target) == gold)
+        for (kind, target, status), gold in zip(read, right, strict=True)
+    )
+    kind_only = tuple(
+        float(status is not ParseStatus.INVALID and kind is gold[0])
+        for (kind, _, status), gold in zip(read, right, strict=True)
+    )
+    statuses = Counter(status for _, _, status in read)
+    asked = Counter(
+        "invalid" if status is ParseStatus.INVALID else kind.value + ("" if target is None else f" {target}")
+        for kind, target, status in read
+    )
+    return OperationAccuracy(
+        exact,
+        kind_only,
+        by_operation=_split_by(exact, [task.tags["operation"] for task in tasks]),
+        by_target=_split_by(exact, [task.tags["target"] for task in tasks]),
+        by_entries=_split_by(exact, [task.tags["entries"] for task in tasks]),
+        invalid=statuses[ParseStatus.INVALID] / len(tasks),
+        repaired=statuses[ParseStatus.REPAIRED] / len(tasks),
+        asked=dict(sorted(asked.items())),
+    )
+
+
+def _split_by(values: Sequence[float], labels: Sequence[str]) -> dict[str, Estimate]:
+    """An estimate per label; values labelled "" are in none."""
+    found: dict[str, list[float]] = {}
+    for value, label in zip(values, labels, strict=True):
+        if label:
+            found.setdefault(label, []).append(value)
+    return {label: estimate(found[label]) for label in sorted(found)}
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainedAnswers:
+    """One value per question, in the order of the tasks: token F1 and exact match of the reader's answer, items in the
+    bank at the end, and whether the last decisive fact was still there (a question without one counts as lost).
+
+    operations: what was executed, over all facts; invalid: share of lines that could not be understood; facts: how many
+    facts were read in all; reader: identity of the reader."""
+
+    tasks: tuple[str, ...]
+    answers: tuple[str, ...]
+    f1: tuple[float, ...]
+    exact: tuple[float, ...]
+    bank_sizes: tuple[int, ...]
+    evidence_kept: tuple[float, ...]
+    operations: Mapping[str, int]
+    invalid: float
+    facts: int
+    reader: str
+
+    @property
+    def answer_f1(self) -> Estimate:
+        return estimate(self.f1)
+
+
+def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
+    """What a manager reads for a task, in the order of time: the facts of evidence turns, and others up to `count` in all.
+
+    Evidence beyond `count` stays. It is oracle information, equal for every arm: the table is about keeping a bank, not
+    about finding what to read."""
+    if count < 1:
+        raise ValueError(f"fact_stream: count must be at least 1, not {count}")
+    facts = facts_of(task.sessions)
+    marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+    others = [fact for fact in facts if fact.place not in marked]
+    others.sort(key=lambda fact: draw_order(seed, task.key, "stream", fact.session, fact.turn, fact.sentence))
+    room = max(0, count - (len(facts) - len(others)))
+    taken = set(others[:room])
+    return [fact for fact in facts if fact.place in marked or fact in taken]
+
+
+def maintained_answers(
+    choose: Choose,
+    tasks: Sequence[Task],
+    reader: Reader,
+    root: Bank,
+    *,
+    facts: int = 16,
+    k: int = 4,
+    read: int = READ_ITEMS,
+    mode: str = "hybrid",
+    seed: int = 0,
+) -> MaintainedAnswers:
+    """Every task's facts are read one by one by the manager; then the reader answers from the bank it kept.
+
+    root: an empty bank, forked for each task; facts: read per task; k: memories the manager sees with each; read: items
+    the reader is shown. Tasks are advanced side by side, so that a model sees one batch per fact number."""
+    if not tasks:
+        raise ValueError("maintained_answers: no tasks were given")
+    if len(root):
+        raise ValueError(f"maintained_answers starts from an empty bank, and this one has {len(root)} items")
+    streams = [fact_stream(task, facts, seed) for task in tasks]
+    banks = [root.fork() for _ in tasks]
+    operations: Counter[str] = Counter()
+    invalid = 0
+    for number in range(max(map(len, streams))):
+        going = [index for index, stream in enumerate(streams) if number < len(stream)]
+        states = [
+            observe(
+                banks[index],
+                streams[index][number].statement,
+                k=k,
+                mode=mode,
+                seed=f"{seed}/{tasks[index].key}/{number}",
+            )
+            for index in going
+        ]
+        for index, state, text in zip(going, states, choose(states), strict=True):
+            fact = streams[index][number]
+            event = act(banks[index], state, text, provenance=provenance_of(fact), event_time=fact.date)
+            operations[event.operation.kind.value] += 1
+            invalid += event.status is ParseStatus.INVALID
+    queries = [(task.input, retrieved(bank, task.input, read, mode)) for task, bank in zip(tasks, banks, strict=True)]
+    answers = reader.answers(queries)
+    total = sum(map(len, streams))
+    return MaintainedAnswers(
+        tasks=tuple(task.key for task in tasks),
+        answers=tuple(answers),
+        f1=tuple(token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)),
+        exact=tuple(exact_match(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)),
+        bank_sizes=tuple(len(bank) for bank in banks),
+        evidence_kept=tuple(
+            _kept(task, stream, bank) for task, stream, bank in zip(tasks, streams, banks, strict=True)
+        ),
+        operations=dict(sorted(operations.items())),
+        invalid=invalid / total if total else 0.0,
+        facts=total,
+        reader=reader.identity,
+    )
+
+
+def _kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
+    """1.0 if the last decisive fact of the stream is a current item of the bank."""
+    decisive = decisive_facts(task, stream)
+    return float(bool(decisive) and any(item.text == decisive[-1].statement for item in bank.items()))
+
+
+def operation_rows(arm: str, found: OperationAccuracy) -> list[dict[str, object]]:
+    """Rows of the table of operation accuracy: overall with the value of each case, by its number; the kind alone; then by
+    right operation."""
+    cases = {str(number): value for number, value in enumerate(found.exact)}
+    rows: list[dict[str, object]] = [
+        {**_row(arm, "operation_accuracy", found.accuracy), "values": cases},
+        _row(arm, "operation_kind", estimate(found.kind_only)),
+    ]
+    rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in found.by_operation.items()]
+    n = len(found.exact)
+    return [*rows, {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": n}]
+
+
+def answer_rows(arm: str, found: MaintainedAnswers) -> list[dict[str, object]]:
+    """Rows of the table of the real measure: answer F1, whether the evidence survived, and the size of the bank. The
+    first three carry the value of each question, so that arms of different runs can be compared question by question."""
+    sizes = tuple(float(size) for size in found.bank_sizes)
+    columns = (("f1", found.f1), ("evidence_kept", found.evidence_kept), ("bank_size", sizes))
+    rows: list[dict[str, object]] = [
+        {**_row(arm, metric, estimate(values)), "values": dict(zip(found.tasks, values, strict=True))}
+        for metric, values in columns
+    ]
+    return [
+        *rows,
+        {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": found.facts},
+    ]
+
+
+def _row(arm: str, metric: str, value: Estimate) -> dict[str, object]:
+    return {"arm": arm, "metric": metric, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n}

@@ -1,0 +1,140 @@
+"""Paired statistics for comparisons of arms: cluster bootstrap, sign-flip permutation, McNemar, Holm.
+
+All from scipy and statsmodels; what is ours is only how results are paired. A cluster is one rule set with its seed: tasks
+of one cluster share rules and noise, so clusters are resampled and tasks are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.errors import KeepworthError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Mean paired difference over clusters with its interval at `level`; p: two-sided, sign-flip permutation.
+
+    adjusted: p after Holm over the family; holds: whether the corrected interval lies above 0. Where a comparison was not
+    part of a family, adjusted equals p and level is 0.95."""
+
+    name: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    level: float
+    clusters: int
+
+    @property
+    def holds(self) -> bool:
+        return self.low > 0.0 and self.adjusted < 0.05
+
+
+def paired_difference(
+    name: str, differences: Sequence[float], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Comparison:
+    """differences: one mean paired difference per cluster. Fewer than 3 clusters are refused: no interval is honest."""
+    from scipy.stats import bootstrap, permutation_test
+
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 3 or not np.isfinite(values).all():
+        raise KeepworthError(
+            f"the comparison {name!r} has {len(values)} clusters{'' if np.isfinite(values).all() else ', some not finite'}.",
+            "Run at least 3 seeds, and compare arms on streams that both have run.",
+        )
+    mean = float(values.mean())
+    if float(np.ptp(values)) == 0.0:
+        p = 1.0 if mean == 0.0 else 2.0 ** (1 - len(values))
+        return Comparison(name, mean, mean, mean, p, p, level, len(values))
+    generator = np.random.default_rng(seed)
+    interval = bootstrap(
+        (values,), np.mean, confidence_level=level, n_resamples=resamples, method="percentile", rng=generator
+    ).confidence_interval
+    test = permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=resamples, vectorized=True, rng=generator
+    )
+    p = float(test.pvalue)
+    return Comparison(name, mean, float(interval.low), float(interval.high), p, p, level, len(values))
+
+
+def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05, seed: int = 0) -> list[Comparison]:
+    """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level."""
+    from statsmodels.stats.multitest import multipletests
+
+    if not named:
+        return []
+    plain = [paired_difference(name, values, seed=seed) for name, values in named]
+    adjusted = multipletests([each.p for each in plain], alpha=alpha, method="holm")[1]
+    ranks = np.argsort(np.argsort([each.p for each in plain], kind="stable"), kind="stable")
+    found = []
+    for (name, values), each, corrected, rank in zip(named, plain, adjusted, ranks, strict=True):
+        level = 1.0 - alpha / (len(plain) - int(rank))
+        wide = paired_difference(name, values, level=level, seed=seed)
+        found.append(
+            Comparison(name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters)
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Discordance:
+    """Paired binary outcomes: only_first succeeded in the first arm alone; p: McNemar, exact below 25 discordant pairs."""
+
+    only_first: int
+    only_second: int
+    pairs: int
+    p: float
+
+    @property
+    def difference(self) -> float:
+        return (self.only_first - self.only_second) / self.pairs
+
+
+def mcnemar(first: Sequence[float], second: Sequence[float]) -> Discordance:
+    """Outcomes (0 or 1) of two arms on the same held-out tasks, in the same order."""
+    from statsmodels.stats.contingency_tables import mcnemar as test
+
+    a, b = np.asarray(first) >= 0.5, np.asarray(second) >= 0.5
+    if len(a) != len(b) or not len(a):
+        raise KeepworthError(
+            f"{len(a)} outcomes cannot be paired with {len(b)}.", "Give the same tasks in the same order."
+        )
+    table = [[int((a & b).sum()), int((a & ~b).sum())], [int((~a & b).sum()), int((~a & ~b).sum())]]
+    discordant = table[0][1] + table[1][0]
+    result = test(table, exact=discordant < 25, correction=True)
+    return Discordance(table[0][1], table[1][0], len(a), float(result.pvalue))
+
+
+def calibration(predicted: Sequence[float], realised: Sequence[float], bins: int = 10) -> dict[str, object]:
+    """Expected calibration error, correlation, and the reliability curve of value estimates clipped to [0, 1]."""
+    p, r = np.clip(np.asarray(predicted, dtype=np.float64), 0.0, 1.0), np.asarray(realised, dtype=np.float64)
+    if len(p) < 10:
+        return {"n": len(p), "error": None, "correlation": None, "curve": []}
+    place = np.minimum((p * bins).astype(int), bins - 1)
+    curve, error = [], 0.0
+    for each in range(bins):
+        inside = place == each
+        if inside.any():
+            mean_p, mean_r, count = float(p[inside].mean()), float(r[inside].mean()), int(inside.sum())
+            curve.append([mean_p, mean_r, count])
+            error += count / len(p) * abs(mean_p - mean_r)
+    varied = float(p.std()) > 1e-9 and float(r.std()) > 1e-9
+    return {
+        "n": len(p),
+        "error": error,
+        "correlation": float(np.corrcoef(p, r)[0, 1]) if varied else None,
+        "curve": curve,
+    }

@@ -1,0 +1,187 @@
+"""What a matrix of arms says: this project's method against every rival that was run, with intervals and verdicts.
+
+Rivals are found, not named: every arm that learns from reward and is no variant of the method. All comparisons with them, on all
+streams, while learning and frozen, are one family (Holm). What is resampled is what the results should carry over to: rule sets,
+houses, draws of games, one for each seed; never the tasks of one of them. A family of m comparisons needs enough seeds for a
+sign-flip test to reach 0.05 / m at all; below that the verdict says so, whatever the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keepworth.evaluation.statistics import Comparison, family, paired_difference
+from keepworth.evaluation.stream import Results, Row
+
+OURS = "advantage"
+"""The arm that is this project's own method."""
+CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
+EASY = ("benign", "similarity-mid", "similarity-low")
+MARGIN = 0.02
+ALPHA = 0.05
+LEAST = 3
+
+Named = list[tuple[str, list[float]]]
+
+
+def auc(each: Row) -> float:
+    return each.auc
+
+
+def final(each: Row) -> float:
+    return each.final
+
+
+MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (("stream", auc), ("frozen", final))
+
+
+def rivals(results: Results, ours: str = OURS) -> list[str]:
+    """Arms that learn from reward, other than `ours` and what was made of it. ARM+published counts: it is another setting."""
+    own = (ours, f"{ours}-without-", f"{ours}+", f"{ours}-quarantine")
+    return [
+        arm
+        for arm in results.arms
+        if arm.partition("+")[0] not in CONTROLS
+        and arm.partition("+")[2] in ("", "published")
+        and arm != ours
+        and not arm.startswith(own[1:])
+    ]
+
+
+def claims(results: Results, ours: str = OURS) -> dict[str, Any]:
+    """The comparisons, each with its verdict. Streams or arms that were not run are left out by name."""
+    others = rivals(results, ours)
+    parts = sorted(arm for arm in results.arms if arm.startswith(f"{ours}-without-") and "+" not in arm)
+    against = _all(results, ours, others)
+    return {
+        "against_rivals": against,
+        "best_rival": _best(results, ours, others, against),
+        "not_worse": _margin(_against(results, ours, EASY, others, auc, "stream")),
+        "gain_left_when_permuted": _left(results, f"{ours}+shuffled", "none"),
+        "gain_left_when_masked": _left(results, f"{ours}+masked", "none"),
+        "no_lower_than_none": _margin(_against(results, ours, results.families, ("none",), auc, "stream")),
+        "parts": _family(_against(results, ours, results.families, parts, auc, "stream")),
+    }
+
+
+def seeds_needed(comparisons: int) -> int:
+    """The fewest seeds with which a sign-flip test can hold in a family of so many comparisons: 2^(1 - n) < ALPHA / m."""
+    return math.floor(1 + math.log2(max(1, comparisons) / ALPHA)) + 1
+
+
+def verdict(each: Comparison, needed: int) -> str:
+    """What the comparison says, "too few seeds" where it could not say anything."""
+    if each.clusters < needed:
+        return "too few seeds"
+    if each.adjusted < ALPHA and each.low > 0.0:
+        return "ahead"
+    if each.adjusted < ALPHA and each.high < 0.0:
+        return "behind"
+    return "cannot be told apart"
+
+
+def _against(
+    results: Results,
+    arm: str,
+    names: Sequence[str],
+    others: Sequence[str],
+    measure: Callable[[Row], float],
+    where: str,
+) -> Named:
+    named = [
+        (f"{arm} - {other} on {name}, {where}", results.differences(name, arm, other, measure))
+        for name in names
+        for other in others
+        if results.has(name, arm, other)
+    ]
+    return [(name, values) for name, values in named if np.isfinite(values).all()]
+
+
+def _all(results: Results, ours: str, others: Sequence[str]) -> list[dict[str, Any]]:
+    return _family(
+        [
+            pair
+            for where, measure in MEASURES
+            for pair in _against(results, ours, results.families, others, measure, where)
+        ]
+    )
+
+
+def _family(named: Named) -> list[dict[str, Any]]:
+    """Corrected together; nothing where a comparison has fewer clusters than an interval takes."""
+    if not named or any(len(values) < LEAST for _, values in named):
+        return []
+    needed = seeds_needed(len(named))
+    found = []
+    for each, (_, values) in zip(family(named), named, strict=True):
+        # With the spread that was seen, so many seeds tell this difference from none in this family four times in five.
+        wide = abs(each.difference) / (float(np.std(values, ddof=1)) or math.inf)
+        reach = _quantile(1.0 - ALPHA / (2 * len(named))) + _quantile(0.8)
+        enough = max(needed, math.ceil((reach / wide) ** 2)) if wide > 1e-6 else None
+        found.append(
+            {**_record(each), "seeds_needed": needed, "seeds_for_this": enough, "verdict": verdict(each, needed)}
+        )
+    return found
+
+
+def _quantile(level: float) -> float:
+    from scipy.stats import norm
+
+    return float(norm.ppf(level))
+
+
+def _best(
+    results: Results, ours: str, others: Sequence[str], against: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
+    by_name = {each["name"]: each for each in against}
+    found = []
+    for where, measure in MEASURES:
+        for name in results.families:
+            met = {arm: by_name.get(f"{ours} - {arm} on {name}, {where}") for arm in others}
+            compared = {arm: each for arm, each in met.items() if each is not None}
+            if not compared:
+                continue
+            means = {arm: float(np.mean([measure(row) for row in results.of(name, arm)])) for arm in compared}
+            best = max(means, key=lambda arm: means[arm])
+            verdicts = [each["verdict"] for each in compared.values()]
+            found.append(
+                {
+                    **compared[best],
+                    "stream": name,
+                    "measure": where,
+                    "rival": best,
+                    "rival_mean": means[best],
+                    "mean": float(np.mean([measure(row) for row in results.of(name, ours)])),
+                    "rivals": len(compared),
+                    "counts": {each: verdicts.count(each) for each in dict.fromkeys(verdicts)},
+                    # A lead is one over every rival, the one with the wider spread included.
+                    "leads": all(each == "ahead" for each in verdicts),
+                }
+            )
+    return found
+
+
+def _margin(named: Named) -> list[dict[str, Any]]:
+    """Whether each lies above -MARGIN."""
+    kept = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
+    return [{**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN} for each in kept]
+
+
+def _left(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
+    """What an arm whose signal was taken away still has over no memory. holds: nothing that can be told from nothing."""
+    found = []
+    for where, measure in MEASURES:
+        for name, values in _against(results, changed, results.families, (base,), measure, where):
+            if len(values) >= LEAST:
+                each = paired_difference(name, values)
+                found.append({**_record(each), "holds": each.low <= 0.0})
+    return found
+
+
+def _record(each: Comparison) -> dict[str, Any]:
+    return {name: getattr(each, name) for name in Comparison.__slots__} | {"holds": each.holds}

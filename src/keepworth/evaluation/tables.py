@@ -1,0 +1,143 @@
+"""The tables of a run: what the report and the terminal print.
+
+`result.json` holds them as numbers:
+
+    {"headline": "one sentence", "tables": [{"title": "...", "note": "...", "rows": [
+        {"arm": "untrained", "label": "...", "metric": "f1", "mean": 0.35, "low": 0.27, "high": 0.43, "n": 54}]}]}
+
+One line per arm; rows of one arm with several metrics become columns. `label`, `low`, `high` and `note` may be left out;
+`"emphasis": true` marks the line that the run is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.curves import arm_name, metric_name
+from keepworth.learning.json_rows import EVAL, mismatch
+from keepworth.learning.run_folder import RunFolder
+
+# What a row of a result has to have; the rest may be left out or null.
+_CELL = {name: EVAL[name] for name in ("arm", "metric", "low", "high")}
+_OPTIONAL = {
+    "mean": ("a number or null", (int, float, type(None))),
+    "n": ("a whole number or null", (int, type(None))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A mean with its 95 % interval; the bounds are None where none was measured."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> str:
+        return "" if self.low is None or self.high is None else f"[{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm: a cell per metric of its table (None where it was not measured), and the number of questions."""
+
+    arm: str
+    label: str
+    cells: tuple[Cell | None, ...]
+    n: str
+    emphasis: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    title: str
+    metrics: tuple[str, ...]
+    rows: tuple[ArmRow, ...]
+    note: str = ""
+
+
+def tables_of(run: RunFolder) -> list[ResultTable]:
+    """The final tables; before the run is finished, the latest measurement of each arm.
+
+    Raises KeepworthError, naming the place, where result.json is of another shape."""
+    result = run.result()
+    if result is not None:
+        wrong = _misshapen(result.get("tables", []))
+        if wrong:
+            raise KeepworthError(
+                f"{run.path / 'result.json'}: {wrong}.", "Delete the file and continue the run: it is written anew."
+            )
+        return [
+            table_of_rows(str(each["title"]), each["rows"], str(each.get("note", "")))
+            for each in result.get("tables", ())
+        ]
+    latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
+    for row in run.evals():
+        latest[(row.get("role"), row.get("split"), row["arm"], row["metric"])] = row
+    tables = []
+    for role, split in dict.fromkeys((key[0], key[1]) for key in latest):
+        rows = [row for key, row in latest.items() if key[:2] == (role, split)]
+        named = ", ".join(str(each) for each in (role, split) if each)
+        note = f"Not finished: the latest measurement of each arm, up to step {max(int(row['step']) for row in rows)}."
+        tables.append(table_of_rows(f"Held-out questions{f' ({named})' if named else ''}", rows, note))
+    return tables
+
+
+def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:
+    """One line per arm and one column per metric, in the order in which they are first named."""
+    metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
+    arms = list(dict.fromkeys(str(row["arm"]) for row in rows))
+    lines = []
+    for arm in arms:
+        of_arm = {str(row["metric"]): row for row in rows if row["arm"] == arm}
+        lines.append(
+            ArmRow(
+                arm=arm,
+                label=str(next(iter(of_arm.values())).get("label") or arm_name(arm, arms)),
+                cells=tuple(_cell(of_arm.get(metric)) for metric in metrics),
+                n=" / ".join(
+                    dict.fromkeys(f"{int(row['n']):,}" for row in of_arm.values() if row.get("n") is not None)
+                ),
+                emphasis=any(row.get("emphasis", arm == "trained") for row in of_arm.values()),
+            )
+        )
+    return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
+
+
+def as_markdown(table: ResultTable) -> str:
+    """The table for a README: the emphasised line in bold."""
+    header = ["", *table.metrics, "n"]
+    lines = [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
+    for row in table.rows:
+        texts = [f"{cell.mean:.3f} {cell.interval}".strip() if cell else "" for cell in row.cells]
+        bold = "**" if row.emphasis else ""
+        lines.append(
+            "| "
+            + " | ".join([f"{bold}{row.label}{bold}", *(f"{bold}{t}{bold}" if t else "" for t in texts), row.n])
+            + " |"
+        )
+    return "\n".join(lines)
+
+
+def _misshapen(tables: object) -> str:
+    """What is wrong with the tables of a result, in words; empty where nothing is."""
+    if not isinstance(tables, list):
+        return "tables is not a list"
+    for place, table in enumerate(tables):
+        if not isinstance(table, dict) or "title" not in table or not isinstance(table.get("rows"), list):
+            return f"tables[{place}] is not a title with a list of rows"
+        for line, row in enumerate(table["rows"]):
+            if wrong := mismatch(row, {**_CELL, **_OPTIONAL}):
+                return f"tables[{place}].rows[{line}] {wrong}"
+    return ""
+
+
+def _cell(row: Mapping[str, Any] | None) -> Cell | None:
+    if row is None or row.get("mean") is None:
+        return None
+    low, high = row.get("low"), row.get("high")
+    return Cell(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))

@@ -1,0 +1,168 @@
+"""Writing to a disk that may fill up, and a process that may be killed: sync, rename, and say what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from keepworth.episodes.errors import KeepworthError
+
+FULL_BELOW = 1 << 20
+"""Bytes. A write that failed with less than this left is taken to have failed for want of space."""
+
+_MENDS = {
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EEXIST: "A file stands where a folder should be: move it, or choose another place.",
+    errno.ENOTDIR: "A file stands where a folder should be: move it, or choose another place.",
+    errno.ENOENT: "A folder is missing: make it, or choose another place.",
+}
+_OTHER_MEND = "Choose another place with --runs, or change its permissions."
+
+
+class DiskTrouble(KeepworthError):
+    """The disk is full, read-only, not ours to write to, or has something else in the place."""
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Turns what the operating system says about a disk into a sentence that names the place and the mend.
+
+    torch and safetensors report a failed write as a RuntimeError or an exception of their own, often without the
+    cause: with next to no space left on the disk, that is the cause.
+    """
+    try:
+        yield
+    except KeepworthError:
+        raise
+    except ConnectionError:  # whoever read our output is gone: nothing is wrong with the disk
+        raise
+    except OSError as error:
+        if _is_full(error, path):
+            raise _full(path) from error
+        place = error.filename or path
+        raise DiskTrouble(
+            f"{place} cannot be written ({error.strerror or error}).", _MENDS.get(error.errno or 0, _OTHER_MEND)
+        ) from error
+    except Exception as error:
+        if not _says_little_about_disks(error):
+            raise
+        if _is_full(error, path):
+            raise _full(path) from error
+        if _is_failed_write(error):
+            raise DiskTrouble(f"A file in {path} cannot be written ({error}).", _OTHER_MEND) from error
+        raise
+
+
+def _is_full(error: Exception, path: Path) -> bool:
+    from keepworth.models.wheel import is_disk_full
+
+    if is_disk_full(error):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return False  # it said what it was
+    free = _free(path)
+    return free is not None and free < FULL_BELOW
+
+
+def _full(path: Path) -> DiskTrouble:
+    free = _free(path)
+    left = "how much is left cannot be read" if free is None else f"{free / 2**20:.0f} MiB are left"
+    return DiskTrouble(
+        f"The disk that holds {path} is full ({left}).",
+        "Free some space and give the same command again: the run continues from its last checkpoint.",
+    )
+
+
+def _free(path: Path) -> int | None:
+    """Bytes left on the disk that holds `path`, which need not exist yet; None where the system does not say."""
+    for place in (path, *path.absolute().parents):
+        try:
+            return shutil.disk_usage(place).free
+        except OSError:
+            continue
+    return None
+
+
+def _says_little_about_disks(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
+
+
+def _is_failed_write(error: Exception) -> bool:
+    words = str(error)
+    return "PytorchStreamWriter failed" in words or "inline_container" in words or "I/O error" in words
+
+
+def check_writable(path: Path) -> None:
+    """Make sure that a file can be written at `path`, before the hours of work whose result goes there.
+
+    Makes the folders above it. Raises DiskTrouble.
+    """
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise DiskTrouble(f"{path} is a folder.", f"Name a file, such as {path / 'numbers.json'}.")
+        existed = path.exists()
+        open(path, "ab").close()
+        if not existed:
+            path.unlink()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place, synced, when the block ends well."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder: what is in it when the block ends well is synced and then has the name, all of it or none.
+
+    Raises DiskTrouble, judged before what was half written is removed and its space is free again."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with disk(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            for each in sorted(temporary.rglob("*"), reverse=True):  # a folder after what is in it
+                sync(each)
+            sync(temporary)
+            shutil.rmtree(path, ignore_errors=True)
+            os.rename(temporary, path)
+            sync(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk holds the file or the folder's list of names."""
+    if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as blocks:
+        while block := blocks.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

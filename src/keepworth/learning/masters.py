@@ -1,0 +1,125 @@
+"""Float32 masters of low-precision weights, and the optimiser that moves them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.models.adapter import Named
+
+
+class Diverged(KeepworthError, FloatingPointError):
+    """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
+
+
+class BadLearningRate(KeepworthError, ValueError):
+    """A learning rate with which no step can be taken."""
+
+
+class Masters:
+    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
+
+    Raises BadLearningRate for a learning rate that is no finite number of at least 0.
+    """
+
+    def __init__(
+        self,
+        named: Named,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+        max_norm: float = 1.0,
+    ) -> None:
+        if not (math.isfinite(learning_rate) and learning_rate >= 0):
+            raise BadLearningRate(
+                f"learning_rate = {learning_rate} is not a finite number of at least 0.",
+                "Set it to a number, for example 3e-4.",
+            )
+        self.named = named
+        self.learning_rate = learning_rate
+        self.max_norm = max_norm
+        self._masters = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self.optimiser = torch.optim.AdamW(
+            list(self._masters.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        )
+
+    def step(self, scale: float = 1.0) -> float:
+        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
+
+        scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
+        raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
+        a live weight changes; the masters and the moments then start afresh from the live weights.
+        """
+        for name, value in self.named.items():
+            gradient = value.grad
+            self._masters[name].grad = None if gradient is None else gradient.to(self._masters[name].dtype)
+            value.grad = None
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self._masters.values()), self.max_norm))
+        if not math.isfinite(norm):
+            for master in self._masters.values():
+                master.grad = None
+            raise Diverged(
+                f"The gradient's norm is {norm}: this step changed nothing.",
+                f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+            )
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.learning_rate * scale
+        try:
+            self.optimiser.step()
+        except RuntimeError as error:  # a step size past float32 is refused half-way
+            if "overflow" not in str(error):
+                raise
+            raise self._undone(scale, next(iter(self.named))) from error
+        lost = [name for name, value in self.named.items() if not _finite_as(self._masters[name], value.dtype)]
+        if lost:
+            raise self._undone(scale, lost[0])
+        with torch.no_grad():
+            for name, value in self.named.items():
+                value.copy_(self._masters[name])
+                # Kept, these float32 copies would stand beside the next pass's activations.
+                self._masters[name].grad = None
+        return norm
+
+    def _undone(self, scale: float, name: str) -> Diverged:
+        """Start afresh from the live weights, which the failed step has not reached."""
+        with torch.no_grad():
+            for each, value in self.named.items():
+                self._masters[each].copy_(value)
+                self._masters[each].grad = None
+        self.optimiser.state.clear()
+        return Diverged(
+            f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "
+            f"(first in {name}): it was not taken.",
+            f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"masters": self._masters, "optimiser": self.optimiser.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
+        if set(state["masters"]) != set(self._masters):
+            other = sorted(set(state["masters"]) ^ set(self._masters))[:3]
+            raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
+        for name, value in state["masters"].items():
+            if value.shape != self._masters[name].shape:
+                raise ValueError(f"{name} is {list(value.shape)} there and {list(self._masters[name].shape)} here")
+            if not bool(torch.isfinite(value).all()):
+                raise ValueError(f"{name} holds numbers that are not finite")
+        with torch.no_grad():
+            for name, value in state["masters"].items():
+                self._masters[name].copy_(value)
+                self.named[name].copy_(value)
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def _finite_as(master: torch.Tensor, dtype: torch.dtype) -> bool:
+    low, high = torch.aminmax(master.detach())  # one pass, nothing allocated; not a number comes through both
+    return bool(torch.isfinite(torch.stack((low, high)).to(dtype)).all())
+
+
+def _wide(value: torch.Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32

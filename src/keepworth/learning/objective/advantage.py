@@ -1,0 +1,250 @@
+"""Advantages: centre and scale, after credit. Detached, per token, zero where the policy drew nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from keepworth.learning.objective import credit
+from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
+from keepworth.learning.objective.options import Objective, ObjectiveError
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Statistics of clusters, each read back at the members [N]. std has ddof 1; constant: all members are equal."""
+
+    mean: Tensor
+    std: Tensor
+    size: Tensor
+    constant: Tensor
+
+
+def moments(values: Tensor, cluster: Tensor) -> Moments:
+    """Mean, sample standard deviation and size of each cluster. values, cluster [N]; a cluster of one has std 0."""
+    unique, index = torch.unique(cluster, return_inverse=True)
+    count = len(unique)
+    size = torch.bincount(index, minlength=count).to(values.dtype)
+    total = torch.zeros(count, dtype=values.dtype, device=values.device).index_add_(0, index, values)
+    mean = total / size
+    square = torch.zeros_like(total).index_add_(0, index, (values - mean[index]) ** 2)
+    std = torch.sqrt(square / (size - 1).clamp(min=1))
+    low = torch.full_like(total, torch.inf).scatter_reduce(0, index, values, "amin")
+    high = torch.full_like(total, -torch.inf).scatter_reduce(0, index, values, "amax")
+    return Moments(mean[index], std[index], size[index], (low == high)[index])
+
+
+def centered(rewards: Tensor, group: Tensor, rule: str, weight: Tensor | None = None) -> Tensor:
+    """rewards minus a baseline; rewards, group, weight [E].
+
+    group: the group's mean (GRPO, arXiv 2402.03300). leave_one_out: mean of the others, equal to G/(G-1) times the
+    group's (RLOO, arXiv 2402.14740). batch: mean of all. optimal: mean weighted by w^2 ||g||^2, which minimises
+    sum w^2 ||g||^2 (R - b)^2 (VCPO, arXiv 2602.17616). A group whose rewards are all equal gives exactly zero.
+    Raises ValueError on a group of one, which has nothing to be compared with.
+    """
+    if rule == "none":
+        return rewards.clone()
+    if rule == "batch":
+        group = torch.zeros_like(group)
+    stats = moments(rewards, group)
+    if bool((stats.size < 2).any()):
+        lonely = group[stats.size < 2][0].item()
+        raise ValueError(
+            f"center={rule!r}: group {lonely} has one episode and nothing to compare it with; "
+            "filter such groups, or use center='batch' or a critic"
+        )
+    if rule == "optimal":
+        if weight is None:
+            raise ValueError("center='optimal' needs a weight per episode")
+        mass = moments(weight, group)
+        baseline = moments(weight * rewards, group).mean / mass.mean.clamp(min=torch.finfo(rewards.dtype).tiny)
+        baseline = torch.where(mass.mean > 0, baseline, stats.mean)
+    else:
+        baseline = stats.mean
+    difference = rewards - baseline
+    if rule == "leave_one_out":
+        difference = difference * stats.size / (stats.size - 1)
+    # The mean of equal floats may miss them by one rounding, which division by a tiny std would blow up.
+    return torch.where(stats.constant, 0.0, difference)
+
+
+def scaled(
+    advantage: Tensor, rewards: Tensor, group: Tensor, rule: str, epsilon: float, task: Tensor | None = None
+) -> Tensor:
+    """advantage / (std + epsilon); all [E]. The std is of the raw rewards: of the group (GRPO), of the batch (Lite PPO,
+    arXiv 2508.08221), or of all episodes of the same task type (QwenLong-L1.5, arXiv 2512.12967), where a type with
+    a single episode falls back to the batch. Sample standard deviation (ddof 1)."""
+    if rule in ("none", "token"):
+        return advantage
+    whole = torch.zeros_like(group)
+    if rule == "group":
+        stats = moments(rewards, group)
+    elif rule == "batch":
+        stats = moments(rewards, whole)
+    else:
+        if task is None:
+            raise ValueError("scale='task' needs Batch.task_type")
+        stats, batch = moments(rewards, task), moments(rewards, whole)
+        alone = stats.size < 2
+        stats = Moments(stats.mean, torch.where(alone, batch.std, stats.std), stats.size, stats.constant & ~alone)
+    # Advantages of a constant cluster are zero by centring; without centring, dividing by epsilon alone would explode.
+    return torch.where(stats.constant, advantage, advantage / (stats.std + epsilon))
+
+
+def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
+    """Mean 0, variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262); [B,T].
+
+    Population variance, as the sum runs over all tokens there are. Constant values become zero.
+    """
+    inside = mask > 0
+    drawn = values[inside]
+    if drawn.numel() == 0 or bool((drawn == drawn[0]).all()):
+        return torch.zeros_like(values)
+    result = (values - drawn.mean()) / (drawn.std(correction=0) + epsilon)
+    return torch.where(inside, result, 0.0)
+
+
+def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
+    """0 up to (1 - share) * budget drawn tokens, then linear to -1 at the budget. tokens [E].
+
+    Source: soft overlong punishment, DAPO, arXiv 2503.14476, section 3.4.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"overlong_buffer={share} is a share of the length budget and must lie in (0, 1]")
+    buffer = share * budget
+    return ((budget - buffer - tokens) / buffer).clamp(-1.0, 0.0)
+
+
+def episode_rewards(batch: Batch, objective: Objective, table: EpisodeTable) -> Tensor:
+    """[E] float64: the reward that credit starts from, overlong penalty included."""
+    reward = table.reward
+    if objective.overlong == "penalty" and objective.overlong_buffer is not None:
+        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong_buffer)
+    return reward
+
+
+def length_budget(objective: Objective) -> int:
+    if objective.length_budget is None:
+        raise ObjectiveError(
+            f"objective {objective.name!r} divides by the generation limit, and length_budget is not set.",
+            f"Set it to the run's max new tokens, as in preset({objective.name!r}, length_budget=64).",
+        )
+    return objective.length_budget
+
+
+def kl_penalty(batch: Batch, objective: Objective) -> Tensor | None:
+    """[B,T]: kl_coefficient * (lp - lp_reference) on drawn tokens, for kl_placement='reward'; None otherwise."""
+    if objective.kl_placement != "reward":
+        return None
+    if batch.lp_reference is None:
+        raise ValueError(f"objective {objective.name!r} puts the KL in the reward and needs Batch.lp_reference")
+    policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
+    return torch.where(batch.mask > 0, objective.kl_coefficient * (policy - batch.lp_reference), 0.0).detach()
+
+
+def episode_advantages(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
+    """[E] float64: centred and scaled rewards of whole episodes."""
+    if objective.kl_placement == "reward" and objective.credit == "episode":
+        penalty = kl_penalty(batch, objective)
+        assert penalty is not None
+        reward = reward.index_add(0, table.of_row, -penalty.to(torch.float64).sum(1))
+    weight = None
+    if objective.center == "optimal":
+        if batch.score_norm is None:
+            raise ValueError(
+                "center='optimal' needs Batch.score_norm, the gradient norm of each episode's log-probability"
+            )
+        weight = table.first(batch.score_norm.to(torch.float64)) ** 2
+        if batch.lp_proximal is not None:
+            gap = torch.where(batch.mask > 0, batch.lp_proximal - batch.lp_behaviour, 0.0).to(torch.float64).sum(1)
+            log_weight = torch.zeros_like(reward).index_add_(0, table.of_row, gap)
+            weight = weight * torch.exp(2 * log_weight.clamp(-20, 20))
+    task = None if batch.task_type is None else table.first(batch.task_type)
+    advantage = centered(reward, table.group, objective.center, weight)
+    return scaled(advantage, reward, table.group, objective.scale, objective.scale_epsilon, task)
+
+
+def step_advantages(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
+    """[S] float64: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
+
+    step_state: turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978).
+    step_index: turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+    """
+    if batch.steps is None or batch.step is None:
+        raise ValueError(f"credit={objective.credit!r} needs Batch.steps and Batch.step")
+    steps = batch.steps
+    returns = credit.step_returns(steps, table, reward, objective.discount)
+    group = table.group[credit.lines_of(steps, table)]
+    key = steps.state if objective.credit == "step_state" else steps.index
+    alone = -1 - torch.arange(len(key), device=key.device)
+    _, cluster = torch.unique(torch.stack((group, torch.where(key >= 0, key, alone))), dim=1, return_inverse=True)
+    stats = moments(returns, cluster)
+    difference = torch.where(stats.constant, 0.0, returns - stats.mean)
+    return scaled(difference, returns, cluster, objective.scale, objective.scale_epsilon)
+
+
+def advantages(batch: Batch, objective: Objective) -> Tensor:
+    """[B,T], detached, in the dtype of lp_behaviour; zero where the mask is.
+
+    Every statistic is over episodes of the whole optimiser step, so call it on the whole batch, never on a micro-batch.
+    """
+    table = episode_table(batch)
+    reward = episode_rewards(batch, objective, table)
+    inside = batch.mask > 0
+    rule = objective.credit
+    if rule == "episode":
+        per_token = episode_advantages(batch, objective, table, reward)[table.of_row][:, None].expand(batch.shape)
+    elif rule == "soft_value":
+        if batch.soft_value is None:
+            raise ValueError("credit='soft_value' needs Batch.soft_value, one value per task from reference samples")
+        gain = reward - table.first(batch.soft_value.to(torch.float64))
+        per_token = gain[table.of_row][:, None].expand(batch.shape)
+    elif rule in ("step_state", "step_index"):
+        whole = episode_advantages(batch, objective, table, reward)[table.of_row][:, None]
+        turn = step_advantages(batch, objective, table, reward)
+        assert batch.step is not None
+        finer = torch.where(batch.step >= 0, turn[batch.step.clamp(min=0)], 0.0)
+        per_token = (objective.episode_weight or 0.0) * whole + (objective.step_weight or 0.0) * finer
+    else:
+        packed = credit.packing(batch, table)
+        per_token = _token_returns(batch, objective, table, packed, reward)
+    per_token = torch.where(inside, per_token, 0.0)
+    if objective.scale == "token":
+        per_token = whitened(per_token, batch.mask, objective.scale_epsilon)
+    if objective.advantage_clamp is not None:
+        per_token = per_token.clamp(-objective.advantage_clamp, objective.advantage_clamp)
+    return per_token.to(batch.lp_behaviour.dtype).detach()
+
+
+def _token_returns(
+    batch: Batch, objective: Objective, table: EpisodeTable, packed: credit.Packing, reward: Tensor
+) -> Tensor:
+    if objective.credit == "prefix_tree":
+        return credit.prefix_tree(batch, table, packed, reward).advantage
+    if objective.credit == "gae":
+        return _gae(batch, objective, table, packed, reward)
+    base = centered(reward, table.group, objective.center)
+    rewards = credit.token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
+    returns = credit.reward_to_go(rewards, packed.lengths, objective.discount)
+    return packed.unpack(returns, batch.shape)
+
+
+def _gae(batch: Batch, objective: Objective, table: EpisodeTable, packed: credit.Packing, reward: Tensor) -> Tensor:
+    if batch.values is None:
+        raise ValueError("credit='gae' needs Batch.values from a critic")
+    rewards = credit.token_rewards(batch, table, packed, reward, kl_penalty(batch, objective))
+    bootstrap = None if batch.bootstrap is None else table.first(batch.bootstrap)
+    values, decay = packed.pack(batch.values), objective.trace_decay or 0.0
+    estimate = credit.gae(rewards, values, packed.lengths, objective.discount, decay, bootstrap)
+    return packed.unpack(estimate, batch.shape)
+
+
+def value_targets(batch: Batch, objective: Objective) -> Tensor:
+    """[B,T]: what the critic is trained towards, advantage before whitening plus old value; zero outside the mask."""
+    table = episode_table(batch)
+    reward = episode_rewards(batch, objective, table)
+    estimate = _gae(batch, objective, table, credit.packing(batch, table), reward)
+    assert batch.values is not None
+    return torch.where(batch.mask > 0, estimate.to(batch.values.dtype) + batch.values, 0.0).detach()

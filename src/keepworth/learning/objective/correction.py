@@ -1,0 +1,124 @@
+"""Correction: detached weights and masks for the gap between the policy that sampled and the one that anchors.
+
+rho = anchor / behaviour per token. Even equal weights give rho != 1 when two engines compute them. Token weights are
+biased with little variance; sequence weights are unbiased with a variance that grows with length; geometric means do
+not depend on length but are only filters. Names follow https://fengyao.notion.site/off-policy-rl and its successors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.ratio import LOG_LIMIT, unit_of, unit_sum
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """weight [B,T] >= 0 and keep [B,T] in {0, 1}, both without gradient."""
+
+    weight: Tensor
+    keep: Tensor
+
+
+def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """clip(rho, low, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
+    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(low, high)
+
+
+def inside(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
+    rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+    return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
+
+
+def k2_gap(log_rho: Tensor) -> Tensor:
+    return log_rho**2 / 2
+
+
+def k3_gap(log_rho: Tensor) -> Tensor:
+    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+    return clamped.exp() - clamped - 1
+
+
+def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Correction:
+    """Weight and keep of every token; 1 and 1 where the objective corrects nothing.
+
+    truncate: weight clip(rho, low or 0, high), TIS. mask: weight rho, kept inside [low, high], IcePop.
+    sequence_truncate: weight min(prod rho, high), used by VCPO (arXiv 2602.17616) with 8.
+    sequence_mask: weight prod rho, kept inside [low, high], MIS. geometric_mask: weight 1, kept if the geometric mean
+    is inside. sequence_mask_truncate: weight min(rho, high) where the geometric mean is inside [low, high].
+    k2_mask, k3_mask: weight 1, kept if the sequence's mean of log(rho)^2 / 2, or of rho - log rho - 1, is <= high.
+    veto drops a sequence that holds any rho below it. A sequence is a row, or the whole episode (correction_unit).
+    """
+    mask = batch.mask > 0
+    log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
+    ones = torch.ones_like(log_rho)
+    rule = objective.correction
+    if rule == "none":
+        return Correction(ones, ones)
+    high = objective.correction_high
+    low = objective.correction_low or 0.0
+    assert high is not None
+    unit = unit_of(batch, objective.correction_unit)
+    length = unit_sum(mask.to(log_rho.dtype), unit).clamp(min=1)
+    total = unit_sum(log_rho, unit)[:, None].expand_as(log_rho)
+    mean = total / length[:, None]
+    weight, keep = ones, ones
+    if rule == "truncate":
+        weight = truncated(log_rho, low, high)
+    elif rule == "mask":
+        weight, keep = truncated(log_rho, 0.0, torch.inf), inside(log_rho, low, high)
+    elif rule == "sequence_truncate":
+        weight = truncated(total, 0.0, high)
+    elif rule == "sequence_mask":
+        weight, keep = truncated(total, 0.0, torch.inf), inside(total, low, high)
+    elif rule == "geometric_mask":
+        keep = inside(mean, low, high)
+    elif rule == "sequence_mask_truncate":
+        weight, keep = truncated(log_rho, 0.0, high), inside(mean, low, high)
+    else:
+        gap = k2_gap(log_rho) if rule == "k2_mask" else k3_gap(log_rho)
+        keep = (unit_sum(gap, unit) / length <= high).to(log_rho.dtype)[:, None].expand_as(log_rho)
+    if objective.veto is not None:
+        low_tokens = (mask & (log_rho.exp() < objective.veto)).to(log_rho.dtype)
+        keep = keep * (unit_sum(low_tokens, unit) == 0).to(log_rho.dtype)[:, None]
+    return Correction(weight, keep)
+
+
+def effective_sample_size(log_weight: Tensor) -> Tensor:
+    """(sum w)^2 / (N sum w^2) of sequence weights [N], between 1/N and 1; its collapse is the early alarm of staleness.
+
+    Source: Stable Asynchrony (VCPO), arXiv 2602.17616. Taken before any truncation.
+    """
+    # A common factor cancels, so the largest weight may be scaled to 1: no overflow.
+    weight = (log_weight.to(torch.float64) - log_weight.max()).exp()
+    return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
+
+
+def mismatch(batch: Batch, unit: str = "episode") -> dict[str, float]:
+    """Gap between proximal and behaviour log-probabilities over a batch: mean and max |gap|, k3, and ESS."""
+    if batch.lp_proximal is None:
+        return {}
+    mask = batch.mask > 0
+    gap = torch.where(mask, batch.lp_proximal - batch.lp_behaviour.to(batch.lp_proximal.dtype), 0.0).detach()
+    tokens = mask.sum().clamp(min=1)
+    index = unit_of(batch, unit)
+    first = torch.zeros(int(index.max()) + 1, dtype=gap.dtype, device=gap.device).index_add(0, index, gap.sum(1))
+    rho = gap.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+    values = torch.stack(
+        (
+            gap.abs().sum() / tokens,
+            gap.abs().max(),
+            (k3_gap(gap) * mask).sum() / tokens,
+            (rho * mask).max(),
+            (rho * rho * mask).sum() / tokens - 1,
+            effective_sample_size(first).to(gap.dtype),
+        )
+    )
+    names = ("mismatch_mean", "mismatch_max", "mismatch_k3", "rho_max", "rho_chi2", "ess")
+    return dict(zip(names, values.tolist(), strict=True))

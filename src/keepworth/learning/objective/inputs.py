@@ -1,0 +1,157 @@
+"""Inputs: what an objective reads and what it expects of a run, so that a run can refuse it before it starts.
+
+Free of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from keepworth.learning.objective.options import CLIP_NUMBERS, Objective, ObjectiveError
+from keepworth.learning.objective.presets import PRESETS
+
+LEARNER_GIVES = frozenset(
+    {
+        "lp_proximal",
+        "lp_reference",
+        "version_lag",
+        "ids",
+        "truncated",
+        "task_type",
+        "steps",
+        "branch",
+        "score_norm",
+        "entropy_behaviour",
+        "values",
+        "critic",
+        "learning_rate_scale",
+        "group_filter",
+        "reference_reset",
+        "whole_episodes",
+        "reward_term",
+    }
+)
+"""What the learner always gives an objective. The rest depends on what it was handed: a teacher, values of tasks, an
+adapter to decay."""
+
+
+def inputs(objective: Objective) -> tuple[str, ...]:
+    """Fields of `Batch` beyond those every objective reads, then duties of the trainer.
+
+    Duties: critic (train values with value_loss), group_filter (reject groups with kept_groups), reference_reset
+    (honour Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one
+    micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
+    """
+    steps = objective.credit in ("step_state", "step_index")
+    lagged = objective.anchor == "interpolated" or objective.max_lag is not None
+    wanted = (
+        ("lp_proximal", objective.needs_proximal),
+        ("lp_reference", objective.needs_reference),
+        ("lp_teacher", objective.needs_teacher),
+        ("values", objective.needs_critic),
+        ("task_type", objective.scale == "task"),
+        ("version_lag", lagged),
+        ("steps", steps),
+        ("ids", objective.credit == "prefix_tree"),
+        ("truncated", objective.overlong == "mask"),
+        ("soft_value", objective.credit == "soft_value"),
+        ("score_norm", objective.center == "optimal"),
+        ("branch", objective.local_weight is not None),
+        ("entropy_behaviour", objective.selection == "top_entropy"),
+        ("critic", objective.needs_critic),
+        ("group_filter", objective.group_filter != "none"),
+        ("reference_reset", objective.reference == "reset"),
+        ("learning_rate_scale", objective.step_control != "constant"),
+        ("adapter_decay", objective.adapter_decay != 0.0),
+        ("whole_episodes", objective.needs_whole_episodes),
+        ("reward_term", objective.reward_term is not None),
+        ("length_budget", objective.needs_length_budget and objective.length_budget is None),
+    )
+    return tuple(name for name, condition in wanted if condition)
+
+
+_MENDS = {
+    "length_budget": "Set length_budget to the run's max new tokens.",
+    "lp_teacher": "In Python, hand the learner a teacher: a larger model with the same tokenizer. No recipe does.",
+    "soft_value": "In Python, measure the tasks under the reference first (reference_values) and hand the learner their values. "
+    "No recipe does.",
+    "adapter_decay": "It decays an adapter's weights: train with LoRA, or set adapter_decay=0.",
+}
+
+
+def require_inputs(objective: Objective, provided: Collection[str], who: str) -> None:
+    """Raises ObjectiveError naming every input that `who` does not provide, and how to provide it."""
+    missing = [name for name in inputs(objective) if name not in provided]
+    if missing:
+        raise ObjectiveError(
+            f"objective {objective.name!r} needs {', '.join(missing)}, which {who} does not provide.",
+            " ".join(dict.fromkeys(_MENDS.get(name, "Choose another one.") for name in missing)),
+        )
+
+
+def episode_inputs(objective: Objective) -> tuple[str, ...]:
+    """What the episodes themselves must hold besides rewards of whole episodes, in words.
+
+    states of turns: `Segment.state`. rewards of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
+    wanted = (
+        ("states of turns", objective.credit == "step_state"),
+        ("rewards of turns", objective.credit == "step_index"),
+        ("re-rolls", objective.local_weight is not None),
+        (f"a reward term {objective.reward_term!r}", objective.reward_term is not None),
+    )
+    return tuple(name for name, condition in wanted if condition)
+
+
+def require_episodes(objective: Objective, held: Collection[str], who: str) -> None:
+    """Raises ObjectiveError naming what the objective needs of its episodes and those of `who` do not hold."""
+    missing = [name for name in episode_inputs(objective) if name not in held]
+    if missing:
+        raise ObjectiveError(
+            f"objective {objective.name!r} needs {', '.join(missing)}, which episodes of {who} do not hold.",
+            "Choose another one. In Python, episodes that you build yourself may hold them (docs/objectives.md).",
+        )
+
+
+def require_off_policy(objective: Objective, passes: int, max_staleness: int = 0) -> None:
+    """Raises ObjectiveError where tokens were drawn by another policy than the one that is trained, and nothing in the
+    objective takes that into account.
+
+    From the second optimiser step on the same episodes on (`passes`), the policy has moved: that needs a ratio to an anchor
+    that stays, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio to
+    the policy that drew them: a ratio to the proximal policy begins where the update begins.
+    """
+    if passes > 1 and not objective.takes_passes:
+        raise ObjectiveError(
+            f"passes = {passes} with objective {objective.name!r}: it has no ratio, so that from the second step on it would "
+            "follow the gradient of a policy that has moved on.",
+            "Set passes = 1, or take an objective with a ratio, such as grpo, dapo or cispo.",
+        )
+    if max_staleness > 0 and not objective.corrects_staleness:
+        raise ObjectiveError(
+            f"objective {objective.name!r} takes tokens as drawn by the policy that is trained, and they may be "
+            f"{max_staleness} updates old (max_staleness).",
+            "Take one with a correction (areal, tis, icepop, vcpo, or a recipe's own), or sampling = synchronous; in Python, "
+            "anchor='behaviour' works too.",
+        )
+
+
+def idle_clip(objective: Objective, passes: int) -> str:
+    """Why the objective's clip cannot change anything; "" where it can, or where there is none."""
+    if objective.anchor != "proximal" or passes > 1 or not objective.clips:
+        return ""
+    numbers = [name for name in CLIP_NUMBERS if getattr(objective, name) is not None]
+    return (
+        f"{objective.name}: {', '.join(numbers)} change nothing with passes = 1, where every ratio to the policy before the "
+        "update is 1; this is its gradient without a clip"
+    )
+
+
+def require_clip(objective: Objective, passes: int) -> str:
+    """`idle_clip` of a preset as it was published, for whoever starts a training to say. Raises ObjectiveError where the
+    clip was chosen: an option that cannot take effect is an error."""
+    idle = idle_clip(objective, passes)
+    published = PRESETS.get(objective.name)
+    own = published is None or any(getattr(published, name) != getattr(objective, name) for name in CLIP_NUMBERS)
+    if idle and own:
+        raise ObjectiveError(f"{idle}.", "Set passes = 2 or more, or surrogate='plain' without these numbers.")
+    return idle

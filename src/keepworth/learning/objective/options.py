@@ -1,0 +1,494 @@
+"""Objective: what a policy update optimises, as data. Free of torch, so that it can be listed and checked anywhere.
+
+Everything here is an instance of one formula, summed over the rows i and tokens t of an optimiser step:
+
+    L = Agg[ keep * weight * -Surrogate(ratio, A) ]
+        + kl_coefficient      * Agg[ KL(lp, lp_reference) ]
+        - entropy_coefficient * Agg[ H ]
+        + teacher_coefficient * Agg[ teacher_mask * k2(lp, lp_teacher) ]
+
+One field per axis. A combination in which a field could not take effect is refused when the objective is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from keepworth.episodes.errors import KeepworthError, nearest
+
+Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
+Center = Literal["none", "group", "leave_one_out", "batch", "optimal"]
+Scale = Literal["none", "group", "batch", "task", "token"]
+RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_token"]
+Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
+SurrogateName = Literal["plain", "clip", "dual_clip", "cispo", "soft_gate", "regression"]
+CorrectionName = Literal[
+    "none",
+    "truncate",
+    "mask",
+    "sequence_truncate",
+    "sequence_mask",
+    "geometric_mask",
+    "sequence_mask_truncate",
+    "k2_mask",
+    "k3_mask",
+]
+AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
+Unit = Literal["episode", "row"]
+KlPlacement = Literal["none", "reward", "loss"]
+KlEstimator = Literal["k1", "k2", "k3", "ratio_k3", "k3_straight_through"]
+Reference = Literal["none", "frozen", "reset"]
+EntropyTerm = Literal["none", "bonus", "adaptive"]
+Negatives = Literal["keep", "entropy_gate"]
+Selection = Literal["all", "first_and_random", "top_entropy", "tree_nodes"]
+SelectionWeight = Literal["none", "inclusion"]
+GroupFilter = Literal["none", "mixed", "spread"]
+Overlong = Literal["keep", "penalty", "mask"]
+Denominator = Literal["original", "kept"]
+StepControl = Literal["constant", "ess"]
+Bootstrap = Literal["none", "truncated"]
+TeacherMask = Literal["all", "wrong", "wrong_groups"]
+
+_CLIPPING = ("clip", "dual_clip", "cispo")
+_OF_GAPS = ("k2_mask", "k3_mask")
+CLIP_NUMBERS = ("clip_low", "clip_high", "dual_clip", "gate_temperature_positive", "gate_temperature_negative")
+"""Numbers that act only where a ratio is not 1."""
+_TOKEN_RETURNS = ("reward_to_go", "gae")
+_STEP_CREDITS = ("step_state", "step_index")
+
+
+class ObjectiveError(KeepworthError, ValueError):
+    """An objective that cannot be, or that a run does not give what it needs."""
+
+
+def require_range(name: str, value: float, interval: str) -> None:
+    """Raises ObjectiveError for a number outside its range (see `within_range`)."""
+    if not within_range(value, interval):
+        raise ObjectiveError(f"{name} = {value} is not in {interval}.", "Set it to a number inside.")
+
+
+_RANGES = {
+    "discount": "[0, 1]",
+    "trace_decay": "[0, 1]",
+    "episode_weight": "[0, inf)",
+    "step_weight": "[0, inf)",
+    "scale_epsilon": "(0, inf)",
+    "advantage_clamp": "(0, inf)",
+    "overlong_buffer": "(0, 1]",
+    "length_budget": "[1, inf)",
+    "clip_low": "[0, 1]",  # from 1 on, no ratio is below the bound
+    "clip_high": "[0, inf)",
+    "dual_clip": "(1, inf)",
+    "gate_temperature_positive": "(0, inf)",
+    "gate_temperature_negative": "(0, inf)",
+    "regression_coefficient": "(0, inf)",
+    "soft_value_temperature": "(0, inf)",
+    "correction_low": "[0, 1]",  # a range of ratios holds 1, or tokens without a gap are dropped
+    "veto": "(0, 1)",
+    "max_lag": "[0, inf)",
+    "local_weight": "(0, inf)",
+    "kl_coefficient": "[0, inf)",
+    "reset_kl": "(0, inf)",
+    "reset_patience": "[1, inf)",
+    "entropy_coefficient": "[0, inf)",
+    "entropy_target": "(0, inf)",
+    "entropy_step": "(0, inf)",
+    "teacher_coefficient": "[0, inf)",
+    "teacher_final": "[0, inf)",
+    "teacher_steps": "[1, inf)",
+    "adapter_decay": "[0, inf)",
+    "gate_low": "[0, inf)",
+    "gate_high": "[0, inf)",
+    "selection_first": "[0, inf)",
+    "selection_probability": "[0, 1]",
+    "selection_limit": "[1, inf)",
+    "filter_spread": "[0, inf)",
+    "value_coefficient": "[0, inf)",
+    "value_clip": "(0, inf)",
+    "ess_base": "(0, 1]",
+    "ess_power": "(0, inf)",
+}
+"""The values that each number may have, in the notation of intervals. All are finite."""
+
+
+def within_range(value: float, interval: str) -> bool:
+    """Whether the value is finite and in the interval: "(0, 1]" is above 0 and at most 1."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value > low if interval[0] == "(" else value >= low
+    below = value < high if interval[-1] == ")" else value <= high
+    return above and below  # false for what is not a number
+
+
+class Objective(BaseModel):
+    """One policy-gradient (or regression) objective.
+
+    `None` means "this axis does not use the number"; a number that is needed and missing, or given and unused, raises
+    ValueError. `length_budget` alone may stay None in a preset: it is the run's generation limit, and
+    `denominators` or `advantages` ask for it by name when they need it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = "custom"
+
+    # Advantage pipeline: reward -> credit -> centre -> scale -> clamp.
+    credit: Credit = "episode"
+    discount: float = 1.0
+    trace_decay: float | None = None
+    episode_weight: float | None = None
+    step_weight: float | None = None
+    center: Center = "none"
+    scale: Scale = "none"
+    scale_epsilon: float = 1e-6
+    advantage_clamp: float | None = None
+    overlong: Overlong = "keep"
+    overlong_buffer: float | None = None
+    length_budget: int | None = None
+
+    # Ratio, surrogate, behaviour correction.
+    ratio: RatioLevel = "none"
+    ratio_unit: Unit = "row"
+    anchor: Anchor = "current"
+    surrogate: SurrogateName = "plain"
+    clip_low: float | None = None
+    clip_high: float | None = None
+    dual_clip: float | None = None
+    gate_temperature_positive: float | None = None
+    gate_temperature_negative: float | None = None
+    regression_coefficient: float | None = None
+    soft_value_temperature: float | None = None
+    correction: CorrectionName = "none"
+    correction_low: float | None = None
+    correction_high: float | None = None
+    correction_unit: Unit = "row"
+    veto: float | None = None
+    max_lag: int | None = None
+
+    # Aggregation.
+    aggregation: AggregationName = "token-mean"
+    aggregation_unit: Unit = "episode"
+    denominator: Denominator = "original"
+    local_weight: float | None = None
+
+    # Regularisers.
+    kl_placement: KlPlacement = "none"
+    kl_estimator: KlEstimator | None = None
+    kl_coefficient: float = 0.0
+    reference: Reference = "none"
+    reset_kl: float | None = None
+    reset_patience: int | None = None
+    entropy: EntropyTerm = "none"
+    entropy_coefficient: float = 0.0
+    entropy_target: float | None = None
+    entropy_step: float | None = None
+    teacher_coefficient: float = 0.0
+    teacher_final: float | None = None
+    teacher_steps: int | None = None
+    teacher_mask: TeacherMask | None = None
+    adapter_decay: float = 0.0
+
+    # Which tokens, episodes and groups count.
+    negatives: Negatives = "keep"
+    gate_low: float | None = None
+    gate_high: float | None = None
+    selection: Selection = "all"
+    selection_first: int | None = None
+    selection_probability: float | None = None
+    selection_limit: int | None = None
+    selection_weight: SelectionWeight = "none"
+    group_filter: GroupFilter = "none"
+    filter_spread: float | None = None
+
+    # Critic and step control.
+    value_coefficient: float = 0.0
+    value_clip: float | None = None
+    bootstrap: Bootstrap = "none"
+    step_control: StepControl = "constant"
+    ess_base: float | None = None
+    ess_power: float | None = None
+
+    # A term that every episode's reward must hold, or the objective would be another one.
+    reward_term: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for key in data:
+                if key not in cls.model_fields:
+                    near = nearest(str(key), cls.model_fields)
+                    mend = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+                    raise ValueError(f"an objective has no option {key!r}; {mend}")
+        return data
+
+    @model_validator(mode="after")
+    def _takes_effect(self) -> Objective:
+        problems = _problems(self)
+        if problems:
+            raise ValueError(f"objective {self.name!r}: {'; '.join(problems)}")
+        return self
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl_placement != "none" or self.surrogate == "regression"
+
+    @property
+    def needs_proximal(self) -> bool:
+        return self.anchor == "proximal"
+
+    @property
+    def needs_critic(self) -> bool:
+        return self.credit == "gae"
+
+    @property
+    def needs_teacher(self) -> bool:
+        return self.teacher_coefficient != 0.0
+
+    @property
+    def needs_entropy(self) -> bool:
+        """True if `loss` needs the per-token entropy with a gradient."""
+        return self.entropy != "none"
+
+    @property
+    def needs_selection(self) -> bool:
+        """True if `select` must run before `loss`."""
+        return (
+            self.selection != "all"
+            or self.negatives != "keep"
+            or self.overlong == "mask"
+            or self.max_lag is not None
+            or self.teacher_mask is not None
+        )
+
+    @property
+    def needs_whole_episodes(self) -> bool:
+        """True if all rows of an episode must be in one micro-batch."""
+        return self.surrogate == "regression" or "episode" in (self.ratio_unit, self.correction_unit)
+
+    @property
+    def reads_every_row(self) -> bool:
+        """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
+        return (
+            self.surrogate == "regression"
+            or self.kl_placement == "loss"
+            or self.entropy != "none"
+            or self.needs_teacher
+        )
+
+    @property
+    def clips(self) -> bool:
+        """True if the surrogate treats ratios away from 1 otherwise than `plain` does."""
+        return self.surrogate in (*_CLIPPING, "soft_gate")
+
+    @property
+    def takes_passes(self) -> bool:
+        """True if a second optimiser step on the same tokens is still a step of this objective."""
+        ratio = self.ratio != "none" and self.anchor != "current"
+        return ratio or self.surrogate == "regression" or (self.correction != "none" and self.anchor == "current")
+
+    @property
+    def corrects_staleness(self) -> bool:
+        """True if tokens that an older policy drew are weighed or dropped for it."""
+        anchored = self.ratio != "none" and self.anchor in ("behaviour", "interpolated")
+        return anchored or self.correction != "none" or self.max_lag == 0
+
+    @property
+    def needs_length_budget(self) -> bool:
+        return self.aggregation == "constant" or self.overlong == "penalty"
+
+
+def _pair(value: object, used: bool, field: str, reader: str) -> str | None:
+    """A complaint if `field` is missing where `reader` reads it, or given where nothing does."""
+    if used and value is None:
+        return f"{reader} needs {field}"
+    if not used and value is not None:
+        return f"{field}={value!r} has no effect: only {reader} reads it"
+    return None
+
+
+def _problems(o: Objective) -> list[str]:
+    """Why the combination of fields of `o` cannot take effect; empty if it can."""
+    corrected = o.correction != "none"
+    truncating = o.correction in ("truncate", "sequence_truncate", "sequence_mask_truncate", "k2_mask", "k3_mask")
+    ranged = o.correction in ("mask", "sequence_mask", "geometric_mask", "sequence_mask_truncate")
+    in_loss = o.kl_placement == "loss"
+    needed: list[tuple[object, bool, str, str]] = [
+        (o.trace_decay, o.credit == "gae", "trace_decay", "credit='gae'"),
+        (o.episode_weight, o.credit in _STEP_CREDITS, "episode_weight", "credit='step_state' or 'step_index'"),
+        (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
+        (o.overlong_buffer, o.overlong == "penalty", "overlong_buffer", "overlong='penalty'"),
+        (o.clip_low, o.surrogate in _CLIPPING, "clip_low", "a clipping surrogate"),
+        (o.clip_high, o.surrogate in _CLIPPING, "clip_high", "a clipping surrogate"),
+        (o.dual_clip, o.surrogate == "dual_clip", "dual_clip", "surrogate='dual_clip'"),
+        (o.gate_temperature_positive, o.surrogate == "soft_gate", "gate_temperature_positive", "surrogate='soft_gate'"),
+        (o.gate_temperature_negative, o.surrogate == "soft_gate", "gate_temperature_negative", "surrogate='soft_gate'"),
+        (o.regression_coefficient, o.surrogate == "regression", "regression_coefficient", "surrogate='regression'"),
+        (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
+        (o.correction_high, ranged or truncating, "correction_high", "a correction"),
+        (o.kl_estimator, in_loss, "kl_estimator", "kl_placement='loss'"),
+        (o.reset_kl, o.reference == "reset", "reset_kl", "reference='reset'"),
+        (o.reset_patience, o.reference == "reset", "reset_patience", "reference='reset'"),
+        (o.entropy_target, o.entropy == "adaptive", "entropy_target", "entropy='adaptive'"),
+        (o.entropy_step, o.entropy == "adaptive", "entropy_step", "entropy='adaptive'"),
+        (o.teacher_mask, o.teacher_coefficient != 0.0, "teacher_mask", "a teacher_coefficient"),
+        (o.gate_low, o.negatives == "entropy_gate", "gate_low", "negatives='entropy_gate'"),
+        (o.gate_high, o.negatives == "entropy_gate", "gate_high", "negatives='entropy_gate'"),
+        (o.filter_spread, o.group_filter == "spread", "filter_spread", "group_filter='spread'"),
+        (o.ess_base, o.step_control == "ess", "ess_base", "step_control='ess'"),
+        (o.ess_power, o.step_control == "ess", "ess_power", "step_control='ess'"),
+        (o.selection_first, o.selection == "first_and_random", "selection_first", "selection='first_and_random'"),
+        (
+            o.selection_probability,
+            o.selection in ("first_and_random", "top_entropy"),
+            "selection_probability",
+            "selection='first_and_random' or 'top_entropy'",
+        ),
+    ]
+    found = [complaint for row in needed if (complaint := _pair(*row)) is not None]
+
+    def refuse(condition: bool, message: str) -> None:
+        if condition:
+            found.append(message)
+
+    refuse(ranged and o.correction_low is None, f"correction={o.correction!r} needs correction_low")
+    refuse(
+        o.correction_low is not None and not (ranged or o.correction == "truncate"),
+        f"correction_low={o.correction_low!r} has no effect with correction={o.correction!r}",
+    )
+    refuse(
+        o.selection_limit is not None and o.selection != "first_and_random",
+        "selection_limit has no effect: only selection='first_and_random' reads it",
+    )
+    refuse(
+        o.selection_weight == "inclusion" and o.selection != "first_and_random",
+        "selection_weight='inclusion' needs selection='first_and_random', whose inclusion probability is known",
+    )
+    refuse(
+        o.discount != 1.0 and o.credit not in (*_TOKEN_RETURNS, *_STEP_CREDITS),
+        f"discount={o.discount} has no effect with credit={o.credit!r}, which spreads one number over the episode",
+    )
+    refuse(
+        o.center != "none" and o.credit in ("gae", "prefix_tree", "soft_value"),
+        f"center={o.center!r} has no effect: credit={o.credit!r} brings its own baseline",
+    )
+    refuse(
+        o.center == "none" and o.credit in _STEP_CREDITS,
+        f"credit={o.credit!r} compares members of a group: center must be 'group'",
+    )
+    refuse(
+        o.credit in _STEP_CREDITS and o.center not in ("none", "group"),
+        f"credit={o.credit!r} subtracts the mean of a group: center must be 'group', not {o.center!r}",
+    )
+    refuse(
+        o.scale in ("group", "batch", "task") and o.credit in (*_TOKEN_RETURNS, "prefix_tree", "soft_value"),
+        f"scale={o.scale!r} is a statistic of whole episodes, but credit={o.credit!r} gives one number a token",
+    )
+    refuse(
+        o.scale in ("batch", "task", "token") and o.credit in _STEP_CREDITS,
+        f"credit={o.credit!r} scales inside its groups: scale must be 'group' or 'none'",
+    )
+    refuse(
+        o.center == "optimal" and (o.scale not in ("none", "group") or o.credit != "episode"),
+        "center='optimal' needs credit='episode' and scale 'none' or 'group'",
+    )
+    refuse(
+        (o.credit == "soft_value") != (o.surrogate == "regression"),
+        "credit='soft_value' and surrogate='regression' belong together",
+    )
+    refuse(
+        o.ratio == "none" and o.surrogate not in ("plain", "regression"),
+        f"surrogate={o.surrogate!r} acts on a ratio, but ratio='none' gives it none",
+    )
+    refuse(o.surrogate == "regression" and o.ratio != "none", "surrogate='regression' uses no ratio: set ratio='none'")
+    refuse(
+        o.anchor == "current" and o.surrogate in (*_CLIPPING, "soft_gate"),
+        f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
+    )
+    refuse(
+        o.ratio == "none" and not corrected and o.anchor != "current",
+        f"anchor={o.anchor!r} has no effect without a ratio or a correction",
+    )
+    refuse(
+        o.anchor == "behaviour" and corrected,
+        "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
+    )
+    refuse(o.ratio_unit == "episode" and not o.ratio.startswith("sequence"), "ratio_unit has no effect at token level")
+    refuse(
+        o.correction_unit == "episode" and o.correction in ("none", "truncate", "mask") and o.veto is None,
+        f"correction_unit has no effect with correction={o.correction!r}",
+    )
+    refuse(o.surrogate == "regression" and corrected, "surrogate='regression' takes no correction weight")
+    refuse(o.veto is not None and not corrected, "veto has no effect without a correction")
+    refuse((o.kl_placement == "none") != (o.kl_coefficient == 0.0), "kl_placement and kl_coefficient go together")
+    refuse(
+        in_loss and o.kl_estimator == "k1",
+        "k1 as a loss has an expected gradient of zero: use k2, ratio_k3 or k3_straight_through, "
+        "or kl_placement='reward'",
+    )
+    refuse(
+        in_loss and o.kl_estimator == "ratio_k3" and o.anchor == "current" and o.ratio == "none",
+        "kl_estimator='ratio_k3' multiplies by a ratio, but ratio='none'",
+    )
+    refuse(
+        o.kl_placement == "reward" and o.credit not in ("episode", *_TOKEN_RETURNS),
+        f"kl_placement='reward' has no effect with credit={o.credit!r}",
+    )
+    refuse(
+        o.needs_reference and o.reference == "none", "the KL or regression term needs a reference: 'frozen' or 'reset'"
+    )
+    refuse(not o.needs_reference and o.reference != "none", f"reference={o.reference!r} is read by no term")
+    refuse((o.entropy == "none") != (o.entropy_coefficient == 0.0), "entropy and entropy_coefficient go together")
+    refuse((o.teacher_final is None) != (o.teacher_steps is None), "teacher_final and teacher_steps go together")
+    refuse(o.teacher_final is not None and not o.needs_teacher, "teacher_final has no effect without a teacher")
+    refuse(o.value_coefficient != 0.0 and o.credit != "gae", "value_coefficient has no effect without credit='gae'")
+    refuse(
+        o.credit == "gae" and o.value_coefficient == 0.0, "credit='gae' needs a value_coefficient to train its critic"
+    )
+    refuse(o.bootstrap != "none" and o.credit != "gae", "bootstrap has no effect without credit='gae'")
+    refuse(o.value_clip is not None and o.credit != "gae", "value_clip has no effect without credit='gae'")
+    refuse(
+        o.length_budget is not None and not o.needs_length_budget,
+        "length_budget has no effect: only aggregation='constant' and overlong='penalty' read it",
+    )
+    refuse(
+        o.gate_low is not None and o.gate_high is not None and not o.gate_low < o.gate_high,
+        "gate_low must be below gate_high",
+    )
+    refuse(
+        (o.selection == "tree_nodes") != (o.credit == "prefix_tree"),
+        "selection='tree_nodes' and credit='prefix_tree' belong together",
+    )
+    refuse(
+        o.needs_whole_episodes and o.aggregation_unit != "episode",
+        "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
+    )
+    refuse(
+        o.surrogate == "regression" and o.aggregation != "seq-mean-token-sum",
+        "surrogate='regression' is a mean over episodes: set aggregation='seq-mean-token-sum'",
+    )
+    refuse(
+        o.step_control == "ess" and not corrected, "step_control='ess' measures correction weights: set a correction"
+    )
+    high = "(0, inf)" if o.correction in _OF_GAPS else "[1, inf)"
+    for field, interval in {**_RANGES, "correction_high": high}.items():
+        value = getattr(o, field)
+        refuse(value is not None and not within_range(value, interval), f"{field}={value!r} is not in {interval}")
+    refuse(
+        o.episode_weight == 0.0 == o.step_weight, "episode_weight and step_weight are both 0: nothing is learned from"
+    )
+    if o.selection_probability is not None and o.selection in ("first_and_random", "top_entropy"):
+        refuse(
+            o.selection_probability == 0.0 and (o.selection == "top_entropy" or not o.selection_first),
+            "selection_probability=0.0 selects no token",
+        )
+        refuse(
+            o.selection_probability == 1.0 and o.selection_limit is None,
+            f"selection={o.selection!r} has no effect with selection_probability=1.0, which selects every token",
+        )
+    refuse(
+        o.selection_limit is not None and o.selection_limit < (o.selection_first or 0),
+        f"selection_limit={o.selection_limit} is below selection_first={o.selection_first}",
+    )
+    return found

@@ -1,0 +1,264 @@
+"""Presets: published objectives as data. Free of torch; where each comes from is in `sources.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from keepworth.episodes.errors import UnknownName
+from keepworth.learning.objective.options import Objective, ObjectiveError
+
+
+def varied(objective: Objective, **changes: Any) -> Objective:
+    """A copy with some options changed, checked like a new one; None takes a number away again.
+
+    Raises ObjectiveError naming what cannot take effect.
+    """
+    try:
+        return Objective(**{**objective.model_dump(exclude_defaults=True), **changes})
+    except ValidationError as error:
+        found = "; ".join(_complaint(entry) for entry in error.errors())
+        raise ObjectiveError(
+            found, f"Asked for: {', '.join(f'{key}={value!r}' for key, value in changes.items())}."
+        ) from None
+
+
+def _complaint(entry: Any) -> str:
+    where = ".".join(str(part) for part in entry["loc"])
+    message = str(entry["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def without_kl(objective: Objective) -> Objective:
+    """The same objective with no reference model to keep or to run."""
+    if objective.surrogate == "regression":
+        raise ObjectiveError(
+            f"objective {objective.name!r} is a regression against its reference and cannot go without"
+        )
+    return varied(
+        objective,
+        kl_placement="none",
+        kl_estimator=None,
+        kl_coefficient=0.0,
+        reference="none",
+        reset_kl=None,
+        reset_patience=None,
+    )
+
+
+_GRPO = Objective(
+    name="grpo",
+    center="group",
+    scale="group",
+    ratio="token",
+    anchor="proximal",
+    surrogate="clip",
+    clip_low=0.2,
+    clip_high=0.2,
+    aggregation="seq-mean-token-mean",
+    kl_placement="loss",
+    kl_estimator="k3",
+    kl_coefficient=0.001,
+    reference="frozen",
+)
+_PLAIN = varied(without_kl(_GRPO), name="plain", aggregation="token-mean")
+
+_CRITIC_FREE = (
+    Objective(name="reinforce", center="batch", aggregation="seq-mean-token-sum"),
+    varied(
+        _PLAIN,
+        name="reinforce_pp",
+        credit="reward_to_go",
+        center="none",
+        scale="token",
+        kl_placement="reward",
+        kl_coefficient=0.001,
+        reference="frozen",
+    ),
+    varied(
+        _PLAIN,
+        name="reinforce_pp_baseline",
+        scale="token",
+        kl_placement="loss",
+        kl_estimator="k2",
+        kl_coefficient=0.001,
+        reference="frozen",
+    ),
+    Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
+    _GRPO,
+    varied(_PLAIN, name="dr_grpo", scale="none", aggregation="constant"),
+    varied(_PLAIN, name="dapo", clip_high=0.28, group_filter="mixed", overlong="penalty", overlong_buffer=0.2),
+    varied(_PLAIN, name="lite_ppo", scale="batch"),
+    varied(_PLAIN, name="gspo", ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregation="seq-mean-token-mean"),
+    varied(_PLAIN, name="cispo", surrogate="cispo", clip_low=1.0, clip_high=4.0),
+)
+
+_CRITIC = (
+    varied(
+        _PLAIN,
+        name="ppo",
+        credit="gae",
+        trace_decay=0.95,
+        center="none",
+        scale="token",
+        kl_placement="reward",
+        kl_coefficient=0.001,
+        reference="frozen",
+        value_coefficient=0.5,
+        value_clip=0.2,
+    ),
+)
+
+_OFF_POLICY = (
+    varied(
+        _PLAIN,
+        name="areal",
+        center="batch",
+        scale="batch",
+        correction="mask",
+        correction_low=0.0,
+        correction_high=5.0,
+    ),
+    varied(_PLAIN, name="tis", correction="truncate", correction_high=2.0),
+    varied(
+        _PLAIN,
+        name="icepop",
+        correction="mask",
+        correction_low=0.5,
+        correction_high=5.0,
+        aggregation="seq-mean-token-mean",
+    ),
+    Objective(
+        name="vcpo",
+        center="optimal",
+        scale="group",
+        anchor="proximal",
+        correction="sequence_truncate",
+        correction_high=8.0,
+        correction_unit="episode",
+        aggregation="seq-mean-token-mean",
+        step_control="ess",
+        ess_base=1.0,
+        ess_power=0.5,
+    ),
+)
+
+_STEERED = (
+    varied(
+        _PLAIN,
+        name="prorl",
+        clip_high=0.4,
+        group_filter="mixed",
+        kl_placement="loss",
+        kl_estimator="k2",
+        kl_coefficient=1e-4,
+        reference="reset",
+        reset_kl=0.1,
+        reset_patience=5,
+    ),
+    Objective(
+        name="aepo",
+        center="group",
+        scale="task",
+        negatives="entropy_gate",
+        gate_low=0.15,
+        gate_high=0.25,
+        denominator="kept",
+    ),
+    varied(
+        _PLAIN,
+        name="kdrl",
+        teacher_coefficient=5e-3,
+        teacher_final=1e-3,
+        teacher_steps=100,
+        teacher_mask="wrong",
+    ),
+)
+
+_FEWER_TOKENS = (
+    varied(
+        _PLAIN,
+        name="s_grpo",
+        selection="first_and_random",
+        selection_first=8,
+        selection_probability=0.4,
+        denominator="kept",
+    ),
+    varied(
+        _PLAIN,
+        name="t_spmo",
+        credit="prefix_tree",
+        center="none",
+        scale="none",
+        selection="tree_nodes",
+        denominator="kept",
+        adapter_decay=0.01,
+    ),
+    Objective(
+        name="a_star_po",
+        credit="soft_value",
+        surrogate="regression",
+        regression_coefficient=1e-3,
+        soft_value_temperature=0.5,
+        aggregation="seq-mean-token-sum",
+        reference="frozen",
+    ),
+)
+
+_MEMORY = (
+    varied(
+        _PLAIN,
+        name="gigpo",
+        credit="step_state",
+        scale="none",
+        discount=0.95,
+        episode_weight=1.0,
+        step_weight=1.0,
+        kl_placement="loss",
+        kl_estimator="k3",
+        kl_coefficient=0.01,
+        reference="frozen",
+    ),
+    varied(
+        _PLAIN,
+        name="memory_r2",
+        ratio="sequence",
+        surrogate="dual_clip",
+        dual_clip=3.0,
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+        local_weight=1.0,
+        kl_placement="loss",
+        kl_estimator="k3",
+        kl_coefficient=0.001,
+        reference="frozen",
+        entropy="bonus",
+        entropy_coefficient=0.001,
+        group_filter="mixed",
+    ),
+    varied(
+        _PLAIN,
+        name="fine_mem",
+        credit="step_index",
+        discount=0.0,
+        episode_weight=0.0,
+        step_weight=1.0,
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+    ),
+    varied(_PLAIN, name="memory_r_plus", aggregation="seq-mean-token-mean", reward_term="episodic"),
+)
+
+PRESETS: dict[str, Objective] = {
+    objective.name: objective
+    for family in (_CRITIC_FREE, _CRITIC, _OFF_POLICY, _STEERED, _FEWER_TOKENS, _MEMORY)
+    for objective in family
+}
+
+
+def preset(name: str, **changes: Any) -> Objective:
+    """The preset of that name, with options changed. Raises UnknownName or ObjectiveError."""
+    if name not in PRESETS:
+        raise UnknownName("objective", name, PRESETS)
+    return varied(PRESETS[name], **changes) if changes else PRESETS[name]

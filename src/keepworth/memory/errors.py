@@ -1,0 +1,101 @@
+"""What can go wrong in memory, as types. Every message names the thing, the place and the mend."""
+
+from __future__ import annotations
+
+from keepworth.episodes.errors import KeepworthError
+
+
+class MemoryProblem(KeepworthError):
+    """Base of every error this room raises on purpose."""
+
+
+class InvalidText(MemoryProblem, ValueError):
+    """Text that cannot be remembered: empty, too long, control characters, or not valid Unicode."""
+
+
+class InvalidTime(MemoryProblem, ValueError):
+    """A time that is not ISO 8601, a datetime, or seconds since 1970."""
+
+
+class InvalidVector(MemoryProblem, ValueError):
+    """An encoder gave vectors of the wrong shape, or with NaN or infinity in them."""
+
+
+class InvalidFilter(MemoryProblem, ValueError):
+    """A search option that does not exist or cannot take effect."""
+
+
+class UnknownOption(InvalidFilter, TypeError):
+    """A keyword that a search does not have."""
+
+
+class InvalidScope(MemoryProblem, ValueError):
+    """A scope that is not made of plain strings, or that would widen the one it is used in."""
+
+
+class UnknownItem(MemoryProblem, KeyError):
+    """No item of this id in this scope. An id of another tenant looks exactly the same."""
+
+
+class UnknownSnapshot(MemoryProblem, ValueError):
+    """A snapshot that this store never had."""
+
+
+class UnknownEpisode(MemoryProblem, KeyError):
+    """No episode or decision of this id."""
+
+
+class EncoderMismatch(MemoryProblem):
+    """The vectors on file were made by another encoder."""
+
+
+class NoEncoder(MemoryProblem):
+    """A dense search was asked of a memory that was opened without an encoder."""
+
+
+class InvalidReward(MemoryProblem, ValueError):
+    """A reward that is not a number, or one whose sums would not be."""
+
+
+class NoExtractor(MemoryProblem):
+    """`infer=True` without something that extracts facts from text."""
+
+
+class NotAMemoryFile(MemoryProblem):
+    """The file belongs to another program, or is damaged."""
+
+
+class OlderFile(MemoryProblem):
+    """The file has an older format, and cannot be brought up to date here."""
+
+
+class StorageFailed(MemoryProblem):
+    """The disk refused to read or write. Nothing was written."""
+
+
+class NewerFile(MemoryProblem):
+    """The file was written by a newer version of this program."""
+
+
+class ReadOnly(MemoryProblem):
+    """A write was asked of a memory opened, or protected, read-only."""
+
+
+class StorageFull(MemoryProblem):
+    """The disk, or the configured limit of the scope, is full. Nothing was written."""
+
+
+class ScopeFull(StorageFull):
+    """The configured limit of the scope is reached. Nothing was written."""
+
+
+class Busy(MemoryProblem):
+    """Another process held the write lock for longer than the timeout."""
+
+
+class Forked(MemoryProblem):
+    """The process forked while a thread was in the middle of using the memory; the child cannot use it."""
+
+
+class Purged(MemoryProblem):
+    """Undo would need a payload that was erased on purpose."""

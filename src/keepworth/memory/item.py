@@ -1,0 +1,441 @@
+"""Item: one thing remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from keepworth.memory.errors import InvalidFilter, InvalidText
+from keepworth.memory.scope import EVERYWHERE, Scope
+
+LONGEST_TEXT = 1_000_000
+_ALLOWED_CONTROLS = frozenset("\n\r\t")
+
+
+class ItemKind(str, Enum):
+    FACT = "fact"
+    EPISODE = "episode"
+    CASE = "case"
+    SKILL = "skill"
+    LESSON = "lesson"
+    CORE = "core"
+
+
+class Status(str, Enum):
+    CANDIDATE = "candidate"
+    ACTIVE = "active"
+    QUARANTINED = "quarantined"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an item came from. `source`: a name one can roll back by, such as "conversation" or "tool:web"."""
+
+    source: str = ""
+    session: str = ""
+    turn: int = -1
+    speaker: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStatistics:
+    """What showing the item was followed by. `credited` of the `shown` times had a reward; sums are over those."""
+
+    shown: int = 0
+    credited: int = 0
+    total: float = 0.0
+    total_squared: float = 0.0
+    propensity_total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.credited if self.credited else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of one reward (population); 0 where fewer than two were seen."""
+        if self.credited < 2:
+            return 0.0
+        return max(0.0, self.total_squared / self.credited - self.mean**2)
+
+    def after(self, reward: float, propensity: float) -> ValueStatistics:
+        return ValueStatistics(
+            self.shown + 1,
+            self.credited + 1,
+            self.total + reward,
+            self.total_squared + reward * reward,
+            self.propensity_total + propensity,
+        )
+
+
+UNKNOWN = Provenance()
+UNTRIED = ValueStatistics()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    target: str
+    relation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing remembered. Times are canonical text (`keepworth.memory.moment`), "" where unknown.
+
+    key: what searches match instead of the text (the task of a case, the trigger of a lesson); "" means the text itself.
+    event_time: when it happened or was said; written_at: when it was stored.
+    valid_from, valid_to: the interval in which it was true, as far as events tell it; ended_at: when the store closed it.
+    An item is *current* while it is active, not closed and not deleted. `revision` counts rewordings.
+    """
+
+    id: str
+    text: str
+    kind: ItemKind = ItemKind.FACT
+    key: str = ""
+    scope: Scope = EVERYWHERE
+    event_time: str = ""
+    written_at: str = ""
+    valid_from: str = ""
+    valid_to: str = ""
+    ended_at: str = ""
+    expires_at: str = ""
+    superseded_by: str = ""
+    links: tuple[Link, ...] = ()
+    provenance: Provenance = UNKNOWN
+    trust: float = 1.0
+    status: Status = Status.ACTIVE
+    deleted: bool = False
+    revision: int = 0
+    values: ValueStatistics = UNTRIED
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def searched_text(self) -> str:
+        """What the encoder reads: the key where there is one, else the text."""
+        return self.key or self.text
+
+    @property
+    def open(self) -> bool:
+        """Neither closed by a successor nor deleted: the state in which operations may act on it."""
+        return not (self.deleted or self.superseded_by or self.ended_at)
+
+    @property
+    def current(self) -> bool:
+        return self.open and self.status is Status.ACTIVE
+
+    def valid_at(self, time: str) -> bool:
+        """Whether it was held true at `time` (canonical). The interval is closed on the left, open on the right."""
+        start = self.valid_from or self.event_time or self.written_at
+        end = self.valid_to or self.ended_at
+        return not self.deleted and start <= time and (not end or time < end)
+
+    def visible(self, time: str) -> bool:
+        """Current, and at `time` neither expired nor outside its stated validity: what a plain search may return."""
+        return self.current and self.in_force(time)
+
+    def in_force(self, time: str) -> bool:
+        """Neither expired at `time`, nor outside the validity that was stated. Half-open, as in `valid_at`."""
+        return (
+            not (self.expires_at and self.expires_at <= time)
+            and not (self.valid_to and self.valid_to <= time)
+            and self.valid_from <= time
+        )
+
+
+def text_problem(text: object) -> str | None:
+    """Why this cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
+    if not isinstance(text, str):
+        return f"text must be str, got {type(text).__name__}: decode bytes first"
+    if not text.strip():
+        return "text is empty: give it at least one character that is not white space"
+    if len(text) > LONGEST_TEXT:
+        return f"text is {len(text):,} characters long, the limit is {LONGEST_TEXT:,}: split it"
+    if not text.isprintable():
+        for position, character in enumerate(text):
+            code = ord(character)
+            if 0xD800 <= code <= 0xDFFF:
+                return f"text is not valid Unicode at character {position}: decode it with errors='replace'"
+            if (code < 32 and character not in _ALLOWED_CONTROLS) or 127 <= code < 160:
+                return f"text has control character U+{code:04X} at character {position}: remove it"
+    return None
+
+
+def checked_text(text: object, what: str = "text") -> str:
+    problem = text_problem(text)
+    if problem is not None:
+        raise InvalidText(f"{what}{problem.removeprefix('text')}; nothing was stored")
+    assert isinstance(text, str)
+    return text
+
+
+def checked_label(label: object, what: str) -> str:
+    """A source, speaker, task and the like: any text that a file can hold, "" too. Raises InvalidText."""
+    if not isinstance(label, str):
+        raise InvalidText(f"{what} must be text, got {type(label).__name__}: pass str(...)")
+    if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
+        raise InvalidText(f"{what} is not valid Unicode: {label!r:.80}: decode it with errors='replace'")
+    return label
+
+
+DEEPEST_METADATA = 50
+"""How deep lists and dictionaries may lie in each other."""
+
+
+def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
+    if not metadata:
+        return {}
+    try:
+        if _deeper_than(DEEPEST_METADATA, metadata):
+            raise ValueError(
+                f"lists and dictionaries lie more than {DEEPEST_METADATA} deep in each other, or in themselves"
+            )
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def _deeper_than(depth: int, value: object) -> bool:
+    layer: list[object] = [value]
+    for _ in range(depth):
+        layer = [
+            part
+            for each in layer
+            if isinstance(each, (Mapping, list, tuple))
+            for part in (each.values() if isinstance(each, Mapping) else each)
+            if isinstance(part, (Mapping, list, tuple))
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def status_named(status: Status | str) -> Status:
+    """Raises InvalidFilter."""
+    try:
+        return Status(status)
+    except ValueError:
+        raise InvalidFilter(
+            f"status {status!r:.40} does not exist: use one of {', '.join(s.value for s in Status)}"
+        ) from None
+
+
+def kind_named(kind: ItemKind | str) -> ItemKind:
+    """Raises InvalidFilter."""
+    try:
+        return ItemKind(kind)
+    except ValueError:
+        raise InvalidFilter(
+            f"kind {kind!r:.40} does not exist: use one of {', '.join(k.value for k in ItemKind)}"
+        ) from None
+
+
+def duplicate_key(item: Item) -> bytes:
+    """Items with equal keys are exact duplicates: same scope, kind, key text and text, after NFC and whitespace folding.
+
+    What happened twice happened twice: the key of an episode or a case also holds its event time.
+    """
+    global _last_key
+    known, key = _last_key  # one read: another thread may put its own there meanwhile
+    if known is not item:
+        key = content_key(item.scope, item.kind, item.event_time, item.key, item.text)
+        _last_key = (item, key)
+    return key
+
+
+_last_key: tuple[Item | None, bytes] = (None, b"")
+"""A write asks several times in a row for the key of one item."""
+
+
+def content_key(scope: Scope, kind: ItemKind, event_time: str, key: str, text: str) -> bytes:
+    """`duplicate_key` of an item that has these."""
+    return _content_key(scope, kind, event_time if kind in DATED else "", key, text)
+
+
+DATED = (ItemKind.EPISODE, ItemKind.CASE)
+
+
+@lru_cache(maxsize=2048)
+def _content_key(scope: Scope, kind: ItemKind, time: str, key: str, text: str) -> bytes:
+    parts = (*scope.parts(), kind.value, time, folded(key), folded(text))
+    digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
+    # An index sorts by the first eight bytes as a number, the last of them first. With the scope there, what one user writes
+    # touches few pages of it rather than nearly all.
+    return digest[:5] + _scope_mark(scope) + digest[5:]
+
+
+@lru_cache(maxsize=4096)
+def _scope_mark(scope: Scope) -> bytes:
+    return hashlib.blake2b("\x00".join(scope.parts()).encode(), digest_size=3).digest()
+
+
+def drop_memos() -> None:
+    """Forget every text kept for speed alone: what is erased on purpose must not stay in memory either."""
+    global _last_key, _last_rest
+    _content_key.cache_clear()
+    _last_key = (None, b"")
+    _last_rest = (None, "", "")
+
+
+def folded(text: str) -> str:
+    """NFC, with every run of white space as one space."""
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+
+
+def indents(text: str) -> tuple[int, ...]:
+    """How far each line is indented that is not blank, next to the one indented least.
+
+    >>> indents("if ready:\\n    go()\\nstop()")
+    (0, 4, 0)
+    """
+    lines = [line for line in text.expandtabs().splitlines() if line.strip()]
+    found = [len(line) - len(line.lstrip()) for line in lines]
+    return tuple(each - min(found) for each in found)
+
+
+def indented_alike(one: str, other: str) -> bool:
+    """Whether two texts of the same words may mean the same by their white space: in code, indents say what belongs together.
+    Where the lines break elsewhere, they do."""
+    if "\n" not in one or "\n" not in other:
+        return True
+    mine, theirs = indents(one), indents(other)
+    return len(mine) != len(theirs) or mine == theirs
+
+
+def content_digest(item: Item) -> int:
+    """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
+    global _last_rest
+    if item.metadata or item.trust != 1.0:
+        lengths, joined = _rest(item)
+    else:
+        # What items of one batch have in common is joined once. (Equal metadata need not read the same: 1 == 1.0.)
+        shared = (
+            item.kind,
+            item.key,
+            item.scope,
+            item.event_time,
+            item.superseded_by,
+            item.provenance,
+            item.status,
+            item.deleted,
+            item.ended_at == "",
+            item.revision,
+            item.links,
+        )
+        known, lengths, joined = _last_rest  # one read: another thread may put its own there meanwhile
+        if known != shared:
+            lengths, joined = _rest(item)
+            _last_rest = (shared, lengths, joined)
+    # The lengths in front make the joined parts unambiguous.
+    body = f"{len(item.id)},{len(item.text)},{lengths}\x00{item.id}{item.text}{joined}"
+    return int.from_bytes(hashlib.blake2b(body.encode("utf-8", "surrogatepass"), digest_size=32).digest(), "little")
+
+
+_last_rest: tuple[object, str, str] = (None, "", "")
+
+
+def _rest(item: Item) -> tuple[str, str]:
+    """Lengths and text of all parts of the digest but id and text."""
+    provenance = item.provenance
+    parts = (
+        item.kind.value,
+        item.key,
+        *item.scope.parts(),
+        item.event_time,
+        item.superseded_by,
+        provenance.source,
+        provenance.session,
+        str(provenance.turn),
+        provenance.speaker,
+        provenance.date,
+        repr(float(item.trust)),
+        item.status.value,
+        f"{item.deleted:d}{item.open:d}{item.revision}",
+        *(f"{link.target}\x00{link.relation}" for link in item.links),
+        json.dumps(item.metadata, sort_keys=True) if item.metadata else "",
+    )
+    return ",".join([str(len(part)) for part in parts]), "".join(parts)
+
+
+def to_record(item: Item) -> dict[str, Any]:
+    """Plain data: what is exported, and what the journal keeps of an item before a change."""
+    defaults = _DEFAULTS
+    record: dict[str, Any] = {}
+    for name in _NAMES:
+        value = getattr(item, name)
+        if value != defaults.get(name):
+            record[name] = value
+    record["kind"] = item.kind.value
+    if "status" in record:
+        record["status"] = item.status.value
+    for name in ("scope", "provenance", "values"):
+        if name in record:
+            record[name] = {part: getattr(record[name], part) for part in _PARTS[name]}
+    if "links" in record:
+        record["links"] = [[link.target, link.relation] for link in item.links]
+    if "metadata" in record:
+        record["metadata"] = dict(item.metadata)
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Item:
+    """The inverse of `to_record`. Unknown fields are refused: they would be lost."""
+    unknown = set(record) - set(_NAMES)
+    if unknown:
+        raise InvalidText(f"an item record has unknown fields {sorted(unknown)}: it may come from a newer version")
+    values = dict(record)
+    if "kind" in values:
+        values["kind"] = ItemKind(values["kind"])
+    if "status" in values:
+        values["status"] = Status(values["status"])
+    if "scope" in values:
+        values["scope"] = Scope(**values["scope"])
+    if "provenance" in values:
+        values["provenance"] = Provenance(**values["provenance"])
+    if "values" in values:
+        values["values"] = ValueStatistics(**values["values"])
+    if "links" in values:
+        values["links"] = tuple(Link(target, relation) for target, relation in values["links"])
+    return Item(**values)
+
+
+def ended(item: Item, *, at: str, event_time: str = "", by: str = "") -> Item:
+    """`item` closed by a successor: true until `event_time` where that is known, and closed in the store `at`."""
+    return replace(item, ended_at=at, valid_to=event_time, superseded_by=by)
+
+
+_NAMES = tuple(part.name for part in fields(Item))
+_PARTS = {
+    name: tuple(part.name for part in fields(kind))
+    for name, kind in (("scope", Scope), ("provenance", Provenance), ("values", ValueStatistics))
+}
+_DEFAULTS = {
+    "key": "",
+    "scope": EVERYWHERE,
+    "event_time": "",
+    "written_at": "",
+    "valid_from": "",
+    "valid_to": "",
+    "ended_at": "",
+    "expires_at": "",
+    "superseded_by": "",
+    "links": (),
+    "provenance": UNKNOWN,
+    "trust": 1.0,
+    "status": Status.ACTIVE,
+    "deleted": False,
+    "revision": 0,
+    "values": UNTRIED,
+    "metadata": {},
+}

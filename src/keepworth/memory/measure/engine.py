@@ -1,0 +1,213 @@
+"""The engine: filled, searched, forked and opened, one line of the table at a time. Every figure includes logging. Times are
+wall clock, one thread."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.encoder import Encoder
+from keepworth.memory.lexical import InvertedIndex, tokens
+from keepworth.memory.measure.corpus import GIVEN, USERS, Corpus, GivenVectors, corpus
+from keepworth.memory.measure.opening import first_results
+from keepworth.memory.measure.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
+from keepworth.memory.memory import Memory
+from keepworth.memory.upkeep import lay_out
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class _Paying:
+    """Gives the answers of one encoder after the time that another takes for them."""
+
+    identity = GIVEN
+
+    def __init__(self, given: GivenVectors, encoder: Encoder) -> None:
+        self._given = given
+        self._encoder = encoder
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self._encoder.encode(texts)
+        return self._given.encode(texts)
+
+
+def figures(
+    size: int, folder: Path, *, index: str = "exact", seed: int = 0, encoder: Encoder | None = None
+) -> Iterator[Figure]:
+    """Build a memory of `size` items in `folder` and measure it, one line at a time.
+
+    encoder: one of 384 dimensions, for the line that includes the encoding of the query.
+    """
+    data = corpus(size, seed=seed)
+    # The benchmark's own million objects are not what the garbage collector of a program in use would walk through.
+    given = GivenVectors(data)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield from _measured(data, given, folder / "measured.mem", index, encoder)
+    finally:
+        gc.unfreeze()
+
+
+def _measured(data: Corpus, given: GivenVectors, path: Path, index: str, encoder: Encoder | None) -> Iterator[Figure]:
+    yield from _adds(path, data, given)
+    with Memory(path, encoder=given, index=index) as memory:
+        yield from _searches(memory, data, index)
+        yield from _words(memory, data)
+        yield from _forks(memory, data)
+        lay_out(memory.store, least=1)
+    if encoder is not None:
+        with Memory(path, encoder=_Paying(given, encoder), index=index) as memory:
+            memory.search(data.texts[0])
+            both = timed(_calls(memory, data, {}))
+        note = f"encoding by {encoder.identity.model} included"
+        yield line("search by both, from the text", "ms", both, target="p50 <= 15", note=note)
+    yield from first_results(path, data)
+    yield Figure("bytes per item", "bytes", path.stat().st_size / len(data.texts), note="file, vectors and journal")
+
+
+def _adds(path: Path, data: Corpus, given: GivenVectors) -> Iterator[Figure]:
+    size = len(data.texts)
+    filled = size - min(400, size // 10)
+    with Memory(path, encoder=given) as memory:
+        batches = []
+        for begin in range(0, filled, 1000):
+            stop = min(begin + 1000, filled)
+            start = time.perf_counter()
+            # A thousand texts of one user at a time: at 100,000 items every user has one percent.
+            memory.add_many(data.texts[begin:stop], user_id=f"u{begin // 1000 % USERS}")
+            batches.append(time.perf_counter() - start)
+        rate = filled / sum(batches)
+        note = "process-crash-safe; mean over the whole filling"
+        yield Figure("add, batches of 1000", "items/s", rate, target=">= 20,000", note=note, n=len(batches))
+        singles = timed([lambda text=text: memory.add(text, user_id="u0") for text in data.texts[filled:]])  # type: ignore[misc]
+        yield line("add one", "ms", singles, target="p50 <= 0.2", note=f"process-crash-safe, at {size:,} items")
+    sync = sync_limit(path.parent)
+    with Memory(path, encoder=given, durability="power") as safe:
+        known = iter(data.texts)
+        powered = timed([lambda: safe.add(next(known), user_id="power") for _ in range(100)], warm=20)
+        yield line("add one, power-safe", "ms", powered, limit=sync, note="limit: one sync")
+        together = _threaded_adds(safe, [next(known) for _ in range(8 * 50)], threads=8)
+        for user in ("power", "threads"):
+            safe.delete_all(user_id=user)
+        note = "time over adds; writers that wait together share a sync"
+        yield Figure("add one, power-safe, 8 threads", "ms", together, limit=sync / 8, note=note, n=400)
+
+
+def _threaded_adds(memory: Memory, texts: Sequence[str], threads: int) -> float:
+    """Milliseconds per add, all threads together."""
+
+    def work(part: Sequence[str]) -> None:
+        for text in part:
+            memory.add(text, user_id="threads")
+
+    workers = [threading.Thread(target=work, args=(texts[number::threads],)) for number in range(threads)]
+    start = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return 1e3 * (time.perf_counter() - start) / len(texts)
+
+
+def _calls(memory: Memory, data: Corpus, options: dict[str, Any]) -> list[Callable[[], object]]:
+    return [lambda query=query: memory.search(query, **options) for query in data.queries]  # type: ignore[misc]
+
+
+def _searches(memory: Memory, data: Corpus, index: str) -> Iterator[Figure]:
+    calls = _calls(memory, data, {"mode": "dense"})
+    timed(calls[:WARM])
+    exact, limits = [], []
+    for start in range(WARM, len(calls), 18):
+        # In turns: what slows the machine for a while slows both alike.
+        exact += timed(calls[start : start + 18], warm=0)
+        limits.append(reading_limit(data.vectors, repeats=3, warm=0))
+    exact, limit = sorted(exact), at(sorted(limits), 0.5)
+    target = "p50 <= 1.3x limit" if index == "exact" else "int8 <= 0.6x, pq <= 0.15x exact"
+    yield line(f"search by meaning ({index})", "ms", exact, limit=limit, target=target)
+    one = timed(_calls(memory, data, {"mode": "dense", "user_id": "u1"}))
+    share = memory.store.sums(memory.scope.narrowed(user="u1"))[1] / len(memory)
+    note = f"{share:.1%} of all items"
+    yield line("search one user", "ms", one, limit=limit * share, target="<= 0.5 for 1 %", note=note)
+    batch = timed([lambda: memory.search_many(data.queries[:32], mode="dense") for _ in range(12)], warm=2)
+    each = [time / 32 for time in batch]
+    yield line(
+        "search, 32 queries at once", "ms/query", each, limit=limit / 32, note="limit: vectors read once for all"
+    )
+    both = timed(_calls(memory, data, {}))
+    yield line("search by both", "ms", both, limit=limit, note="encoding excluded")
+
+
+def _words(memory: Memory, data: Corpus) -> Iterator[Figure]:
+    lines = timed(_calls(memory, data, {"mode": "lexical"}))
+    yield line("search by words", "ms", lines, target="p95 <= 10")
+    common = [" ".join(f"w{n}" for n in random.Random(seed).sample(range(8), 3)) for seed in range(60)]
+    found = []
+    slow = timed([lambda query=query: found.append(memory.search(query, mode="lexical")) for query in common], warm=5)  # type: ignore[misc]
+    answered = sum(bool(hits) for hits in found)
+    note = f"{answered} of {len(common)} answered"
+    yield line("search by common words only", "ms", slow, target="p95 <= 10", note=note)
+    if len(data.texts) <= 100_000:
+        for name, asked in (("", data.queries[:50]), (", common words only", common[:50])):
+            overlap = lexical_overlap(memory, data.texts, asked)
+            yield Figure(f"same top ten as full BM25{name}", "share", overlap, n=len(asked))
+
+
+def lexical_overlap(memory: Memory, texts: Sequence[str], queries: Sequence[str], k: int = 10) -> float:
+    """Mean share of the full BM25 top k that a search by words finds."""
+    import numpy as np
+
+    full = InvertedIndex()
+    for text in texts:
+        full.add(text)
+    shares = []
+    for query in queries:
+        terms = list(dict.fromkeys(tokens(query)))
+        scores = full.scores(terms, full.statistics(terms, np.zeros(0, np.intp)))
+        best = {texts[row] for row in np.argsort(-scores, kind="stable")[:k] if scores[row] > 0}
+        found = {hit.text for hit in memory.search(query, mode="lexical", top_k=k)}
+        if best:
+            shares.append(len(best & found) / len(best))
+    return float(np.mean(shares))
+
+
+def _forks(memory: Memory, data: Corpus) -> Iterator[Figure]:
+    import tracemalloc
+
+    bank = memory.bank()
+    bank.search(data.queries[0], mode="dense")
+    forks = timed([bank.fork] * 500, warm=50)
+    yield line("fork", "ms", forks, target="<= 0.2")
+    tracemalloc.start()
+    kept = [bank.fork() for _ in range(10_000)]
+    unwritten, _ = tracemalloc.get_traced_memory()
+    for number, fork in enumerate(kept):
+        # The first is searched below, and its text has to have a vector.
+        fork.add(f"fork {number} wrote this, in a dozen words or so, like most facts" if number else data.queries[0])
+    written, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    yield Figure("fork, memory until written", "bytes", unwritten / len(kept), target="<= 10,000", n=len(kept))
+    note = f"{unwritten / 1e6:.1f} MB before the write"
+    yield Figure("10,000 live forks, one item in each", "MB", written / 1e6, target="<= 200", note=note)
+    fork = kept[0]
+    queries = data.queries[:100]
+    asked: list[list[Callable[[], object]]] = [
+        [lambda query=query, side=side: side.search(query, mode="dense") for query in queries]  # type: ignore[misc]
+        for side in (bank, fork)
+    ]
+    # In turns, so that a machine that drifts hits both alike.
+    parent, inside = [], []
+    for one, other in zip(asked[0], asked[1], strict=True):
+        parent += timed([one], warm=0)
+        inside += timed([other], warm=0)
+    ratio = at(sorted(inside), 0.5) / at(sorted(parent), 0.5)
+    yield Figure("search in a fork / in its parent", "ratio", ratio, target="<= 1.2", n=len(queries))

@@ -1,0 +1,393 @@
+"""The total executor: any operation on any memory has a defined outcome, and a bad one changes nothing.
+
+| operation | applies when | otherwise a no-op, with the reason |
+| --- | --- | --- |
+| ADD text | the text is sound, and no open item says all of it | empty, control characters, too long; duplicate |
+| UPDATE one target, text | the target is open, the text is sound and different | unknown or closed target; unchanged; duplicate |
+| SUPERSEDE targets, text | every target is open | as above; a text that another open item already has links to that item |
+| DELETE targets | every target is known and not deleted | unknown target |
+| MERGE two or more targets, text | every target is open | fewer than two different targets |
+| LINK two targets, text = relation | both are open and not yet linked so | unknown target; already linked; linked to itself |
+| NOOP | never | always "noop" |
+
+Two more acts, which no model asks for, go the same way so that they can be undone: `Assignment` and `Credit`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Protocol
+
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory.errors import InvalidReward
+from keepworth.memory.item import (
+    UNKNOWN,
+    Item,
+    ItemKind,
+    Link,
+    Provenance,
+    Status,
+    ended,
+    indented_alike,
+    text_problem,
+)
+from keepworth.memory.moment import later
+from keepworth.memory.scope import EVERYWHERE, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What an operation knows beside its text: the fields of the item it would write. Times are canonical text.
+
+    deduplicate: not to store what an open item says already, see `nothing_new`. words_alone: to take the same words for the same,
+    whatever else is said; so old journals were written, and so they are read."""
+
+    kind: ItemKind = ItemKind.FACT
+    key: str = ""
+    scope: Scope = EVERYWHERE
+    event_time: str = ""
+    valid_from: str = ""
+    valid_to: str = ""
+    expires_at: str = ""
+    provenance: Provenance = UNKNOWN
+    trust: float = 1.0
+    status: Status = Status.ACTIVE
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    deduplicate: bool = True
+    words_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Set fields of an open item that say nothing about the world: see ASSIGNABLE."""
+
+    target: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """A reward, and the items it is about with the probability each had of being shown."""
+
+    value: float
+    items: tuple[tuple[str, float], ...]
+    source: str = ""
+    decision: str = ""
+
+
+Act = Operation | Assignment | Credit
+ASSIGNABLE = frozenset({"status", "trust", "expires_at", "metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """applied: whether anything changed; changed: ids of items written, the new item last; reason: why not, or "applied";
+    item: id of the item that now says what the operation wanted said (for a duplicate, the one already there), or ""."""
+
+    applied: bool
+    changed: tuple[str, ...] = ()
+    reason: str = "applied"
+    item: str = ""
+
+
+def renamed_act(act: Act, names: Mapping[str, str]) -> Act:
+    """The same act on items that have other ids elsewhere."""
+    if isinstance(act, Assignment):
+        return replace(act, target=names.get(act.target, act.target))
+    if isinstance(act, Credit):
+        return replace(act, items=tuple((names.get(id, id), propensity) for id, propensity in act.items))
+    return replace(act, targets=tuple(names.get(target, target) for target in act.targets))
+
+
+class View(Protocol):
+    """What the executor needs of a memory. `get` gives open and closed items of the view's scope, never another's."""
+
+    def get(self, id: str) -> Item | None: ...
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        """Ids of open items with the same `duplicate_key`, in order of writing."""
+        ...
+
+    def put(self, item: Item) -> None: ...
+
+
+def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Outcome:
+    """Apply `act` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
+    if isinstance(act, Assignment):
+        return _assign(view, act)
+    if isinstance(act, Credit):
+        return _credit(view, act)
+    problem = malformed(act)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    return _HANDLERS[act.kind](view, act, draft, new_id, now)
+
+
+def malformed(act: object) -> str | None:
+    """Why this is no operation at all, or None. Such a one concerns no item and is not journaled."""
+    if isinstance(act, (Assignment, Credit)):
+        return None
+    if not isinstance(act, Operation) or not isinstance(act.kind, OperationKind):
+        return f"not an operation: {act!r:.80}"
+    if not isinstance(act.targets, (tuple, list)) or not all(isinstance(target, str) for target in act.targets):
+        return f"targets must be ids of items, got {act.targets!r:.80}"
+    if not isinstance(act.text, str):
+        return f"text must be str, got {type(act.text).__name__}: decode bytes first"
+    return None
+
+
+LARGEST_REWARD = 1e100
+
+
+def checked_reward(value: object) -> float:
+    """A number whose square and sums stay numbers. Raises InvalidReward."""
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not abs(number) <= LARGEST_REWARD:
+        raise InvalidReward(
+            f"a reward must be a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, got {value!r:.40}"
+        )
+    return number
+
+
+def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
+    return Item(
+        id=new_id,
+        text=text,
+        kind=draft.kind,
+        key=draft.key,
+        scope=draft.scope,
+        event_time=draft.event_time,
+        written_at=now,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        provenance=draft.provenance,
+        trust=draft.trust,
+        status=draft.status,
+        metadata=draft.metadata,
+    )
+
+
+def nothing_new(item: Item, other: Item) -> bool:
+    """Whether `other`, an item in the same words, says nothing that the open `item` does not: no other time, metadata or
+    indents, no higher trust, no longer life, and it would be found or held back alike."""
+    return (
+        item.status is other.status
+        and indented_alike(item.text, other.text)
+        and item.trust >= other.trust
+        and (not item.expires_at or (other.expires_at != "" and item.expires_at >= other.expires_at))
+        and all(getattr(other, time) in ("", getattr(item, time)) for time in ("event_time", "valid_from", "valid_to"))
+        and all(name in item.metadata and item.metadata[name] == value for name, value in other.metadata.items())
+    )
+
+
+def _duplicate(view: View, item: Item, draft: Draft, but: str = "") -> str | None:
+    """Id of an open item that says already what `item` would, or None."""
+    same = view.duplicates_of(item)
+    if draft.words_alone:
+        return same[0] if same and same[0] != but else None
+    return next((id for id in same if id != but and nothing_new(_known(view, id), item)), None)
+
+
+def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    problem = draft_problem(operation.text, draft)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    if operation.targets:
+        return Outcome(False, reason="ADD takes no targets")
+    item = new_item(operation.text, draft, new_id=new_id, now=now)
+    existing = _duplicate(view, item, draft) if draft.deduplicate else None
+    if existing is not None:
+        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+    view.put(item)
+    return Outcome(True, (new_id,), item=new_id)
+
+
+def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    if len(operation.targets) != 1:
+        return Outcome(False, reason=f"UPDATE takes one target, got {len(operation.targets)}")
+    problem = text_problem(operation.text) or _targets_problem(view, operation.targets)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    old = _known(view, operation.targets[0])
+    if old.text == operation.text:
+        return Outcome(False, reason="unchanged", item=old.id)
+    # A reworded item keeps its id, interval, provenance and statistics.
+    revised = replace(old, text=operation.text, revision=old.revision + 1)
+    existing = _duplicate(view, revised, draft, but=old.id) if draft.deduplicate else None
+    if existing is not None:
+        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+    view.put(revised)
+    return Outcome(True, (old.id,), item=old.id)
+
+
+def _supersede(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if not targets:
+        return Outcome(False, reason="SUPERSEDE needs a target")
+    return _replace_with_new(view, targets, operation, draft, new_id, now)
+
+
+def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if len(targets) < 2:
+        return Outcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
+    return _replace_with_new(view, targets, operation, draft, new_id, now)
+
+
+def _replace_with_new(
+    view: View, targets: tuple[str, ...], operation: Operation, draft: Draft, new_id: str, now: str
+) -> Outcome:
+    problem = draft_problem(operation.text, draft) or _targets_problem(view, targets)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    olds = [_known(view, target) for target in targets]
+    # An agent that says "this fact changed" changes neither what sort of thing it is nor whose it is.
+    scopes = {old.scope for old in olds}
+    draft = replace(draft, kind=olds[0].kind, scope=scopes.pop() if len(scopes) == 1 else draft.scope)
+    newest = max(old.written_at for old in olds)
+    if newest > now:
+        # The clock went back: what is replaced was there, however short, and its successor came after it.
+        now = later(newest, 1e-6)
+    item = new_item(operation.text, draft, new_id=new_id, now=now)
+    merging = operation.kind is OperationKind.MERGE
+    existing = _duplicate(view, item, draft)
+    if merging and not draft.words_alone:
+        # Into the wording of one of them: that one stays as it is.
+        existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
+    if merging:
+        # Merged items were the same fact in several wordings: the successor holds over their whole interval.
+        item = replace(
+            item,
+            event_time=draft.event_time or max(old.event_time for old in olds),
+            valid_from=draft.valid_from or min(old.valid_from or old.event_time or old.written_at for old in olds),
+            trust=min(draft.trust, *(old.trust for old in olds)),
+        )
+    if existing is not None and targets == (existing,):
+        return Outcome(False, reason="unchanged", item=existing)
+    survivor = existing if existing is not None else new_id
+    closed = [old for old in olds if old.id != survivor]
+    # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
+    until = "" if merging else draft.valid_from or draft.event_time
+    for old in closed:
+        view.put(ended(old, at=now, event_time=until, by=survivor))
+    changed = tuple(old.id for old in closed)
+    if survivor == new_id:
+        links = tuple(Link(old.id, "merged" if merging else "supersedes") for old in closed)
+        view.put(replace(item, links=links))
+        changed += (new_id,)
+    return Outcome(True, changed, item=survivor)
+
+
+def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    targets = _distinct(operation.targets)
+    if not targets:
+        return Outcome(False, reason="DELETE needs a target")
+    found = [(target, view.get(target)) for target in targets]
+    for target, item in found:
+        if item is None or item.deleted:
+            return Outcome(False, reason=f"unknown target {target!r:.80}")
+    for _, item in found:
+        assert item is not None
+        view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
+    return Outcome(True, targets)
+
+
+def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    if len(operation.targets) != 2:
+        return Outcome(False, reason=f"LINK takes two targets, got {len(operation.targets)}")
+    source, target = operation.targets
+    if source == target:
+        return Outcome(False, reason="an item cannot be linked to itself")
+    problem = _targets_problem(view, operation.targets)
+    if problem is None and operation.text:
+        problem = text_problem(operation.text)
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    item = _known(view, source)
+    link = Link(target, operation.text)
+    if link in item.links:
+        return Outcome(False, reason="already linked", item=source)
+    view.put(replace(item, links=(*item.links, link)))
+    return Outcome(True, (source,), item=source)
+
+
+def _assign(view: View, act: Assignment) -> Outcome:
+    problem = _targets_problem(view, (act.target,))
+    if problem is not None:
+        return Outcome(False, reason=problem)
+    unknown = set(act.fields) - ASSIGNABLE
+    if unknown:
+        return Outcome(False, reason=f"cannot assign {', '.join(sorted(unknown))}")
+    fields = dict(act.fields)
+    if "status" in fields:
+        fields["status"] = Status(fields["status"])
+    item = _known(view, act.target)
+    assigned = replace(item, **fields)
+    if assigned == item:
+        return Outcome(False, reason="unchanged", item=item.id)
+    view.put(assigned)
+    return Outcome(True, (item.id,), item=item.id)
+
+
+def _credit(view: View, act: Credit) -> Outcome:
+    """Items that were closed meanwhile are credited too: showing them was still followed by the reward."""
+    changed = []
+    for id, propensity in act.items:
+        item = view.get(id)
+        if item is not None:
+            view.put(replace(item, values=item.values.after(act.value, propensity)))
+            changed.append(id)
+    if not changed:
+        return Outcome(False, reason="no known item was shown")
+    return Outcome(True, tuple(dict.fromkeys(changed)))
+
+
+def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+    return Outcome(False, reason="noop")
+
+
+def draft_problem(text: str, draft: Draft) -> str | None:
+    """Why this text, or the key it would have, cannot be remembered; None where it can."""
+    problem = text_problem(text)
+    if problem is None and draft.key:
+        key_problem = text_problem(draft.key)
+        problem = None if key_problem is None else f"key: {key_problem}"
+    return problem
+
+
+def _targets_problem(view: View, targets: Iterable[str]) -> str | None:
+    for target in targets:
+        item = view.get(target) if isinstance(target, str) else None
+        if item is None or item.deleted:
+            return f"unknown target {target!r:.80}"
+        if not item.open:
+            return f"target {target} was superseded by {item.superseded_by}"
+    return None
+
+
+def _known(view: View, id: str) -> Item:
+    item = view.get(id)
+    assert item is not None
+    return item
+
+
+def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(targets))
+
+
+_HANDLERS = {
+    OperationKind.ADD: _add,
+    OperationKind.UPDATE: _update,
+    OperationKind.SUPERSEDE: _supersede,
+    OperationKind.DELETE: _delete,
+    OperationKind.MERGE: _merge,
+    OperationKind.LINK: _link,
+    OperationKind.NOOP: _noop,
+}

@@ -1,0 +1,60 @@
+"""Texts as hashed bags of words: an encoder that needs no model, and the word sets that pair features are made of."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.encoder import EncoderIdentity
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+@lru_cache(maxsize=200_000)
+def _slot(word: str, dimension: int) -> int:
+    return zlib.crc32(word.encode("utf-8", "surrogatepass")) % dimension
+
+
+def word_slots(text: str, dimension: int) -> list[int]:
+    """The slot of each word of `text`, in order, repeats kept."""
+    return [_slot(word, dimension) for word in _WORD.findall(text.lower())]
+
+
+def word_set(text: str, dimension: int) -> Vectors:
+    """1 where some word of `text` falls, else 0; shape (dimension,)."""
+    found = np.zeros(dimension, dtype=np.float32)
+    found[word_slots(text, dimension)] = 1.0
+    return found
+
+
+class HashedWords:
+    """Unit vectors of square-rooted word counts. An empty text gets the first axis, so that cosines stay defined."""
+
+    __slots__ = ("_dimension",)
+
+    def __init__(self, dimension: int = 512) -> None:
+        self._dimension = dimension
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return EncoderIdentity("hashed-words", self._dimension, True)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
+        for row, text in enumerate(texts):
+            np.add.at(vectors[row], word_slots(text, self._dimension), 1.0)
+            if not vectors[row].any():
+                vectors[row, 0] = 1.0
+        vectors = np.sqrt(vectors)
+        scaled: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return scaled

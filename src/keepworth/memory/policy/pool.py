@@ -1,0 +1,395 @@
+"""Pool: the items a policy chooses among, as columns, with every change on record and undoable.
+
+A row is one item; rows are never reused. Changes of status, wording and links are events with their state before, so
+that `undo` restores exactly what was, newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.prompt_text import as_line
+from keepworth.memory.item import Item, ItemKind, Provenance, Status
+from keepworth.memory.policy.actions import Actions
+from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.hashed_words import word_set
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+
+STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED)
+ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
+CODES = {status: code for code, status in enumerate(STATUSES)}
+OWN = "own"
+OUTSIDE = "outside"
+NOBODY, PROGRAM = -1, 0
+COLUMNS = (
+    *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "person"),
+    "conditional",
+)
+ROOM = 1024
+"""Places that the list of active rows has to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event. what: "add", "status" or "revise"; before: the status code or the item as it was; why: who and why."""
+
+    what: str
+    row: int
+    before: Any
+    time: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A candidate item. key: the situation it is for; do, avoid: actions it advises; good: it came of a success.
+
+    source: where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of` who
+    rewarded the episode, whatever it says here. trust: kept with the item, for whoever reads the file.
+    trigger, payload: a condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
+    extra: data that slots of the same method read; of a draft from outside, data that no slot reads.
+    """
+
+    key: str
+    text: str
+    do: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    good: bool = True
+    kind: ItemKind = ItemKind.CASE
+    source: str = OUTSIDE
+    trust: float = 1.0
+    trigger: str = ""
+    payload: str = ""
+    extra: Mapping[str, Any] | None = None
+
+
+def on_word_of(by: str) -> str:
+    """The source of what an episode taught: `OWN` where the program itself rewarded it, else on whose word it stands."""
+    return f"{OWN}:{by}" if by else OWN
+
+
+def learned(source: str) -> bool:
+    """Whether a source is an episode of this memory, on whose word ever, and not a record from outside."""
+    return source == OWN or source.startswith(f"{OWN}:")
+
+
+def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
+    """What `item` alone would have its reader do in `situation`: pairs of action and +1 (do) or -1 (avoid)."""
+    data = item.metadata
+    trigger = data.get("trigger", "")
+    if trigger and trigger in situation:
+        return ((data["payload"], 1.0),)
+    return tuple((each, 1.0) for each in data["do"]) + tuple((each, -1.0) for each in data["avoid"])
+
+
+class Pool:
+    """encode: text to a unit vector of `dimension`. Items are the engine's own; columns follow their row numbers.
+
+    trusted: rewarders whose word is as good as the program's own."""
+
+    def __init__(
+        self, encode: Callable[[str], Vectors], dimension: int, words: int = 512, trusted: Collection[str] = ()
+    ) -> None:
+        self.encode = encode
+        self._vouching = frozenset(map(on_word_of, ("", *trusted)))
+        self.items: list[Item] = []
+        self.history: list[Change] = []
+        self.revisions: dict[int, int] = {}
+        self._words = words
+        size = 64
+        self.vectors = np.zeros((size, dimension), dtype=np.float32)
+        self.words = np.zeros((size, words), dtype=np.uint8)
+        self.status = np.full(size, ARCHIVED, dtype=np.int8)
+        self.born = np.zeros(size, dtype=np.int64)
+        self.episode = np.zeros(size, dtype=np.int64)
+        self.good = np.zeros(size, dtype=bool)
+        self.content = np.full(size, -1, dtype=np.int64)
+        self.warns = np.zeros(size, dtype=bool)
+        self.source = np.zeros(size, dtype=np.int64)
+        # On whose word an item stands: that of a person, of the program, or from outside on nobody's.
+        self.person = np.zeros(size, dtype=np.int64)
+        self._people: dict[str, int] = {}
+        self.conditional = np.zeros(size, dtype=bool)
+        self.actions = Actions(encode)
+        # Rows that speak of several actions, with the numbers of all of them.
+        self._several: dict[int, frozenset[int]] = {}
+        self.sources: dict[str, int] = {}
+        # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
+        # below `_given` were handed out, so they are not written again.
+        self._rows: Rows | None = np.zeros(size, dtype=np.intp)
+        self._first = self._listed = self._given = 0
+        self._latest: tuple[Vectors, int, Vectors] | None = None
+        self._few: tuple[Vectors, Rows, Vectors] = (self.vectors[:0], self._rows[:0], self.vectors[:0])
+        self._held = False
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return len(self.history)
+
+    def content_of(self, action: str) -> int:
+        """A number per action: items of equal content advise the same action, or warn of the same."""
+        return self.actions.number(action)
+
+    def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
+        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words that may mean one of them."""
+        numbers = np.array([self.content_of(action) for action in actions])
+        offered = np.zeros(len(self.actions), dtype=bool)
+        offered[numbers] = True
+        free = np.flatnonzero(~self.actions.listed(np.arange(len(offered))))
+        offered[free] = (self.actions.sameness(free, numbers) > 0.0).any(axis=1)
+        kept = offered[self.content[rows]]
+        for place in np.flatnonzero(~kept) if self._several else ():
+            also = self._several.get(int(rows[place]))
+            kept[place] = also is not None and any(offered[number] for number in also)
+        return rows[kept]
+
+    def source_of(self, name: str) -> int:
+        return self.sources.setdefault(name, len(self.sources))
+
+    def vouches(self, source: str) -> bool:
+        """Whether what comes from `source` stands on the program's own word."""
+        return source in self._vouching
+
+    def person_of(self, by: str) -> int:
+        """A number for whoever rewards or asks: 0 for the program itself and for those it trusts."""
+        if on_word_of(by) in self._vouching:
+            return PROGRAM
+        return self._people.setdefault(by, len(self._people) + 1)
+
+    def active(self) -> Rows:
+        """Rows that may be shown, oldest first."""
+        if self._rows is None:
+            self._relist(np.flatnonzero(self.status[: len(self.items)] == ACTIVE))
+        assert self._rows is not None
+        self._given = max(self._given, self._listed)
+        return self._rows[self._first : self._listed]
+
+    def _relist(self, rows: Rows) -> None:
+        """`rows` are the active ones, in a new array with room for more: those that were given out stay as they are."""
+        self._rows = np.concatenate([rows, np.zeros(ROOM, dtype=np.intp)])
+        self._first, self._listed, self._given = 0, len(rows), 0
+
+    def having(self, code: int) -> Rows:
+        return np.flatnonzero(self.status[: len(self.items)] == code)
+
+    def add(
+        self, draft: Draft, *, status: Status, time: int, episode: int = -1, vector: Vectors | None = None, id: str = ""
+    ) -> int:
+        """The new row. vector: of the key, where it is known already."""
+        data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
+        if draft.trigger:
+            data |= {"trigger": draft.trigger, "payload": draft.payload}
+        if draft.extra:
+            data |= draft.extra if learned(draft.source) else {"extra": dict(draft.extra)}
+        item = Item(
+            id or f"m{len(self.items)}",
+            draft.text,
+            kind=draft.kind,
+            key=draft.key,
+            provenance=Provenance(source=draft.source),
+            trust=draft.trust,
+            status=status,
+            metadata=data,
+        )
+        row = self._append(item, time, episode, self.encode(draft.key) if vector is None else vector)
+        self.history.append(Change("add", row, None, time))
+        return row
+
+    def restore(self, item: Item, vector: Vectors) -> int:
+        """The row of an item that is on file already. `metadata` says when it was written: `born`, and `of` which episode."""
+        data = dict(item.metadata)
+        born, episode = int(data.pop("born")), int(data.pop("of"))
+        row = self._append(replace(item, metadata=data), born, episode, vector)
+        self.history.append(Change("add", row, None, born, "on file"))
+        return row
+
+    def _append(self, item: Item, time: int, episode: int, vector: Vectors) -> int:
+        row = len(self.items)
+        if row == len(self.status):
+            self._grow()
+        self.items.append(item)
+        self.vectors[row] = vector
+        self.words[row] = word_set(item.key, self._words)
+        self.status[row] = CODES[item.status]
+        self.born[row] = time
+        self.episode[row] = episode
+        self._note_advice(row, item)
+        self.source[row] = self.source_of(item.provenance.source)
+        source = item.provenance.source
+        self.person[row] = self.person_of(source[len(OWN) + 1 :]) if learned(source) else NOBODY
+        self.conditional[row] = bool(item.metadata.get("trigger"))
+        if self._rows is not None and item.status is Status.ACTIVE:
+            if self._listed == len(self._rows) or self._listed < self._given:
+                self._relist(self._rows[self._first : self._listed])
+            self._rows[self._listed] = row
+            self._listed += 1
+        return row
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, nothing changes: what maintainers ask for is already on file."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
+        before = int(self.status[row])
+        if self._held or before == CODES[status]:
+            return
+        self.history.append(Change("status", row, before, time, why))
+        self._put_status(row, CODES[status])
+
+    def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
+        """New key or metadata for an item; the vector follows the key at once."""
+        if self._held:
+            return
+        old = self.items[row]
+        self.history.append(Change("revise", row, old, time, why))
+        self.revisions[row] = self.revisions.get(row, 0) + 1
+        self._put(
+            row,
+            replace(
+                old,
+                key=old.key if key is None else key,
+                metadata={**old.metadata, **data},
+                revision=old.revision + 1,
+            ),
+        )
+
+    def undo(self, to: int) -> list[Change]:
+        """Take back every change after `version` was `to`, newest first; items added since are archived and kept."""
+        if not 0 <= to <= self.version:
+            raise InvalidPolicy(
+                f"version {to} of this pool never was: it is at {self.version}.", "Use a version it has had."
+            )
+        taken = list(reversed(self.history[to:]))
+        for change in taken:
+            self._take_back(change)
+        # Undoing is itself on record, so that versions never go back and a cache cannot be stale.
+        self.history.append(Change("undo", -1, to, taken[0].time if taken else 0, f"back to version {to}"))
+        return taken
+
+    def roll_back_source(self, name: str, *, time: int) -> list[int]:
+        """Archive everything that came from `name`; returns the rows."""
+        if name not in self.sources:
+            raise InvalidPolicy(f"nothing in this pool came from {name!r}.", f"Known: {', '.join(self.sources)}.")
+        code = self.sources[name]
+        rows = [int(row) for row in np.flatnonzero(self.source[: len(self.items)] == code)]
+        for row in rows:
+            self.set_status(row, Status.ARCHIVED, time=time, why=f"rollback of {name}")
+        return rows
+
+    def similarities(self, vector: Vectors, rows: Rows) -> Floats:
+        """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
+        found: Floats = self.scan(vector, rows).astype(np.float64)
+        return found
+
+    def scan(self, vector: Vectors, rows: Rows) -> Vectors:
+        """The same in float32; not to be written to, since others may be given it too."""
+        n = len(self.items)
+        latest = self._latest
+        if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
+            if 2 * len(rows) < n:
+                return self._scan_of_few(vector, rows)
+            latest = self._latest = (vector, n, self.vectors[:n] @ vector)
+        scanned = latest[2]
+        # The whole list of active rows as it is, from the first row on: where that is everything, nothing is picked out.
+        listed = self._rows is not None and rows.base is self._rows
+        everything = listed and 0 < len(rows) == len(scanned) == n and int(rows[0]) == 0
+        found: Vectors = scanned if everything else scanned[rows]
+        return found
+
+    def _scan_of_few(self, vector: Vectors, rows: Rows) -> Vectors:
+        """Where most items are archived, the others alone are compared. Asked again after a few more came, it compares those."""
+        known, before, likeness = self._few
+        if known is vector and 0 < len(before) <= len(rows) and np.array_equal(rows[: len(before)], before):
+            later = rows[len(before) :]
+            found = np.concatenate([likeness, self.vectors[later] @ vector]) if len(later) else likeness
+        else:
+            found = self.vectors[rows] @ vector
+        self._few = (vector, rows.copy(), found)
+        return found
+
+    def alike(self, key: str, least: float) -> Rows:
+        """Rows whose key's cosine with `key` is at least `least`, archived ones left out where they are most of the items. Cheap
+        where `key` was just searched for."""
+        vector = self.encode(key)
+        if self._latest is None or self._latest[0] is not vector:
+            rows = self.active()
+            if 2 * len(rows) < len(self.items):
+                return rows[self._scan_of_few(vector, rows) >= least]
+            self._latest = (vector, len(self.items), self.vectors[: len(self.items)] @ vector)
+        _, n, scanned = self._latest
+        later = n + np.flatnonzero(self.vectors[n : len(self.items)] @ vector >= least)
+        return np.concatenate([np.flatnonzero(scanned >= least), later])
+
+    def _take_back(self, change: Change) -> None:
+        if change.what == "add":
+            self._put_status(change.row, ARCHIVED)
+        elif change.what == "status":
+            self._put_status(change.row, change.before)
+        elif change.what == "revise":
+            self._put(change.row, change.before)
+            self.revisions[change.row] -= 1
+
+    def _put_status(self, row: int, code: int) -> None:
+        # The newest is archived where it says nothing new, the oldest where there are too many: no reason to list all again.
+        if self._rows is not None and code != ACTIVE and self.status[row] == ACTIVE and self._first < self._listed:
+            if self._rows[self._listed - 1] == row:
+                self._listed -= 1
+            elif self._rows[self._first] == row:
+                self._first += 1
+            else:
+                self._rows = None
+        elif ACTIVE in (code, self.status[row]):
+            self._rows = None
+        self.status[row] = code
+        self.items[row] = replace(self.items[row], status=STATUSES[code])
+
+    def _put(self, row: int, item: Item) -> None:
+        if item.key != self.items[row].key:
+            self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
+            self.vectors[row] = self.encode(item.key)
+            self.words[row] = word_set(item.key, self._words)
+        self._note_advice(row, item)
+        # The status is an event of its own: rewording never changes it.
+        self.items[row] = replace(item, status=self.items[row].status)
+
+    def _note_advice(self, row: int, item: Item) -> None:
+        do, avoid = item.metadata["do"], item.metadata["avoid"]
+        numbers = [self.content_of(action) for action in (*do, *avoid)]
+        self.good[row] = item.metadata["good"]
+        self.content[row] = numbers[0]
+        self.warns[row] = not do
+        self._several.pop(row, None)
+        if len(numbers) > 1:
+            self._several[row] = frozenset(numbers)
+
+    def _grow(self) -> None:
+        for name in COLUMNS:
+            column = getattr(self, name)
+            larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
+            larger[: len(column)] = column
+            setattr(self, name, larger)
+
+
+def numbered(items: Sequence[Item]) -> str:
+    """Item texts as a numbered list, one per line."""
+    return "\n".join(f"{place}. {as_line(item.text)}" for place, item in enumerate(items, start=1))

@@ -1,0 +1,100 @@
+"""Presenters: how chosen items enter the context. Text for models, advice for policies that read no text.
+
+Items hold text of people and models, so each is one line, and nothing in it can be taken for a line or a label of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keepworth.episodes.prompt_text import as_line
+from keepworth.memory.item import Item
+from keepworth.memory.policy.pool import advice
+from keepworth.memory.policy.slots import Presented, Query
+
+Advice = tuple[tuple[str, float, float], ...]
+WORKED, FAILED = "worked", "failed"
+_LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
+# Also with letters behind it: to a reader ": it worked0" says that it worked.
+_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
+
+
+def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advice:
+    return tuple(
+        (action, weight, near)
+        for item, near in zip(items, likeness, strict=True)
+        for action, weight in advice(item, query.text)
+    )
+
+
+def case_line(text: str, label: str) -> str:
+    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
+    only where it agrees with the label."""
+    line = _LABEL.sub(r"[\1]", as_line(text))
+    ending = f": it {label}"
+    kept = ending if line.endswith(ending) else ""
+    return _ENDING.sub(",", line.removesuffix(kept)) + kept
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+
+    heading: str = "What was tried before in similar situations:"
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        good = [item for item in items if item.metadata["good"]]
+        bad = [item for item in items if not item.metadata["good"]]
+        lines = [self.heading]
+        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
+        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
+        return Presented("\n".join(lines), combined_advice(items, query, likeness))
+
+
+@dataclass(frozen=True, slots=True)
+class EncouragedDiscouraged:
+    """REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or below
+    min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative ones.
+    """
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        blocks: list[str] = []
+        pairs: list[tuple[str, float, float]] = []
+        for item, near in zip(items, likeness, strict=True):
+            if "q" not in item.metadata:
+                # An observation of this episode, or a record from outside: no values, so it says what it says.
+                blocks.append(f"- {as_line(item.text)}")
+                pairs += combined_advice([item], query, [near])
+                continue
+            values: dict[str, float] = item.metadata["q"]
+            ranked = sorted(values, key=lambda action: -values[action])
+            mean = sum(values.values()) / len(values)
+            encouraged = [action for action in ranked[:1] if values[action] > 0.0]
+            discouraged = [action for action in ranked[1:] if values[action] <= min(0.0, mean)]
+            if not encouraged:
+                discouraged = [action for action in ranked if values[action] <= 0.0]
+            data = item.metadata
+            blocks.append(
+                f"Goal: {as_line(data['goal'])}\nObservation: {as_line(data['observation'])}\n"
+                + "Encouraged: "
+                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in encouraged)
+                + "\nDiscouraged: "
+                + "; ".join(f"{as_line(action, ';')} -> {values[action]:.2f}" for action in discouraged)
+            )
+            pairs += [(action, 1.0, near) for action in encouraged] + [(action, -1.0, near) for action in discouraged]
+        return Presented("\n\n".join(blocks), tuple(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """ReMe's guidance, template form: what the experiences say, without the episodes behind them."""
+
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
+        return Presented("\n".join(lines), combined_advice(items, query, likeness))

@@ -1,0 +1,189 @@
+"""Retrievers: which items are candidates for a query.
+
+All choose among `eligible` items, so that every method has the same ones before it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.errors import InvalidPolicy, need
+from keepworth.memory.policy.pool import CANDIDATE, Pool
+from keepworth.memory.policy.slots import Candidates, Query
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+
+BLOCK = 64
+NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
+
+
+def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
+    """The `k` most similar above a threshold, best first; the newer row wins a tie."""
+    if not len(rows):
+        return NOTHING
+    if len(rows) > max(BLOCK * BLOCK, 4 * BLOCK * k):
+        # Each of the k best blocks has an entry at least as large as the k-th best block's maximum. A block is every
+        # len(rows) // BLOCK-th entry: maxima over the first axis are an order of magnitude cheaper than over the last.
+        whole = len(rows) // BLOCK * BLOCK
+        maxima = similarities[:whole].reshape(BLOCK, -1).max(axis=0)
+        kept = np.flatnonzero(similarities >= np.partition(maxima, len(maxima) - k)[len(maxima) - k])
+        similarities, rows = similarities[kept], rows[kept]
+    elif len(rows) > 4 * k:
+        kept = np.argpartition(-similarities, k)[: k + 1]
+        # Ties at the border must not depend on argpartition's order.
+        kept = np.flatnonzero(similarities >= similarities[kept].min())
+        similarities, rows = similarities[kept], rows[kept]
+    order = np.lexsort((-rows, -similarities))[:k]
+    if above > -np.inf:
+        order = order[similarities[order].astype(np.float64) > above]
+    return Candidates(rows[order], similarities[order].astype(np.float64))
+
+
+def eligible(query: Query, pool: Pool) -> Rows:
+    """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
+    rows = pool.active()
+    if not query.actions:
+        return rows
+    pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
+    return pool.speaking_of(rows, query.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class MostSimilar:
+    """Cosine top-k of the active items, above `threshold`."""
+
+    k: int = 4
+    threshold: float = -1.0
+    good_only: bool = False
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"k": self.k})
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        if self.good_only:
+            rows = rows[pool.good[rows]]
+        return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class MostRecent:
+    """The `k` newest active items, newest first, whatever the query (ExpRecent, arXiv 2511.20857)."""
+
+    k: int = 4
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)[-self.k :][::-1]
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All active items: for valuers that rank the whole store (Memento's parametric read)."""
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class AtRandom:
+    """`k` active items drawn without regard to the query: a control."""
+
+    generator: np.random.Generator
+    k: int = 4
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        rows = self.generator.permutation(rows)[: self.k]
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class GoalAndObservation:
+    """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
+
+    Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits. Items that are no
+    records of its table (observations of this episode, records from outside) have one key, which is compared with both at once.
+    """
+
+    k: int = 2
+    share: float = 0.5
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        if not len(rows):
+            return NOTHING
+        goal, observation = pool.encode(query.goal), pool.encode(query.observation)
+        parts = [pool.items[row].metadata for row in rows]
+        whole = pool.similarities(query.vector, rows)
+        scores = np.array(
+            [
+                self.share * float(pool.encode(part["goal"]) @ goal)
+                + (1.0 - self.share) * float(pool.encode(part["observation"]) @ observation)
+                if "goal" in part
+                else float(alike)
+                for part, alike in zip(parts, whole, strict=True)
+            ]
+        )
+        visits = np.array([part.get("visits", 0) for part in parts])
+        order = np.lexsort((-visits, -np.round(scores, 9)))[: self.k]
+        return Candidates(rows[order], scores[order])
+
+
+@dataclass(frozen=True, slots=True)
+class WithLinked:
+    """Top-k notes, then the notes they link to, at most `k` more (A-MEM, arXiv 2502.12110)."""
+
+    k: int = 5
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        hits = top(pool.similarities(query.vector, rows), rows, self.k)
+        found = [int(row) for row in hits.rows]
+        known = set(found)
+        for row in list(found):
+            for linked in pool.items[row].metadata.get("links", ()):
+                if linked not in known and pool.items[linked].current and len(found) < 2 * self.k:
+                    known.add(linked)
+                    found.append(linked)
+        if not found:
+            return NOTHING
+        both = np.array(found, dtype=np.intp)
+        return Candidates(both, pool.similarities(query.vector, both))
+
+
+@dataclass(frozen=True, slots=True)
+class WithProbation:
+    """Top-k of the active items, then the most similar of those on probation."""
+
+    k: int = 12
+    probation: int = 4
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"k": self.k})
+        if math.isnan(self.threshold):
+            raise InvalidPolicy("the threshold of the retrieval is not a number.", "Give a cosine, or -1 for none.")
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        found = top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
+        waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
+        waiting = pool.speaking_of(waiting, query.actions) if query.actions else waiting
+        if not len(waiting):
+            return found
+        more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)
+        return Candidates(
+            np.concatenate([found.rows, more.rows]),
+            np.concatenate([found.similarities, more.similarities]),
+            waiting=len(more.rows),
+        )

@@ -1,0 +1,188 @@
+"""The eight slots of a method, and the records that pass between them.
+
+query = keyer(situation); candidates = retriever(query); values = valuer.estimate(...)
+choice = selector(...)  (a distribution over slates);  text = presenter(...)
+after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> status; maintainer(pool)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from keepworth.memory.item import Item, Status
+from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.propensity import Mixture, Slate
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A situation as memory sees it. words: the 0/1 word set; time: by the memory's clock; episode: its number; step: within it.
+
+    learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
+    asked, "" where nobody said."""
+
+    text: str
+    vector: Vectors
+    words: Vectors
+    time: int
+    episode: int
+    goal: str = ""
+    observation: str = ""
+    actions: tuple[str, ...] = ()
+    step: int = 0
+    learning: bool = True
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """rows of the pool with their cosines, best first. waiting: how many of the last ones were on probation."""
+
+    rows: Rows
+    similarities: Floats
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Estimated reward (or advantage) of showing each candidate, with its standard deviation.
+
+    voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
+    but the person on whose word the item stands (see `shares.voices`)."""
+
+    means: Floats
+    deviations: Floats
+    voices: Floats | None = None
+
+
+@dataclass(slots=True)
+class Use:
+    """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
+
+    taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
+    to 1 (see `Scale`); told: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
+    where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
+    much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
+    without memory.
+    """
+
+    query: Query
+    candidates: Candidates
+    values: Values
+    choice: Mixture | None
+    slate: Slate
+    part: str
+    taken: str = ""
+    outcome: float = 0.0
+    reward: float = 0.0
+    told: float = 0.0
+    good: bool = False
+    logged: float | None = None
+    following: Use | None = None
+    by: str = ""
+    share: float = 1.0
+    bonus: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[int]:
+        return [int(self.candidates.rows[place]) for place in self.slate]
+
+    @property
+    def propensity(self) -> float:
+        if self.logged is None:
+            assert self.choice is not None
+            self.logged = self.choice.probability(self.slate)
+        return self.logged
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An episode that has its outcome, on the memory's own scale: the choices in order, and whether it was a success."""
+
+    uses: tuple[Use, ...]
+    outcome: float
+    time: int
+    episode: int
+    success: bool
+
+
+class Keyer(Protocol):
+    def __call__(self, goal: str, observation: str) -> str:
+        """The text that stands for the situation: what is embedded, and what cases are stored under."""
+        ...
+
+
+class Retriever(Protocol):
+    def __call__(self, query: Query, pool: Pool) -> Candidates: ...
+
+
+class Valuer(Protocol):
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values: ...
+
+    def learn(self, use: Use, pool: Pool) -> None: ...
+
+    def reset(self) -> None:
+        """Forget everything: rollback replays the uses that stay."""
+        ...
+
+
+class Selector(Protocol):
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture: ...
+
+
+class Presenter(Protocol):
+    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """text: for a model's prompt. advice: (action, weight, likeness), for policies that read no text; a negative weight
+    discourages, likeness is the cosine of the situation with the one that the advice comes from."""
+
+    text: str
+    advice: tuple[tuple[str, float, float], ...] = ()
+
+
+class Writer(Protocol):
+    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]: ...
+
+
+class Gate(Protocol):
+    def __call__(self, draft: Draft, pool: Pool) -> Status | None:
+        """The status to admit the draft with; None rejects it."""
+        ...
+
+
+class Maintainer(Protocol):
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        """Revise and retire items after an episode (`use` None) or after one of its choices."""
+        ...
+
+
+@dataclass(slots=True)
+class Method:
+    """A composition. name and version name the policy in the log. rehearse: lets a slot that learns while choosing see again
+    a choice that is on file."""
+
+    name: str
+    keyer: Keyer
+    retriever: Retriever
+    valuer: Valuer
+    selector: Selector
+    presenter: Presenter
+    writer: Writer
+    gate: Gate
+    maintainers: tuple[Maintainer, ...] = ()
+    version: int = 0
+    rehearse: Callable[[Query, Candidates, Pool], None] | None = None

@@ -1,0 +1,134 @@
+"""What of a network is trained: a low-rank adapter beside every linear layer, or all weights but the embeddings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from keepworth.models.base import RECORD, record_of, repository_of
+from keepworth.models.errors import UnsupportedModel
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.lora import fuse
+
+Named = dict[str, torch.nn.Parameter]
+
+
+def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed: int = 0) -> Named:
+    """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on every linear layer but the head; returns what to train.
+
+    The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 masters.
+    Sampling, scoring and training all run it unmerged, so that they compute the same thing.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    if hasattr(model.network, "peft_config"):
+        raise ValueError(f"{model.name} already has an adapter; load the model again for a second one")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        settings = LoraConfig(
+            r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+        )
+        with warnings.catch_warnings():
+            # peft reads an attribute that transformers is renaming; nothing a user could do about it.
+            warnings.simplefilter("ignore", FutureWarning)
+            model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
+    fuse(model.network)
+    model.network.eval()
+    return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
+
+
+def unfreeze(model: InProcessModel) -> Named:
+    """Train every weight except the input embeddings and the head, tied or not: they are large and hardly move in RL."""
+    frozen = {id(p) for p in model.network.get_input_embeddings().parameters()}
+    frozen |= {id(p) for p in model.network.get_output_embeddings().parameters()}
+    for parameter in model.network.parameters():
+        parameter.requires_grad_(id(parameter) not in frozen)
+    return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
+
+
+def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
+    """Write what was trained, as other programs load it: a PEFT adapter folder where there is an adapter, else a whole
+    checkpoint folder (config, every tensor, tokenizer). `base.json` beside it says which weights training began from.
+
+    named: what is trained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if hasattr(model.network, "peft_config"):
+        # PEFT would name the folder that the base was loaded from, which nobody else has.
+        settings = model.network.peft_config[model.network.active_adapter]
+        settings.base_model_name_or_path = repository_of(model.name, model.folder)
+        model.network.save_pretrained(
+            folder,
+            selected_adapters=[model.network.active_adapter],
+            save_embedding_layers=False,  # else PEFT asks the Hub whether the base has other ones
+        )
+        (folder / "README.md").write_text(_card(_base(model)), encoding="utf-8")  # PEFT's names the folder as well
+    else:
+        _save_whole(model, folder)
+    (folder / RECORD).write_text(json.dumps(_base(model), indent=2) + "\n", encoding="utf-8")
+
+
+def _card(base: dict[str, Any]) -> str:
+    head = f"---\nbase_model: {base['repository']}\nlibrary_name: peft\n---\n\n"
+    return f"{head}A LoRA adapter that keepworth trained on `{base['repository']}`.\n\n{base.get('note', '')}\n"
+
+
+def _save_whole(model: InProcessModel, folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers reads an attribute that it is renaming itself
+        model.network.save_pretrained(folder)
+    if model.folder is not None:
+        for path in sorted(model.folder.iterdir()):
+            if path.is_file() and path.suffix in _TEXTS and path.name not in _OWN and not (folder / path.name).exists():
+                shutil.copyfile(path, folder / path.name)
+    elif hasattr(model.tokenizer, "save_pretrained"):
+        model.tokenizer.save_pretrained(folder)
+
+
+_TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
+"""Endings of what a checkpoint folder holds beside its weights: the tokenizer's files, a chat template, settings."""
+_OWN = ("keepworth.json", "recollect.json", RECORD)
+
+
+def _base(model: InProcessModel) -> dict[str, Any]:
+    """Read once: sums of large files take seconds."""
+    if model.base is None:
+        model.base = record_of(model.name, model.folder)
+    return model.base
+
+
+def load_trained(model: InProcessModel, folder: Path) -> None:
+    """Put what `save_trained` wrote into a freshly loaded model (which gets an adapter if the folder holds one).
+
+    Raises FileNotFoundError where the folder holds nothing of the kind, UnsupportedModel where it fits another network."""
+    from safetensors.torch import load_file
+
+    if (folder / "adapter_config.json").exists():
+        from peft import PeftModel
+
+        model.network = PeftModel.from_pretrained(model.network, folder, autocast_adapter_dtype=False)
+        fuse(model.network)
+        model.network.eval()
+        model.network.requires_grad_(False)
+        return
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: not a checkpoint")
+    own: dict[str, Any] = dict(model.network.named_parameters())
+    with torch.no_grad():
+        for path in paths:
+            for name, value in load_file(path).items():
+                if name not in own or own[name].shape != value.shape:
+                    raise UnsupportedModel(
+                        f"{path} holds {name} of the shape {list(value.shape)}, which {model.name} has not.",
+                        "Load it with the model that it was trained from.",
+                    )
+                own[name].copy_(value)
+
+
+TrainableChoice = Callable[[InProcessModel], Named]

@@ -1,0 +1,204 @@
+"""A chat model behind an OpenAI-compatible URL, for work that is not trained: extracting facts, judging answers.
+
+It gives text, not token ids; what is trained is sampled through an engine (`keepworth.models.http_engine`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from keepworth.models.http_client import JsonClient, Retries, Timeouts
+from keepworth.models.http_errors import BadAnswer, ChatError, NoJsonObject
+
+Message = Mapping[str, Any]
+_EXCERPT = 200
+
+
+class ChatModel:
+    """`complete` a conversation; call it with one text for one user message. Safe to use from several threads.
+
+    url: of the server, with or without `/v1`. model: the name that the server knows it by. api_key: sent as a bearer token;
+    key_variable: the environment variable that holds it, where it is not handed over. The key is in no message, log or repr.
+    Passing failures (busy server, broken connection) are repeated with growing pauses. temperature and seed are sent as
+    they are; whether equal requests give equal answers is up to the server.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        key_variable: str = "",
+        temperature: float = 0.0,
+        max_tokens: int = 512,
+        seed: int | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        if api_key is None and key_variable:
+            api_key = os.environ.get(key_variable)
+            if not api_key:
+                raise ChatError(
+                    f"The environment variable {key_variable} is not set: {model} at {url} would be asked without a key.",
+                    f"Set {key_variable}, or hand api_key over.",
+                )
+        settings = Timeouts(answer=120.0) if timeouts is None else timeouts
+        base = url.rstrip("/").removesuffix("/v1")
+        self._client = JsonClient(base, api_key, settings, Retries() if retries is None else retries)
+        self.model = model
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        self.seed = seed
+
+    def __repr__(self) -> str:
+        return f"ChatModel({self._client.url!r}, {self.model!r})"
+
+    def close(self) -> None:
+        self._client.close()
+
+    def complete(
+        self, messages: Sequence[Message], *, temperature: float | None = None, max_tokens: int | None = None
+    ) -> str:
+        """The assistant's next message. messages: role ("system", "user", "assistant") and content of each.
+
+        Raises ChatError for an answer that is empty or was cut at max_tokens, EngineUnreachable, EngineTimeout, EngineDied and
+        EngineRefused for a server that does not answer.
+        """
+        limit = self.max_tokens if max_tokens is None else max_tokens
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "temperature": self.temperature if temperature is None else temperature,
+            "max_tokens": limit,
+        }
+        if self.seed is not None:
+            body["seed"] = self.seed
+        answer = self._client.post("/v1/chat/completions", body, idempotent=True)
+        try:
+            choice = answer["choices"][0]
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+        except (KeyError, IndexError, TypeError) as error:
+            raise BadAnswer(f"{self._client.url} answered no choices[0].message.content.") from error
+        if reason == "length":
+            raise ChatError(
+                f"{self.model} was cut after {limit} tokens: {_excerpt(text or '')!r}.",
+                "Raise max_tokens, or ask for less.",
+            )
+        if not isinstance(text, str) or not text.strip():
+            raise ChatError(f"{self.model} answered nothing (finish reason {reason!r}).")
+        return text
+
+    def __call__(self, text: str) -> str:
+        return self.complete([{"role": "user", "content": text}])
+
+    def complete_json(self, messages: Sequence[Message], *, attempts: int = 2) -> dict[str, Any]:
+        """The first JSON object of the answer. An answer without one is shown to the model, which may try again.
+
+        Raises NoJsonObject once `attempts` answers had none, and what `complete` raises.
+        """
+        conversation = list(messages)
+        for attempt in range(1, attempts + 1):
+            text = self.complete(conversation)
+            try:
+                return json_object(text)
+            except NoJsonObject:
+                if attempt == attempts:
+                    raise
+                conversation += [
+                    {"role": "assistant", "content": text},
+                    {"role": "user", "content": "Answer with one JSON object and nothing else."},
+                ]
+        raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The first balanced `{...}` of `text` that is a JSON object, whatever prose or code fences surround it.
+
+    An object that is never closed is not searched for smaller ones inside: a part of an answer is not the answer.
+    Raises NoJsonObject.
+    """
+    start = text.find("{")
+    while start >= 0:
+        end = _balanced(text, start)
+        if end is None:
+            raise NoJsonObject(
+                f"The JSON object in {_excerpt(text[start:])!r} is not complete.", "Was it cut? Raise max_tokens."
+            )
+        try:
+            found = json.loads(text[start:end])
+        except (ValueError, RecursionError):
+            start = text.find("{", end)
+            continue
+        if isinstance(found, dict):
+            return found
+    raise NoJsonObject(f"There is no JSON object in {_excerpt(text)!r}.", "Ask for one in the prompt, with an example.")
+
+
+def _balanced(text: str, start: int) -> int | None:
+    """One past the brace that closes the one at `start`; braces inside strings do not count."""
+    depth, inside, escaped = 0, False, False
+    for position in range(start, len(text)):
+        character = text[position]
+        if inside:
+            inside = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            inside = True
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if not depth:
+                return position + 1
+    return None
+
+
+_EXTRACT = """Read the conversation and list what is worth remembering about the people in it: stable facts, plans, preferences, \
+events. Each fact is one short sentence that can be understood alone: names instead of pronouns, dates instead of \
+"yesterday". Leave out small talk and what was only asked. Answer with JSON: {"facts": ["...", "..."]}; \
+{"facts": []} where there is nothing."""
+
+_JUDGE = """Question: {question}
+Right answer: {expected}
+Answer to judge: {answer}
+
+Does the answer say what the right answer says? Other words and more detail are fine, a contradiction or a missing part is not. \
+Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
+
+
+def extractor(chat: ChatModel) -> Callable[[Sequence[Message]], list[str]]:
+    """Turns messages into facts, one call each; to be handed to `Memory(extractor=...)`."""
+
+    def extract(messages: Sequence[Message]) -> list[str]:
+        shown = "\n".join(f"{message.get('role', 'user')}: {message.get('content', '')}" for message in messages)
+        found = chat.complete_json([{"role": "system", "content": _EXTRACT}, {"role": "user", "content": shown}])
+        facts = found.get("facts")
+        if not isinstance(facts, list) or not all(isinstance(each, str) for each in facts):
+            raise ChatError(f"{chat.model} did not answer with a list of facts: {_excerpt(json.dumps(found))!r}.")
+        return [each.strip() for each in facts if each.strip()]
+
+    return extract
+
+
+def judge(chat: ChatModel) -> Callable[[str, str, str], float]:
+    """(question, right answer, answer) -> score in [0, 1], one call each."""
+
+    def score(question: str, expected: str, answer: str) -> float:
+        prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
+        found = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
+            raise ChatError(f"{chat.model} judged with {found!r} instead of a number.")
+        if not 0 <= found <= 1:
+            raise ChatError(f"{chat.model} judged with {found!r}, which is not from 0 to 1.")
+        return float(found)
+
+    return score
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."

@@ -1,0 +1,259 @@
+"""Continuous batching: sequences of different ages share each decoding step, and weights may change between two tokens.
+
+A batch of `slots` sequences takes one token per step. One that ends leaves its slot to the next that waits, so that a
+long answer does not leave the processor to itself. When new weights arrive, `interrupt` drops the keys and values of
+the old ones; every unfinished sequence is read again under the new weights and goes on (interruptible generation: AReaL,
+arXiv 2505.24298, section 4.1). What was drawn before keeps its log-probabilities and its version.
+
+A draw depends on (seed, stream, position) alone: in which company a sequence is sampled changes rounding, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.models.cache import buffer_cache
+from keepworth.models.errors import ContextOverflow
+from keepworth.models.inprocess import InProcessModel, draw
+from keepworth.models.slots import ReadPrompt, Slots, misplaced, row_widths
+from keepworth.models.tree import micro_batches, tree
+
+_SORT_EVERY = 8
+"""Steps between looks at which sequences are long."""
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A sample in the making: all that is needed to go on with it here or in another process.
+
+    stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
+    `InProcessModel.sample` draws. spans: of the tokens drawn under weights that have been replaced since.
+    """
+
+    prompt: Tokens
+    params: SamplingParams
+    stream: tuple[int, ...]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[VersionSpan] = field(default_factory=list)
+    finish: FinishReason | None = None
+    _draws: npt.NDArray[np.float64] | None = None
+
+    def uniform(self) -> float:
+        if self._draws is None:
+            generator = np.random.default_rng((self.params.seed, *self.stream))
+            self._draws = generator.random(self.params.max_tokens)
+        return float(self._draws[len(self.ids)])
+
+    def close_span(self, version: int) -> None:
+        """What was drawn since the last span was drawn under `version`."""
+        start = self.spans[-1].end if self.spans else 0
+        if len(self.ids) > start:
+            self.spans.append(VersionSpan(version, start, len(self.ids)))
+
+    def sample(self, version: int) -> Sample:
+        """What has been drawn so far; ABORTED where it has not ended."""
+        start = self.spans[-1].end if self.spans else 0
+        last = (VersionSpan(version, start, len(self.ids)),) if len(self.ids) > start else ()
+        return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
+
+
+class ContinuousBatch:
+    """Drafts in, finished drafts out, one token each per `step`.
+
+    slots: sequences decoded together; it bounds memory, not what may wait. refill: free slots are filled when there are
+    at least this many (or nothing else to do): reading prompts one at a time costs a pass over the weights each.
+    order: which draft goes first where several wait, the smallest key; as they came where None.
+    """
+
+    def __init__(
+        self,
+        model: InProcessModel,
+        slots: int = 32,
+        *,
+        refill: int = 1,
+        order: Callable[[Draft], Any] | None = None,
+    ) -> None:
+        if slots < 1 or not 1 <= refill <= slots:
+            raise ValueError(f"slots must be at least 1 and refill between 1 and slots, not {slots} and {refill}")
+        self.model = model
+        self.slots = slots
+        self.refill = refill
+        self.order = order
+        self.live: list[Draft] = []
+        self.waiting: list[Draft] = []
+        self.steps = 0
+        self._cache = Slots(model.network.config.num_hidden_layers, slots)
+        self._hidden: torch.Tensor | None = None
+        self._prompts: dict[Tokens, ReadPrompt] = {}
+        self._unsorted = 0
+
+    def add(self, draft: Draft) -> None:
+        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
+        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
+            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+        if len(draft.prompt) + draft.params.max_tokens > self.model.context_limit:
+            raise ContextOverflow(
+                f"A prompt has {len(draft.prompt)} tokens and may grow by {draft.params.max_tokens}, past the "
+                f"{self.model.context_limit} that {self.model.name} reads.",
+                "Show fewer or shorter memories.",
+            )
+        self.waiting.append(draft)
+
+    @torch.inference_mode()
+    def remove(self, draft: Draft) -> None:
+        """Forget a draft, wherever it is; one that has ended or was never added is no error."""
+        if draft in self.waiting:
+            self.waiting.remove(draft)
+        elif draft in self.live:
+            self._leave([self.live.index(draft)])
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.live or self.waiting)
+
+    def interrupt(self, *, keep: bool = False) -> None:
+        """Call before the weights change: what is unfinished will be read again, first of all, under the new ones.
+
+        keep: live sequences keep the keys and values of the old weights instead (in-flight updates: PipelineRL, arXiv
+        2509.19128). Nothing is read twice; what is drawn from here on has the log-probabilities it was drawn with, but no
+        single set of weights would give them again."""
+        for draft in (*self.live, *self.waiting):
+            draft.close_span(self.model.version)
+        if keep:
+            self._prompts.clear()
+            return
+        self.waiting = [*self.live, *self.waiting]
+        self.live = []
+        self._prompts.clear()
+
+    @torch.inference_mode()
+    def step(self) -> list[Draft]:
+        """One token for every live sequence, after free slots are filled; returns the drafts that ended."""
+        free = self.slots - len(self.live)
+        if self.waiting and (free >= self.refill or not self.live):
+            self._fill(free)
+        if not self.live:
+            return []
+        self.steps += 1
+        assert self._hidden is not None
+        logits = self.model.head(self._hidden[: len(self.live)])
+        for temperature in dict.fromkeys(each.params.temperature for each in self.live):
+            rows = [i for i, each in enumerate(self.live) if each.params.temperature == temperature]
+            self._draw(logits if len(rows) == len(self.live) else logits[rows], rows, temperature)
+        ended = [i for i, each in enumerate(self.live) if each.finish is not None]
+        finished = [self.live[i] for i in ended]
+        for each in finished:
+            each.close_span(self.model.version)
+        self._leave(ended)
+        if self.live:
+            self._advance()
+        return finished
+
+    def _draw(self, logits: torch.Tensor, rows: Sequence[int], temperature: float) -> None:
+        drafts = [self.live[i] for i in rows]
+        uniform = None if temperature == 0 else torch.tensor([each.uniform() for each in drafts], dtype=torch.float64)
+        tokens, logprobs = draw(logits, temperature, uniform)
+        for each, token, logprob in zip(drafts, tokens.tolist(), logprobs.tolist(), strict=True):
+            each.ids.append(token)
+            each.logprobs.append(logprob)
+            if token in each.params.stop_ids:
+                each.finish = FinishReason.STOP
+            elif len(each.ids) == each.params.max_tokens:
+                each.finish = FinishReason.LENGTH
+
+    def _advance(self) -> None:
+        count = len(self.live)
+        if self._unsorted >= _SORT_EVERY:
+            self._longest_first()
+        last = torch.tensor([[each.ids[-1]] for each in self.live])
+        self._unsorted += 1
+        positions, mask = self._cache.extend(count)
+        widths = row_widths([len(each.prompt) + len(each.ids) for each in self.live])
+        stretches = {"row_widths": widths} if widths else {}
+        hidden = self.model.hidden_states(last, positions, mask, self._cache.layers, **stretches)
+        assert self._hidden is not None
+        self._hidden[:count] = hidden[:, 0]
+
+    def _leave(self, rows: Sequence[int]) -> None:
+        """Free these slots; live sequences stay in the first ones, so the last takes the place of one that left."""
+        for row in sorted(rows, reverse=True):
+            last = len(self.live) - 1
+            if row != last:
+                self.live[row] = self.live[last]
+                self._cache.move(last, row)
+                assert self._hidden is not None
+                self._hidden[row] = self._hidden[last]
+            self.live.pop()
+
+    def _longest_first(self) -> None:
+        """Bring the few long sequences to the front, so that the others need not read as far as they do.
+
+        Whether, and what, depends on what has been filled and drawn since the last interruption alone: so that a run that
+        goes on after one draws in the same company, in the same places."""
+        self._unsorted = 0
+        for row, other in misplaced([len(each.prompt) + len(each.ids) for each in self.live]):
+            self.live[row], self.live[other] = self.live[other], self.live[row]
+            self._cache.exchange(row, other)
+            assert self._hidden is not None
+            self._hidden[[row, other]] = self._hidden[[other, row]]
+
+    def _fill(self, free: int) -> None:
+        if self.order is not None:
+            self.waiting.sort(key=self.order)  # stable: equal keys stay as they came
+        chosen, self.waiting = self.waiting[:free], self.waiting[free:]
+        first = len(self.live)
+        self._unsorted = _SORT_EVERY
+        self.live += chosen
+        by_prompt: dict[Tokens, list[int]] = {}
+        for row, draft in enumerate(chosen, start=first):
+            if not draft.ids and draft.prompt in self._prompts:
+                self._copy(row, self._prompts[draft.prompt])
+            else:
+                by_prompt.setdefault(draft.prompt, []).append(row)
+        prompts, members = list(by_prompt), list(by_prompt.values())
+        branches = [[tuple(self.live[row].ids) for row in rows] for rows in members]
+        expected = {draft.prompt for draft in self.waiting if not draft.ids}
+        for index in micro_batches(prompts, branches, self.model.token_budget):
+            self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index], expected)
+        self._prompts = {prompt: kept for prompt, kept in self._prompts.items() if prompt in expected}
+
+    def _copy(self, row: int, prompt: ReadPrompt) -> None:
+        assert self._hidden is not None
+        self._hidden[row] = prompt.hidden
+        self._cache.put_prompt(row, prompt)
+
+    def _read(
+        self,
+        prompts: Sequence[Tokens],
+        branches: Sequence[Sequence[Tokens]],
+        members: Sequence[Sequence[int]],
+        expected: Collection[Tokens],
+    ) -> None:
+        """Prompts, each once, with what was drawn behind them; keys, values and last hidden states go to the slots.
+
+        expected: prompts of drafts that still wait for a slot: theirs are kept, to be copied and not read again."""
+        batch = tree(prompts, branches)
+        cache = buffer_cache(self.model.network.config.num_hidden_layers, batch.ids.shape[1])
+        hidden = self.model.hidden_states(batch.ids, batch.positions, batch.mask, cache)
+        if self._hidden is None:
+            self._hidden = hidden.new_zeros(self.slots, hidden.shape[-1])
+        prompt_width = batch.ids.shape[1] - batch.mask.shape[2]
+        for i, (prompt, own, rows) in enumerate(zip(prompts, branches, members, strict=True)):
+            if prompt in expected:
+                keys = [layer.keys[i, :, : len(prompt)].clone() for layer in cache.layers]
+                values = [layer.values[i, :, : len(prompt)].clone() for layer in cache.layers]
+                self._prompts[prompt] = ReadPrompt(hidden[i, len(prompt) - 1].clone(), keys, values)
+            column = prompt_width
+            for row, drawn in zip(rows, own, strict=True):
+                end = column + len(drawn)
+                self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
+                self._cache.put(row, cache, i, len(prompt), column, end)
+                column = end

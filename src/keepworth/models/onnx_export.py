@@ -1,0 +1,142 @@
+"""A sentence encoder's published weights, written once as an ONNX graph that onnxruntime runs without torch.
+
+The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
+normalisation. It is spelled out node by node rather than traced from a library's model, so it depends on the weights alone.
+Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2): one matrix product
+for query, key and value.
+
+Sources: BERT (Devlin et al., arXiv 1810.04805); mean pooling as in Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.models.errors import CorruptModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import onnx
+
+GRAPH = "model.onnx"
+TOKENIZER = "tokenizer.json"
+# The oldest pair that has LayerNormalization's inputs as used here; any onnxruntime since 1.13 reads it.
+_OPSET, _IR_VERSION = 17, 8
+_FUSED = "com.microsoft"
+
+
+def write_onnx_encoder(sources: Path, folder: Path) -> None:
+    """From a BERT encoder's config.json, model.safetensors and tokenizer.json in `sources`, the graph and tokenizer in `folder`.
+
+    The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
+    """
+    import onnx
+
+    onnx.save_model(published_graph(sources), str(folder / GRAPH))
+    shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
+
+
+def published_graph(sources: Path) -> onnx.ModelProto:
+    """The graph of the encoder whose config.json and model.safetensors are in `sources`.
+
+    Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.
+    """
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    config = json.loads((sources / "config.json").read_text(encoding="utf-8"))
+    for setting, wanted in (("model_type", "bert"), ("hidden_act", "gelu"), ("position_embedding_type", "absolute")):
+        if config.get(setting, "absolute") != wanted:
+            raise CorruptModel(
+                f"{sources} has {setting} {config.get(setting)!r}; only {wanted!r} encoders can be used."
+            )
+    try:
+        state = {
+            name: value.astype(np.float32) for name, value in load_file(str(sources / "model.safetensors")).items()
+        }
+        return sentence_graph(state, config)
+    except Exception as error:  # safetensors raises its own bare type for a damaged file, KeyError for an unknown dtype
+        raise CorruptModel(f"{sources} does not hold the weights of a BERT encoder: {error!r}") from error
+
+
+def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> onnx.ModelProto:
+    """The encoder as one ONNX model. `state` is named as transformers names a BertModel's parameters."""
+    import numpy as np
+    from onnx import TensorProto, checker, helper, numpy_helper
+
+    hidden, heads, epsilon = config["hidden_size"], config["num_attention_heads"], config["layer_norm_eps"]
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+
+    def constant(name: str, value: npt.NDArray[Any]) -> str:
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def weight(name: str) -> str:
+        return constant(name, state[name])
+
+    def transposed(name: str) -> str:
+        return constant(name, state[name].T)
+
+    def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], name=output, domain=domain, **attributes))
+        return output
+
+    def add_and_normalise(x: str, skip: str, dense: str, norm: str) -> str:
+        inputs = [x, skip, weight(f"{norm}.weight"), weight(f"{norm}.bias"), weight(f"{dense}.bias")]
+        return node("SkipLayerNormalization", inputs, norm, _FUSED, epsilon=epsilon)
+
+    embeddings = "embeddings."
+    tables = [f"{embeddings}{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
+    norm = f"{embeddings}LayerNorm"
+    segments = node("Mul", ["input_ids", constant("zero", np.array(0, np.int32))], "segment_ids")
+    inputs = [
+        "input_ids",
+        segments,
+        *(weight(table) for table in tables),
+        weight(f"{norm}.weight"),
+        weight(f"{norm}.bias"),
+    ]
+    nodes.append(
+        helper.make_node("EmbedLayerNormalization", inputs, [norm, "unused_mask"], domain=_FUSED, epsilon=epsilon)
+    )
+    x = norm
+    for layer in range(config["num_hidden_layers"]):
+        name = f"encoder.layer.{layer}"
+        parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        qkv = constant(f"{name}.qkv.weight", np.concatenate([state[f"{part}.weight"].T for part in parts], axis=1))
+        qkv_bias = constant(f"{name}.qkv.bias", np.concatenate([state[f"{part}.bias"] for part in parts]))
+        mixed = node("Attention", [x, qkv, qkv_bias, "attention_mask"], f"{name}.mixed", _FUSED, num_heads=heads)
+        output = f"{name}.attention.output"
+        projected = node("MatMul", [mixed, transposed(f"{output}.dense.weight")], f"{output}.projected")
+        x = add_and_normalise(projected, x, f"{output}.dense", f"{output}.LayerNorm")
+        wide = node("MatMul", [x, transposed(f"{name}.intermediate.dense.weight")], f"{name}.wide")
+        bent = node("BiasGelu", [wide, weight(f"{name}.intermediate.dense.bias")], f"{name}.bent", _FUSED)
+        narrow = node("MatMul", [bent, transposed(f"{name}.output.dense.weight")], f"{name}.narrow")
+        x = add_and_normalise(narrow, x, f"{name}.output.dense", f"{name}.output.LayerNorm")
+
+    weights = node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
+    column = node("Unsqueeze", [weights, constant("last", np.array([2], np.int64))], "mask_column")
+    along = constant("length_axis", np.array([1], np.int64))
+    summed = node("ReduceSum", [node("Mul", [x, column], "kept"), along], "summed", keepdims=0)
+    count = node("ReduceSum", [weights, along], "count", keepdims=1)
+    pooled = node("Div", [summed, count], "pooled")
+    node("LpNormalization", [pooled], "vectors", axis=1, p=2)
+
+    shape = ["batch", "length"]
+    graph = helper.make_graph(
+        nodes,
+        "sentence-encoder",
+        [helper.make_tensor_value_info(name, TensorProto.INT32, shape) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["batch", hidden])],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)]
+    model = helper.make_model(graph, producer_name="keepworth", opset_imports=opsets, ir_version=_IR_VERSION)
+    checker.check_model(model)
+    return model

@@ -1,0 +1,12 @@
+"""Systems as compositions of everything below, and what those share (settings, training, interactive ...).
+
+A recipe is a module with `Config` (a pydantic model that forbids unknown keys), `SUMMARY` (one line) and
+`train(config, run, progress)`. Its name in `RECIPES` is what `keepworth train` takes.
+"""
+
+RECIPES = {
+    "memory_r1": "keepworth.recipes.memory_r1",
+    "overwrite_reading": "keepworth.recipes.overwrite_reading",
+    "strings": "keepworth.recipes.strings",
+    "arithmetic": "keepworth.recipes.arithmetic",
+}

@@ -1,0 +1,366 @@
+"""Training agents in environments: what recipes of this kind share. A recipe says who plays where, and what is measured.
+
+The run is the same for all of them: measure on test questions, perhaps imitate first, then group-relative reinforcement
+with measurements on dev questions, then the test questions again. Test questions are read before and after, once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from keepworth.learning.objective.inputs import idle_clip
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.settings import (
+    GROUP_RELATIVE,
+    Count,
+    Idle,
+    Rate,
+    Share,
+    TrainingSettings,
+    idle_in_training,
+    require_band,
+    require_effect,
+    require_objective,
+    steering_of,
+)
+
+if TYPE_CHECKING:
+    from keepworth.episodes import Episode, Group, Task
+    from keepworth.episodes.model import Tokens
+    from keepworth.learning.asynchronous import Pipeline
+    from keepworth.learning.learner import Learner
+    from keepworth.learning.progress import Progress
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.stages import Stage
+    from keepworth.models.http_engine import HttpModel
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.rollouts.driver import Limits, Play
+
+
+class Settings(TrainingSettings):
+    """What every recipe of this kind can be told."""
+
+    objective: str = Field(default="", description="a preset's name (keepworth objectives list); empty is the recipe's")
+    steps: Count = 40
+    learning_rate: Rate = 3e-4
+    train: Literal["lora", "full"] = "lora"
+    entropy: Share = 0.0
+    token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory")
+    environment_seconds: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
+    )
+    evaluate_every: Count = 20
+    checkpoint_every: Count = 20
+    questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
+
+    def idle(self) -> Iterator[Idle]:
+        """What can change nothing; a recipe adds its own."""
+        yield from idle_in_training(self, self.train)
+
+    @model_validator(mode="after")
+    def _everything_takes_effect(self) -> Settings:
+        require_effect(self, self.idle())
+        require_band(self.difficulty)
+        return self
+
+    @model_validator(mode="after")
+    def _objective_can_be_trained(self) -> Settings:
+        if self.objective:
+            require_objective(preset(self.objective), self, self.train, self.holds)
+        return self
+
+    holds: ClassVar[frozenset[str]] = frozenset()
+    """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
+
+
+Pair = tuple["Tokens", "Tokens"]
+"""A prompt and what should follow it."""
+
+
+def idle_in_imitation(settings: Settings) -> Iterator[Idle]:
+    """The keys that can change nothing where right answers are imitated in the place of reinforcement."""
+    if supervised(settings):
+        sampled = ("objective", "temperature", "refill", "difficulty", "sampling", "entropy", "passes", "warmup_steps")
+        yield sampled, "with method = supervised", "set method = reinforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls."""
+
+    tasks: Sequence[Task]
+    ways: Mapping[str, Play]
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What a recipe says of itself.
+
+    train, play: tasks to train on, and who plays them where. dev: measured while training. test: measured before and
+    after, by name; the first is the one that the run is about. metrics: reward terms, and what they are called in tables.
+    imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
+    tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
+    right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
+    over, where several test questions are of one such; None where each question is its own."""
+
+    role: str
+    title: str
+    train: Sequence[Task]
+    play: Play
+    dev: Measured
+    test: Mapping[str, Measured]
+    metrics: Mapping[str, str]
+    limits: Limits
+    length_budget: int
+    row_budget: int
+    objective: Objective = GROUP_RELATIVE
+    imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
+    imitation_rate: float = 1e-4
+    right: Callable[[InProcessModel, Task], list[Pair]] | None = None
+    unit: Callable[[str], str] | None = None
+    note: str = ""
+    headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
+
+
+def run_system(settings: Settings, system: System, run: RunFolder, progress: Progress) -> None:
+    """Train and measure; called again on the same folder, it continues from the last checkpoint."""
+    from keepworth.models.files import path_of
+    from keepworth.models.known import ModelKind
+    from keepworth.recipes.engine import engine_of
+    from keepworth.recipes.training import require_room
+
+    objective = preset(settings.objective) if settings.objective else system.objective
+    if objective.needs_length_budget and objective.length_budget is None:
+        objective = varied(objective, length_budget=system.length_budget)
+    require_objective(objective, settings, settings.train, settings.holds)
+    require_room(settings.token_budget, settings.group_size, system.row_budget)
+    progress.phase(f"looking for {settings.model}")
+    path_of(settings.model, kind=ModelKind.LANGUAGE)
+    with engine_of(settings, settings.train, run, progress) as engine:
+        _train_system(settings, system, objective, run, progress, engine)
+    tables = tables_of_system(run, settings, system, idle_clip(objective, settings.passes))
+    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
+
+
+def _train_system(
+    settings: Settings,
+    system: System,
+    objective: Objective,
+    run: RunFolder,
+    progress: Progress,
+    engine: HttpModel | None,
+) -> None:
+    from keepworth.learning.imitation import Imitator
+    from keepworth.learning.steering import SteeredCollector
+    from keepworth.learning.trainer import Schedule, restore
+    from keepworth.learning.trainer import train as train_steps
+    from keepworth.recipes.training import imitate_first, keep_weights, prepared
+
+    model, learner = prepared(settings, objective, system.role, run, progress)
+    playing = Playing(settings, system, run, model, progress)
+    if system.imitated is not None and restore(run, learner, 0) is None:
+        playing.measure_tests(0, "untrained")
+        imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
+    schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
+    synchronous = settings.sampling == "synchronous"
+    if supervised(settings):
+        train_steps(run, Imitator(learner), Demonstrating(playing), schedule, progress, system.title)
+    else:
+        collector = (
+            SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner, engine)
+        )
+        train_steps(run, learner, collector, schedule, progress, system.title)
+    keep_weights(run, learner)
+
+
+def supervised(settings: Settings) -> bool:
+    return getattr(settings, "method", "reinforce") == "supervised"
+
+
+@dataclass(slots=True)
+class Playing:
+    """The curriculum: which tasks are played at which step, and how what was learned is measured."""
+
+    settings: Settings
+    system: System
+    run: RunFolder
+    model: InProcessModel
+    progress: Progress
+
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
+        return drawn_tasks(self.system.train, None, self.settings.seed, step, attempt, count)
+
+    def key(self, task: Task) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        from keepworth.rollouts.driver import EnvironmentFailure, play, sound
+
+        groups = play(
+            self.model,
+            tasks,
+            self.system.play,
+            n=self.settings.group_size,
+            temperature=self.settings.temperature,
+            seed=sampling_seed(self.settings.seed, step, attempt),
+            limits=self.system.limits,
+            label=f"{step + 1}/",
+        )
+        try:
+            kept, left_out = sound(groups)
+        except EnvironmentFailure:
+            if not attempt:
+                raise
+            return []  # others in place of groups without a signal: the step has those
+        if left_out:
+            self.run.write_episodes(step + 1, left_out, arm=f"left_out-{attempt}" if attempt else "left_out")
+            said = next((error for episode in left_out for error in episode.errors), "too few of their group are left")
+            self.progress.note(f"Step {step + 1}: {len(left_out)} episodes are not trained on: {said}.")
+        return kept
+
+    def evaluate(self, step: int) -> None:
+        self._measure(step, "dev", self.system.role, "", self.system.dev)
+        if step == 0:
+            self.measure_tests(0, "imitated" if self.system.imitated is not None else "untrained")
+        elif step == self.settings.steps:
+            self.measure_tests(step, "trained")
+
+    def measure_tests(self, step: int, when: str) -> None:
+        self.progress.phase(f"measuring the test questions ({when})")
+        for name, measured in self.system.test.items():
+            for way in measured.ways:
+                if way and when == "imitated":
+                    continue  # controls are read before everything and after it
+                self._measure(step, name, arm_of(way, when), way, measured)
+
+    def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:
+        from keepworth.evaluation.manager import estimate
+        from keepworth.rollouts.driver import play
+
+        tasks = list(measured.tasks)[: self.settings.questions]
+        label = f"{step}/{split}/{arm}/".replace(" ", "_")
+        groups = play(self.model, tasks, measured.ways[way], temperature=0.0, limits=self.system.limits, label=label)
+        episodes = [episode for group in groups for episode in group.episodes]
+        self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
+        for term, metric in self.system.metrics.items():
+            values = [term_value(episode, term) for episode in episodes]
+            clusters = [self.system.unit(task.key) for task in tasks] if self.system.unit else None
+            found = estimate(values, clusters=clusters)
+            self.run.append_eval(
+                step,
+                arm=arm,
+                metric=metric,
+                mean=found.mean,
+                low=found.low,
+                high=found.high,
+                n=found.n,
+                role=self.system.role,
+                split=split,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrating:
+    """The curriculum of the supervised arm: as many tasks an update as reinforcement samples episodes, all different, each with
+    its right calls in the place of samples."""
+
+    playing: Playing
+
+    def rollout(self, step: int) -> list[Group]:
+        from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+
+        settings, system, model = self.playing.settings, self.playing.system, self.playing.model
+        assert system.right is not None
+        groups = []
+        for task in self.playing.tasks(step, 0, settings.tasks_per_step * settings.group_size):
+            calls = system.right(model, task)
+            segments = tuple(
+                Segment(
+                    role=system.role,
+                    prompt_id="right",
+                    context=prompt,
+                    ids=ids,
+                    logprobs=(0.0,) * len(ids),  # nothing was drawn
+                    temperature=0.0,
+                    finish=FinishReason.STOP,
+                    spans=(VersionSpan(model.version, 0, len(ids)),),
+                    text=model.decode(ids),
+                )
+                for prompt, ids in calls
+            )
+            episode = Episode(
+                id=f"{step + 1}/{task.key}",
+                task=task.key,
+                role=system.role,
+                question=task.input,
+                segments=segments,
+                answer=task.answers[0],
+                expected=task.answers,
+                rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
+                stop=StopReason.COMPLETED,
+                memory_snapshot="",
+                policy_version=model.version,
+            )
+            groups.append(Group(task.key, "", (episode,)))
+        return groups
+
+    def evaluate(self, step: int) -> None:
+        self.playing.evaluate(step)
+
+
+def ahead(playing: Playing, learner: Learner, engine: HttpModel | None = None) -> Pipeline:
+    """The same tasks, played ahead of the learner, at an engine if there is one."""
+    from keepworth.learning.ahead import PlayedAhead
+    from keepworth.learning.tickets import draw_of, place_of
+    from keepworth.recipes.training import sampled_ahead
+
+    settings, system = playing.settings, playing.system
+    episodes = PlayedAhead(
+        playing.model,
+        lambda ticket: playing.tasks(place_of(ticket), draw_of(ticket), 1)[0],
+        system.play,
+        playing.evaluate,
+        temperature=settings.temperature,
+        limits=system.limits,
+    )
+    seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
+    return sampled_ahead(settings, playing.run, learner, episodes, steering_of(settings), seconds, engine)
+
+
+def arm_of(way: str, when: str) -> str:
+    """The name of an arm in tables: `trained`, `no_memory`, `no_memory_untrained`."""
+    if not way:
+        return when
+    return way if when == "trained" else f"{way}_{when}"
+
+
+def term_value(episode: Episode, name: str) -> float:
+    """The sum of an episode's reward terms of that name: 0 where it ended without any."""
+    return sum(term.value for term in episode.rewards if term.name == name)
+
+
+def tables_of_system(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
+    """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
+    tables: list[dict[str, Any]] = []
+    metric = next(iter(system.metrics.values()))
+    for name in system.test:
+        rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
+        means = {row["arm"]: row["mean"] for row in rows if row["metric"] == metric}
+        said = f"{remark}." if remark and not tables else ""
+        table: dict[str, Any] = {
+            "title": name[:1].upper() + name[1:],
+            "note": " ".join(filter(None, (system.note, f"Seed {settings.seed}.", said))),
+            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
+        }
+        if {"trained", "untrained"} <= set(means):
+            table["headline"] = system.headline.format(
+                metric=metric, test=name, before=means["untrained"], after=means["trained"]
+            )
+        tables.append(table)
+    return tables

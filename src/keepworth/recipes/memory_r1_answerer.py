@@ -1,0 +1,228 @@
+"""The Answerer half of Memory-R1: retrieved memories in, a short answer out, reward from the answer alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.agents import recall as recalling
+from keepworth.agents.answerer import Style
+from keepworth.agents.recall import Recall
+from keepworth.episodes import Episode, Group, SamplingParams, Task
+from keepworth.evaluation.answering import answers, rows
+from keepworth.learning.attempt import Attempt
+from keepworth.learning.collector import Collector
+from keepworth.learning.imitation import Imitator
+from keepworth.learning.learner import Learner
+from keepworth.learning.plan import Plan
+from keepworth.learning.progress import Progress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import SteeredCollector
+from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.trainer import Learns, Schedule
+from keepworth.learning.trainer import train as train_steps
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.known import ModelKind
+from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.engine import engine_of
+from keepworth.recipes.memory_r1 import Config, stages_of
+from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
+from keepworth.recipes.training import keep_weights, prepared, require_room, sampled_ahead
+from keepworth.rollouts.answering import answer, answer_one, demonstrations
+
+CURVE = "with memory"
+"""Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
+ANSWER = "answer"
+"""A plan's unit of work: one question answered to measure."""
+Planning = Callable[["Answering", Learner], tuple[int, Plan]]
+"""Given what is about to be trained, untouched: after how many steps to measure, and the plan of all of it."""
+
+
+def train_answerer(
+    config: Config, run: RunFolder, progress: Progress, planning: Planning | None = None
+) -> list[dict[str, Any]]:
+    """Train, measure the test questions before and after with the control arms, and return the run's tables.
+
+    planning: says, before anything is done, how often to measure, and what is to be told of what is done."""
+    assert config.steps is not None
+    assert config.evaluate_every is not None
+    # Before the model is loaded: what is missing should be said at once.
+    require_objective(GROUP_RELATIVE, config, config.train)
+    if config.method == "reinforce":
+        longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
+        require_room(config.token_budget, config.group_size, longest)
+    progress.phase(f"looking for {config.model}")
+    path_of(config.model, kind=ModelKind.LANGUAGE)
+    recall = recall_for(config)
+    sets = task_sets(config)
+    with engine_of(config, config.train, run, progress) as engine:
+        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        answering = Answering(config, run, model, sets, recall)
+        every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
+        answering.plan = plan
+        steering = steering_of(config, stages_of(config))
+        collector: Collector = (
+            SteeredCollector(answering, run, steering)
+            if config.sampling == "synchronous"
+            else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, 3600.0, engine)
+        )
+        schedule = Schedule(config.steps, every, config.checkpoint_every)
+        learns: Learns = Imitator(learner) if config.method == "supervised" else learner
+        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory", plan)
+    keep_weights(run, learner)
+    return answer_tables(run, config)
+
+
+class Answering:
+    """Which questions are answered when, how, and how it is measured."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        model: InProcessModel,
+        sets: dict[str, list[Task]],
+        recall: Recall,
+    ) -> None:
+        self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
+        self.style = Style(config.style)
+        self.plan: Plan | None = None
+
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
+        kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
+        return drawn_tasks(self.sets["train"], kind_of, self.config.seed, step, attempt, count)
+
+    def key(self, task: Task) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        config, label = self.config, f"{step + 1}/"
+        if config.method == "supervised":
+            return demonstrations(self.model, tasks, self.recall, config.max_tokens, self.style, label)
+        params = SamplingParams(
+            (stage.horizon if stage else None) or config.max_tokens,
+            n=config.group_size,
+            temperature=config.temperature,
+            seed=sampling_seed(config.seed, step, attempt),
+            stop_ids=self.model.stop_ids_for("\n"),
+        )
+        return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
+
+    def evaluate(self, step: int) -> None:
+        if self.config.curve == "dev":
+            self._measure(step, "dev", {CURVE: self.recall})
+        arms = table_arms("trained" if step else "untrained", self.recall, self.sets["test"], self.config)
+        if step in (0, self.config.steps):
+            self._measure(step, "test", arms)
+        elif self.config.curve == "test":
+            self._measure(step, "test", {arm: memory for arm, memory in arms.items() if arm != "oracle"})
+
+    def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
+        for arm, memory in arms.items():
+            begun = time.perf_counter()
+            found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
+            if self.plan is not None:
+                self.plan.did(ANSWER, len(found.episodes), time.perf_counter() - begun)
+            self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, found):
+                self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringAhead:
+    """The same questions in the same order, answered ahead of the learner."""
+
+    answering: Answering
+
+    def task(self, ticket: int) -> Task:
+        return self.answering.tasks(place_of(ticket), draw_of(ticket), 1)[0]
+
+    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
+        config, model = self.answering.config, self.answering.model
+        params = SamplingParams(
+            attempt.horizon(config.max_tokens),
+            temperature=config.temperature,
+            seed=attempt.seed,
+            stop_ids=model.stop_ids_for("\n"),
+        )
+        recall, style = self.answering.recall, self.answering.style
+        return await answer_one(
+            model, task, recall, params, attempt.sample, identity=attempt.id, reward=config.reward, style=style
+        )
+
+    def evaluate(self, step: int) -> None:
+        self.answering.evaluate(step)
+
+
+def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:
+    """The model as it is, with its memory and with each control in its place."""
+    suffix = "" if when == "trained" else "_untrained"
+    return {
+        when: recall,
+        f"no_memory{suffix}": recalling.nothing,
+        f"wrong_memory{suffix}": recalling.another(recall, tasks),
+        f"oracle{suffix}": recalling.evidence_only(config.words, config.dates),
+    }
+
+
+def task_sets(config: Config) -> dict[str, list[Task]]:
+    """Questions to train on, for the curve, and for the table. Only sessions of training questions are trained on."""
+    if config.source == "locomo":
+        from keepworth.tasks.locomo import locomo
+
+        sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
+    else:
+        from keepworth.tasks.cloze import training_cloze
+        from keepworth.tasks.longmemeval import longmemeval
+
+        def split(name: str) -> list[Task]:
+            return longmemeval(
+                name, distractors=config.distractors, seed=0, extractive=config.extractive, abstention=False
+            )
+
+        sets = {name: split(name) for name in ("train", "dev", "test")}
+        if config.labels != "labelled":
+            # As many as there are labelled ones, so that "mixed" is half and half.
+            unlabelled = training_cloze(config.seed, len(sets["train"]), distractors=config.distractors)
+            sets["train"] = unlabelled if config.labels == "cloze" else [*sets["train"], *unlabelled]
+    if config.questions is not None:
+        sets = {name: tasks if name == "train" else tasks[: config.questions] for name, tasks in sets.items()}
+    return sets
+
+
+def recall_for(config: Config) -> Recall:
+    """What is shown for a task, as configured: evidence among distractors, or whatever retrieval finds."""
+    if config.recall == "given":
+        return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
+    from keepworth.models.encoders import encoder
+
+    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
+
+
+def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """The table of the test questions, from what the run measured."""
+    found = [
+        row
+        for row in run.evals()
+        if (row.get("role"), row.get("split")) == ("answerer", "test") and row["step"] in (0, config.steps)
+    ]
+    order = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
+    kept = sorted((row for row in found if row["arm"] in order), key=lambda row: order.index(row["arm"]))
+    f1 = {row["arm"]: row for row in kept if row["metric"] == "f1"}
+    if not {"trained", "untrained"} <= set(f1):
+        return []
+    before, after = f1["untrained"]["mean"], f1["trained"]["mean"]
+    kind = "extractive " if config.extractive and config.source == "longmemeval" else ""
+    questions = f"{f1['trained']['n']} {kind}{config.source} test questions"
+    return [
+        {
+            "headline": f"Token F1 on questions it never saw: {before:.2f} before training, {after:.2f} after.",
+            "title": "Answering from memory",
+            "note": f"{questions}, {config.memories} memories shown, seed {config.seed}.",
+            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in kept],
+        }
+    ]

@@ -1,0 +1,379 @@
+"""The Memory Manager half of Memory-R1: a new fact and the memories most like it in, one operation out.
+
+First a short supervised start on generated right operations (without one, a 135M model only ever writes one operation,
+and a group without a difference teaches nothing), then group-relative reinforcement. What is learned is measured twice
+and in two tables: right operations on generated cases about people it never saw, and what a frozen reader can answer
+from banks that it built out of real conversations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from keepworth.agents.answerer import Style
+from keepworth.agents.manager import ANSWER_TOKENS, warm_start_examples
+from keepworth.episodes import Episode, Group, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.manager import (
+    Choose,
+    always,
+    answer_rows,
+    chosen_by,
+    keeping_evidence,
+    maintained_answers,
+    operation_accuracy,
+    operation_rows,
+)
+from keepworth.learning.attempt import Attempt
+from keepworth.learning.collector import Collector
+from keepworth.learning.learner import Learner
+from keepworth.learning.progress import Progress
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import SteeredCollector
+from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.trainer import Schedule, restore
+from keepworth.learning.trainer import train as train_steps
+from keepworth.memory.bank import Bank
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.known import ModelKind
+from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.engine import engine_of
+from keepworth.recipes.memory_r1 import Config, stages_of
+from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
+from keepworth.recipes.training import (
+    batch,
+    imitate_first,
+    keep_weights,
+    kept_weights,
+    loaded_model,
+    prepared,
+    require_room,
+    sampled_ahead,
+    with_weights,
+)
+from keepworth.rollouts.manager_reward import (
+    Consequence,
+    ModelReader,
+    Score,
+    Step,
+    answer_reward,
+    conversation_step,
+    operation_reward,
+    operation_step,
+)
+from keepworth.rollouts.managing import manage, manage_one, manager_params
+from keepworth.tasks.operations import LEVELS, operation_tasks
+
+if TYPE_CHECKING:
+    from keepworth.tasks.manager_tuples import ManagerTuple
+
+OPERATION_TASKS = 1024
+"""Generated cases to train on; a run that sees them all begins again with the first."""
+JUDGING = 600.0
+"""Seconds that a reader may take for one answer of the manager's, also on a busy machine."""
+KEPT_STEPS = 64
+"""Groups whose step is kept for members that begin later; of one that is begun again after a kill it is made anew."""
+HELD_OUT = 240
+"""Generated cases per measurement, about people of the held-out split."""
+
+
+SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_size", "invalid")
+"""Columns of the tables; accuracy by operation stays among the run's measurements."""
+
+
+def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
+    """Warm start, reinforcement, both measures; returns the run's tables."""
+    assert config.steps is not None
+    assert config.evaluate_every is not None
+    require_objective(GROUP_RELATIVE, config, config.train)
+    require_room(config.token_budget, config.group_size, ANSWER_TOKENS)
+    progress.phase(f"looking for {config.model}")
+    path_of(config.model, kind=ModelKind.LANGUAGE)
+    reading = reading_of(config, run) if config.reads else None
+    with engine_of(config, config.train, run, progress) as engine:
+        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        measures = Measures(config, run, model, progress, reading)
+        if not restored(run, learner):
+            measures.operations(0, "untrained", "test")
+            measures.maintained(0, "always_add", lambda tasks: always("ADD"))
+            measures.maintained(0, "evidence_only", keeping_evidence)
+            measures.maintained(0, "untrained", lambda tasks: chosen_by(model))
+            warm_start(config, learner, progress)
+            measures.operations(0, "warm_start", "test")
+            measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
+        managing, steering = Managing(config, model, measures, progress), steering_of(config, stages_of(config))
+        collector: Collector = (
+            SteeredCollector(managing, run, steering)
+            if config.sampling == "synchronous"
+            else sampled_ahead(config, run, learner, ManagingAhead(managing), steering, 3600.0, engine)
+        )
+        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
+        train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
+    keep_weights(run, learner)
+    return manager_tables(run, config)
+
+
+def restored(run: RunFolder, learner: Learner) -> bool:
+    """Whether a checkpoint of this training exists: the warm start is then behind it."""
+    return restore(run, learner, first=0) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a bank is read with: the reader's model, its trained weights and what they are called, and an empty bank."""
+
+    model: str
+    weights: Path | None
+    identity: str
+    root: Bank
+
+
+def reading_of(config: Config, run: RunFolder) -> Reading:
+    """Everything that reading a bank needs, found before the first slow thing; only the model's weights are not loaded.
+
+    Raises KeepworthError, saying how to mend it, where the reader's run, its weights, its model or the encoder is not
+    there, or where the reader learned to answer in another style than this run reads in."""
+    from keepworth.models.encoders import encoder
+    from keepworth.models.wheel import sha256_of
+
+    if not config.reader:
+        return Reading(config.model, None, "", Bank.empty(encoder(config.encoder)))
+    named = Path(config.reader)
+    found = RunFolder.open(named if (named / "config.json").is_file() else run.path.parent / named)
+    settings = found.config
+    weights = kept_weights(found, "answerer")
+    if not weights.is_dir():
+        raise KeepworthError(
+            f"The reader {config.reader} cannot be read with: {weights} does not exist.",
+            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
+        )
+    if (style := settings.get("style", Style.DIRECT.value)) != config.style:
+        raise KeepworthError(
+            f"The reader {config.reader} learned to answer in the style {style}, and is asked in the style {config.style}.",
+            f"Give this run --set style={style}.",
+        )
+    model = str(settings.get("model", config.model))
+    path_of(model, kind=ModelKind.LANGUAGE)
+    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
+    identity = f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}"
+    return Reading(model, weights, identity, Bank.empty(encoder(config.encoder)))
+
+
+def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
+    """Imitate right operations, as many as are configured."""
+    if not config.warm_start:
+        return
+    model = learner.model
+    pairs = [
+        (model.encode(p), model.encode_continuation(c))
+        for p, c in warm_start_examples(config.warm_start, config.seed, config.level)
+    ]
+    steps = -(-len(pairs) * config.warm_start_passes // config.warm_start_batch)
+    batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(steps)]
+    rate, title = config.warm_start_learning_rate, "the manager is shown right operations first"
+    imitate_first(learner, batches, rate, progress, title)
+
+
+class Managing:
+    """What is trained on: generated cases with a known right operation, or real conversations judged by a reader."""
+
+    def __init__(self, config: Config, model: InProcessModel, measures: Measures, progress: Progress) -> None:
+        self.config, self.model, self.measures = config, model, measures
+        self.score: Score
+        self.items: Sequence[Task | ManagerTuple]
+        if config.manager_reward == "operation":
+            self.score = operation_reward()
+            self.items = operation_tasks("train", OPERATION_TASKS, config.seed, level=config.level)
+        else:
+            from keepworth.tasks.longmemeval import longmemeval
+            from keepworth.tasks.manager_tuples import manager_tuples
+
+            tasks = longmemeval("train", distractors=config.distractors, extractive=config.extractive, abstention=False)
+            self.items, counts = manager_tuples(tasks, seed=config.seed)
+            progress.note(f"{counts.tuples} steps from {counts.tasks} questions; {counts.no_fact} had no usable fact")
+            self.score = answer_reward(measures.reader)
+            self.root = measures.root
+
+    def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
+        kind_of = _operation_of if self.config.balance else None
+        return drawn_tasks(self.items, kind_of, self.config.seed, step, attempt, count)
+
+    def key(self, task: Task | ManagerTuple) -> str:
+        return task.key
+
+    def sample(self, tasks: Sequence[Task | ManagerTuple], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        chosen = [self.step_of(item, step) for item in tasks]
+        seed = sampling_seed(self.config.seed, step, attempt)
+        params = manager_params(self.model, n=self.config.group_size, temperature=self.config.temperature, seed=seed)
+        return manage(self.model, chosen, params, self.score, label=f"{step + 1}/")
+
+    def evaluate(self, step: int) -> None:
+        self.measures.operations(step, "manager", "dev")
+        self.measures.maintained(step, "manager", lambda tasks: chosen_by(self.model), "dev")
+        if step == self.config.steps:
+            self.measures.operations(step, "reinforced", "test")
+            self.measures.maintained(step, "reinforced", lambda tasks: chosen_by(self.model))
+
+    def step_of(self, item: Task | ManagerTuple, step: int) -> Step:
+        """What the manager is shown, ready to be acted on."""
+        if isinstance(item, Task):
+            return operation_step(item)
+        return conversation_step(item, self.root, attempt=step)
+
+
+@dataclass(slots=True)
+class ManagingAhead:
+    """The same steps in the same order, sampled ahead of the learner. A group's members share one step, which is made, like every
+    score, by one thread at a time: banks, the encoder and a reader are not for several."""
+
+    managing: Managing
+    _steps: dict[int, Step] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def task(self, ticket: int) -> Task:
+        item = self._item(ticket)
+        return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
+
+    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
+        managing = self.managing
+        params = manager_params(managing.model, temperature=managing.config.temperature, seed=attempt.seed)
+        step = await attempt.call(self._step, attempt.ticket, seconds=JUDGING)
+
+        async def judge(step: Step, texts: Sequence[str]) -> list[Consequence]:
+            return await attempt.call(self._scored, step, texts, seconds=JUDGING)
+
+        return await manage_one(managing.model, step, params, judge, attempt.sample, identity=attempt.id)
+
+    def evaluate(self, step: int) -> None:
+        self.managing.evaluate(step)
+
+    def _item(self, ticket: int) -> Task | ManagerTuple:
+        return self.managing.tasks(place_of(ticket), draw_of(ticket), 1)[0]
+
+    def _step(self, ticket: int) -> Step:
+        with self._lock:
+            if ticket not in self._steps:
+                at = place_of(ticket) // self.managing.config.tasks_per_step
+                self._steps[ticket] = self.managing.step_of(self._item(ticket), at)
+                while len(self._steps) > KEPT_STEPS:
+                    self._steps.pop(next(iter(self._steps)))
+            return self._steps[ticket]
+
+    def _scored(self, step: Step, texts: Sequence[str]) -> list[Consequence]:
+        with self._lock:
+            return self.managing.score(step, texts)
+
+
+def _operation_of(item: Task | ManagerTuple) -> str:
+    """The type of a generated case, for a balanced order: the operation that is right."""
+    return item.tags["operation"] if isinstance(item, Task) else ""
+
+
+class Measures:
+    """Both measures of a manager, written to the run."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        model: InProcessModel,
+        progress: Progress,
+        reading: Reading | None,
+    ) -> None:
+        self.config, self.run, self.model, self.progress = config, run, model, progress
+        self._reading = reading
+        self._reader: ModelReader | None = None
+
+    @property
+    def reader(self) -> ModelReader:
+        """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
+        if self._reader is None:
+            assert self._reading is not None
+            precision = self.run.environment.get(
+                "precision", self.config.precision
+            )  # the manager's, where it was measured
+            settings = self.config.model_copy(update={"model": self._reading.model, "precision": precision})
+            frozen = loaded_model(settings, self.progress)
+            if self._reading.weights is not None:
+                frozen = with_weights(frozen, self._reading.weights)
+            self._reader = ModelReader(
+                frozen,
+                max_tokens=self.config.max_tokens,
+                style=Style(self.config.style),
+                weights=self._reading.identity,
+            )
+        return self._reader
+
+    @property
+    def root(self) -> Bank:
+        """The empty bank that every task's bank is forked from: they share its encoder and its vectors."""
+        assert self._reading is not None
+        return self._reading.root
+
+    def operations(self, step: int, arm: str, split: str) -> None:
+        """Right operations on generated cases about people of `split`."""
+        self.progress.phase("measuring operations")
+        for level in LEVELS if split == "test" else (self.config.level,):
+            tasks = operation_tasks(split, self.config.questions or HELD_OUT, seed=0, level=level)
+            found = operation_accuracy(chosen_by(self.model), tasks)
+            self._write(step, operation_rows(arm, found), f"{level} operations, {split}")
+
+    def maintained(self, step: int, arm: str, manager: Callable[[Sequence[Task]], Choose], split: str = "test") -> None:
+        """Answers of the frozen reader from banks that a manager of these tasks built out of conversations of `split`;
+        only where the run asks for it. Choose settings on train or dev: test is for what is reported."""
+        if not self.config.maintained:
+            return
+        from keepworth.tasks.longmemeval import longmemeval
+
+        self.progress.phase(f"building banks: {arm}")
+        tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)
+        tasks = tasks[: self.config.questions]
+        found = maintained_answers(manager(tasks), tasks, self.reader, self.root)
+        self._write(step, answer_rows(arm, found), f"banks, {split}", reader=found.reader, operations=found.operations)
+
+    def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
+        for row in rows:
+            self.run.append_eval(step, **row, role="manager", split=split, **more)
+
+
+def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """The two tables, kept apart, from what the run measured."""
+    found = [row for row in run.evals() if row.get("role") == "manager"]
+    order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
+    tables = []
+    practised = config.level if config.warm_start or config.manager_reward == "operation" else None
+    kinds = {
+        level: f"{cases} generated cases about people it never saw"
+        + (", of the kind it was trained on" if level == practised else ", a kind it was not trained on")
+        for level, cases in (("plain", "plain"), ("near-miss", "harder"))
+    }
+    for split, title, note in (
+        ("plain operations, test", "Right memory operations", kinds["plain"]),
+        ("near-miss operations, test", "Right memory operations, near misses", kinds["near-miss"]),
+        ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
+    ):
+        rows = sorted(
+            (r for r in found if r.get("split") == split and r["arm"] in order and r["metric"] in SHOWN),
+            key=lambda row: order.index(row["arm"]),
+        )
+        if rows:
+            tables.append(
+                {
+                    "title": title,
+                    "note": f"{rows[0]['n']} {note}, seed {config.seed}.",
+                    "rows": [{**row, "emphasis": row["arm"] == "reinforced"} for row in rows],
+                }
+            )
+    measured = f"{config.level} operations, test"
+    accuracy = {r["arm"]: r["mean"] for r in found if r["metric"] == "operation_accuracy" and r["split"] == measured}
+    if tables and {"untrained", "reinforced"} <= set(accuracy):
+        before, after = accuracy["untrained"], accuracy["reinforced"]
+        tables[0]["headline"] = f"Right memory operations: {before:.2f} before training, {after:.2f} after."
+    return tables

@@ -1,0 +1,150 @@
+"""What every recipe that trains weights can be told, and which of it can have no effect given the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from keepworth.learning.difficulty import Band
+from keepworth.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.stages import Stage
+from keepworth.learning.steering import Steering
+
+Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[int, Field(ge=0)]
+Pairs = Annotated[int, Field(ge=2)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Refill = Annotated[
+    int, Field(ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal")
+]
+
+KEY = "KEEPWORTH_ENGINE_KEY"
+"""The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
+CONTROL_KEY = "KEEPWORTH_ENGINE_CONTROL_KEY"
+"""The same for calls that change the model, where the engine wants another key for them."""
+
+GROUP_RELATIVE = varied(
+    preset("tis"), name="group_relative", anchor="current", surrogate="plain", clip_low=None, clip_high=None
+)
+"""An episode's reward against its group's, averaged over tokens; one update a batch. On policy the ratio is 1; what the
+sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
+
+
+class TrainingSettings(BaseModel):
+    """A model, the groups of a step, which of them are trained on, and how far the sampler runs ahead."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=False)
+
+    model: str = "smollm2-135m-instruct"
+    precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
+    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+    tasks_per_step: Count = 8
+    group_size: Pairs = 8
+    temperature: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
+    rank: Count = 16
+    alpha: Rate = 32.0
+
+    passes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="optimiser steps on the same episodes; a preset's clip acts from the second on",
+    )
+    warmup_steps: Amount = Field(default=0, description="updates over which the learning rate rises")
+    max_norm: Rate = Field(default=1.0, description="a longer gradient is cut to this")
+    weight_decay: Share = 0.0
+
+    refill: Refill = 0
+    difficulty: tuple[float, float] | None = Field(
+        default=None, description="tasks whose mean score (before shaping) is not between these are put aside"
+    )
+    retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
+
+    sampling: Literal["synchronous", "turns", "overlap", "serial"] = Field(
+        default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
+    )
+    max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")
+    pipeline_depth: float = Field(default=2.0, ge=1, description="batches of groups started and not yet trained")
+    slots: int = Field(default=32, ge=1, description="sequences decoded together when sampling ahead")
+    engine: str = Field(
+        default="",
+        description=f"sampling = overlap: URL of an engine that samples instead of this process; its key is read from {KEY}",
+    )
+    engine_model: str = Field(default="", description="the model's name at the engine, where that serves several")
+
+    @field_validator("engine")
+    @classmethod
+    def _is_a_server(cls, url: str) -> str:
+        found = urlsplit(url)
+        if url and (found.scheme not in ("http", "https") or not found.hostname):
+            raise ValueError(f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host")
+        if found.username or found.password or found.query:
+            raise ValueError(f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it")
+        return url
+
+
+Idle = tuple[tuple[str, ...], str, str]
+"""(keys that can change nothing, with which choice, what to choose for them to take effect)."""
+
+
+def idle_in_training(settings: TrainingSettings, train: str | None) -> Iterator[Idle]:
+    """The keys of `TrainingSettings` that can change nothing, given the choices made for the others."""
+    if train == "full":
+        yield ("rank", "alpha"), "with train = full", "set train = lora"
+    if settings.difficulty is None:
+        yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
+    if settings.sampling == "synchronous":
+        yield ("max_staleness", "pipeline_depth", "slots"), "with sampling = synchronous", "set sampling = overlap"
+    if settings.sampling != "overlap":
+        reason = f"with sampling = {settings.sampling}, where this process samples"
+        yield ("engine", "engine_model"), reason, "set sampling = overlap"
+    elif not settings.engine:
+        yield ("engine_model",), "without engine", "set engine"
+
+
+def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:
+    """Raises ValueError that names every key which was set and can change nothing.
+
+    What stands at its default counts as not set: a stored configuration holds every key."""
+    fields = type(settings).model_fields
+    default = default_of or (lambda key: fields[key].default)
+    said = [
+        f"{key} = {getattr(settings, key)!r} has no effect {reason}: leave it at {default(key)!r}, or {mend}"
+        for keys, reason, mend in idle
+        for key in keys
+        if key in fields and getattr(settings, key) != default(key)
+    ]
+    if said:
+        raise ValueError("; ".join(dict.fromkeys(said)))
+
+
+def require_objective(
+    objective: Objective, settings: TrainingSettings, train: str | None, held: Collection[str] = ()
+) -> None:
+    """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot give the objective what it needs.
+
+    held: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
+    given = LEARNER_GIVES | {"length_budget"} | ({"adapter_decay"} if train == "lora" else set())
+    require_inputs(objective, given, "this recipe")
+    require_episodes(objective, held, "this recipe")
+    require_off_policy(objective, settings.passes, 0 if settings.sampling == "synchronous" else settings.max_staleness)
+
+
+def require_band(difficulty: tuple[float, float] | None) -> None:
+    if difficulty is not None and not difficulty[0] < difficulty[1]:
+        low, high = difficulty
+        raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
+
+
+def steering_of(settings: TrainingSettings, stages: tuple[Stage, ...] = ()) -> Steering:
+    """Which tasks are trained on, for the trainer's collector."""
+    band = None if settings.difficulty is None else Band(*settings.difficulty, retry=settings.retry)
+    return Steering(settings.tasks_per_step, stages, band, settings.refill)

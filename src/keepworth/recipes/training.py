@@ -1,0 +1,237 @@
+"""What recipes that train weights share: a model ready to train, batches of tasks, weights that outlive checkpoints."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Tokens
+from keepworth.learning.admission import Staleness
+from keepworth.learning.asynchrony import Asynchrony, Episodes
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective import Objective, varied
+from keepworth.learning.objective.inputs import idle_clip
+from keepworth.learning.progress import Progress
+from keepworth.learning.rows import require_budget
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.steering import Steering
+from keepworth.learning.task_order import batch as batch
+from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from keepworth.models.inprocess import InProcessModel, Precision
+from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
+from keepworth.models.tree import round_up
+from keepworth.recipes.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from keepworth.learning.asynchronous import Pipeline
+    from keepworth.models.http_engine import HttpModel
+
+
+class Runs(Protocol):
+    """What any configuration of a run with a model says."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def precision(self) -> Literal["auto", "bf16", "fp32"]: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+class Trains(Runs, Protocol):
+    """What a configuration says about how weights are trained. None is for a default that was not filled in."""
+
+    @property
+    def train(self) -> Literal["lora", "full"] | None: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+    @property
+    def entropy(self) -> float | None: ...
+
+    @property
+    def learning_rate(self) -> float | None: ...
+
+    @property
+    def token_budget(self) -> int | None: ...
+
+    @property
+    def passes(self) -> int: ...
+
+    @property
+    def warmup_steps(self) -> int: ...
+
+    @property
+    def max_norm(self) -> float: ...
+
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def loaded_model(config: Runs, progress: Progress, precision: str = "") -> InProcessModel:
+    """The configured model, fetched on first use. precision: in the place of the configured one; auto is measured."""
+    from keepworth.models.files import path_of
+    from keepworth.models.known import ModelKind
+
+    progress.phase(f"loading {config.model}")
+    folder = path_of(config.model, kind=ModelKind.LANGUAGE)
+    wanted = precision or config.precision
+    if wanted == "auto":
+        progress.phase("measuring which type of number is faster here")
+        return in_faster_type(lambda each: InProcessModel.load(folder, name=config.model, precision=each))
+    return InProcessModel.load(folder, name=config.model, precision=cast(Precision, wanted))
+
+
+def settled_model(config: Runs, run: RunFolder, progress: Progress) -> InProcessModel:
+    """The configured model, and torch's threads: as configured, as the run began, or what is faster here.
+
+    Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
+    machine is clearly faster or slower than it was."""
+    then = run.environment
+    model = loaded_model(config, progress, str(then.get("precision", "")))
+    progress.phase("measuring how fast the model is here")
+    speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
+    if speed.threads < max(speed.of_each, default=speed.threads):
+        progress.note(fewer_threads(speed))
+    before = float(then.get("pass_seconds", 0.0))
+    if before and not before / SLOWER < speed.seconds < before * SLOWER:
+        progress.note(
+            f"This machine is {'slower' if speed.seconds > before else 'faster'} than when the run began: a pass of the model "
+            f"takes {speed.seconds:.2f} s and took {before:.2f} s. The run goes on with threads = {speed.threads} and "
+            f"precision = {model.precision}, as it began; --fresh measures again, and starts over."
+        )
+    facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
+    run.record_environment(**facts, pass_seconds=before or speed.seconds)
+    return model
+
+
+def fewer_threads(speed: Speed) -> str:
+    """Why not all cores are used."""
+    each = ", ".join(f"{count} threads {seconds:.2f} s" for count, seconds in sorted(speed.of_each.items()))
+    return (
+        f"Computing with threads = {speed.threads}, which is fastest as things are ({each} a pass). If other programs keep "
+        "the machine busy now and will not later, --fresh measures again, and starts over."
+    )
+
+
+def prepared(
+    config: Trains, objective: Objective, role: str, run: RunFolder, progress: Progress
+) -> tuple[InProcessModel, Learner]:
+    """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
+    model = settled_model(config, run, progress)
+    if config.train == "lora":
+        named = attach_lora(model, config.rank, config.alpha, config.seed)
+    else:
+        named = unfreeze(model)
+    assert config.learning_rate is not None
+    assert config.token_budget is not None
+    if config.entropy:
+        objective = varied(objective, entropy="bonus", entropy_coefficient=config.entropy)
+    optimisation = Optimisation(
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        max_norm=config.max_norm,
+        warmup_steps=config.warmup_steps,
+        token_budget=config.token_budget,
+        passes=config.passes,
+    )
+    if idle := idle_clip(objective, config.passes):
+        progress.note(f"{idle}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the learner says the same
+        return model, Learner(model, named, objective, optimisation, role)
+
+
+def require_room(token_budget: int | None, group_size: int, row_budget: int) -> None:
+    """Raises BudgetTooSmall, before anything is loaded, where a group whose answers are all as long as they may be is larger
+    than the budget of a forward pass. row_budget: the most tokens that one of its rows can draw."""
+    assert token_budget is not None
+    shortest_prompt = 16
+    require_budget(shortest_prompt + round_up(group_size * row_budget, 16), token_budget, group_size)
+
+
+RAMP = 5
+"""Batches over which the rate of a supervised start rises: its first gradients are the largest."""
+
+
+def imitate_first(
+    learner: Learner, batches: Sequence[Sequence[tuple[Tokens, Tokens]]], rate: float, progress: Progress, title: str
+) -> None:
+    """A supervised start on (prompt, completion) pairs; the optimiser then forgets, so that reinforcement begins with its own
+    moments. Raises KeepworthError where it diverges: nothing of it is saved."""
+    progress.start(len(batches), title)
+    for number, pairs in enumerate(batches):
+        try:
+            learned = learner.imitate(pairs, rate * min(1.0, (number + 1) / RAMP))
+        except FloatingPointError as error:
+            # Not a FloatingPointError: to the caller those say that the weights of the step before are saved.
+            reason = error.message if isinstance(error, KeepworthError) else str(error)
+            raise KeepworthError(
+                f"The warm start diverged at its step {number + 1} of {len(batches)} ({reason.rstrip('.')}). "
+                "Nothing that it learned is saved.",
+                f"Lower warm_start_learning_rate (it is {rate}), with another --name.",
+            ) from error
+        progress.step(number + 1, learned)
+    learner.forget_moments()
+
+
+def sampled_ahead(
+    settings: TrainingSettings,
+    run: RunFolder,
+    learner: Learner,
+    episodes: Episodes,
+    steering: Steering,
+    episode_seconds: float,
+    engine: HttpModel | None = None,
+) -> Pipeline:
+    """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say; at the engine, if any."""
+    from keepworth.learning.asynchronous import Pipeline
+
+    if settings.sampling == "synchronous":
+        raise ValueError("sampling = synchronous samples nothing ahead")
+    asynchrony = Asynchrony(
+        Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
+        settings.group_size,
+        mode=settings.sampling,
+        slots=settings.slots,
+        seed=settings.seed,
+        # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
+        caches="recompute" if engine is None else "keep",
+        episode_seconds=episode_seconds,
+    )
+    return Pipeline(run, learner, episodes, asynchrony, engine, steering)
+
+
+def kept_weights(run: RunFolder, role: str) -> Path:
+    """Where the finished weights of a role stay after the checkpoints that led to them are gone."""
+    return run.path / "weights" / role
+
+
+def keep_weights(run: RunFolder, learner: Learner) -> None:
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
+    with run.writing_weights(learner.role) as folder:
+        save_trained(learner.model, learner.masters.named, folder)
+
+
+def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
+    """`model` with the finished weights of a run. Raises KeepworthError where the folder does not hold any."""
+    if not folder.is_dir():
+        raise KeepworthError(
+            f"{folder} does not exist: that run has not finished training this role.",
+            "Continue the run with the command that began it, or name another one.",
+        )
+    load_trained(model, folder)
+    model.network.requires_grad_(False)
+    return model

@@ -1,0 +1,380 @@
+"""The driver: agents in environments, many episodes at once, one model. Errors come back as values.
+
+What may go wrong, and what becomes of it:
+
+* an environment raises, hangs past `Limits.environment_seconds`, or gives a reward that is not a finite number: the
+  episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. It says nothing about the
+  policy, so `sound` leaves it out of what is trained on;
+* a context outgrows the window: CONTEXT_OVERFLOW, with the rewards until then; an answer that does not end in its tokens:
+  MAX_TOKENS, scored as it stands; too many turns: MAX_TURNS. These are the policy's doing and are trained on;
+* the model or the agent fails: that is no episode's affair, and is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypedDict, TypeVar
+
+from keepworth.agents.agent import Agent
+from keepworth.environments.environment import Environment, Step
+from keepworth.episodes.episode import Episode, Group, MemoryEvent, Shown, StopReason
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import FinishReason, Model, Sample, Tokens
+from keepworth.episodes.reward import RewardTerm, checked_terms
+from keepworth.episodes.segment import Segment
+from keepworth.episodes.task import Task
+from keepworth.memory.bank import Bank
+from keepworth.models.errors import ContextOverflow
+from keepworth.rollouts.batching import Batcher, Lockstep, ReadyFirst
+from keepworth.rollouts.deadline import OutOfTime, within
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
+"""How episodes end that say nothing about the policy."""
+
+
+class EnvironmentFailure(KeepworthError):
+    """An environment raised, hung or gave something that is no reward; or all of a step's did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_turns: calls of `act` per episode. environment_seconds: for each reset, step and close.
+
+    concurrent: episodes at once; 0 is all of them."""
+
+    max_turns: int = 16
+    environment_seconds: float = 30.0
+    concurrent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Who plays where: a fresh environment and a fresh agent for each episode.
+
+    agent: is given the task and, where there is a memory, its own fork of it."""
+
+    environment: Callable[[Task], Environment]
+    agent: Callable[[Task, Bank | None], Agent]
+    memory: Callable[[Task], Bank] | None = None
+
+
+class PlayOptions(TypedDict, total=False):
+    """See `play_async`."""
+
+    n: int
+    temperature: float
+    seed: int
+    limits: Limits
+    label: str
+    ready_first: bool
+
+
+def play(model: Model, tasks: Sequence[Task], how: Play, **options: Unpack[PlayOptions]) -> list[Group]:
+    """`play_async`, where no loop runs yet."""
+    return asyncio.run(play_async(model, tasks, how, **options))
+
+
+async def play_async(
+    model: Model,
+    tasks: Sequence[Task],
+    how: Play,
+    *,
+    n: int = 1,
+    temperature: float = 1.0,
+    seed: int = 0,
+    limits: Limits = Limits(),
+    label: str = "",
+    ready_first: bool = False,
+) -> list[Group]:
+    """`n` episodes of every task, as one group each, in the order of `tasks`.
+
+    All episodes of a group start from one snapshot of memory, in forks of their own. `label` keeps ids apart.
+    Reproducible unless `ready_first`: then slow environments no longer hold up the others (see `batching`)."""
+    if n < 1:
+        raise ValueError(f"play: n = {n}: a group has at least one episode")
+    batcher: Batcher = (ReadyFirst if ready_first else Lockstep)(model, temperature, seed)
+    roots = [how.memory(task) if how.memory else None for task in tasks]
+    snapshots = [root.content_hash() if root is not None else "empty" for root in roots]
+    waiting = [(index, member) for index in range(len(tasks)) for member in range(n)]
+    count = len(waiting)
+    episodes: dict[int, Episode] = {}
+
+    async def worker() -> None:
+        try:
+            while waiting:
+                index, member = waiting.pop(0)
+                number = index * n + member
+                root = roots[index]
+                episodes[number] = await _episode(
+                    _Call(model, batcher, number, temperature),
+                    tasks[index],
+                    how.environment(tasks[index]),
+                    how.agent(tasks[index], root.fork() if root is not None else None),
+                    limits,
+                    seed=seed * 1_000_003 + number,
+                    identity=f"{label}{tasks[index].key}#{member}",
+                    snapshot=snapshots[index],
+                )
+        finally:
+            batcher.leave()
+
+    workers = min(count, limits.concurrent or count)
+    for _ in range(workers):
+        batcher.enter()
+    async with _all_or_none() as running:
+        running.extend(asyncio.create_task(worker()) for _ in range(workers))
+    share = batcher.seconds / max(1, count)
+    groups = []
+    for index, task in enumerate(tasks):
+        own = [episodes[index * n + member] for member in range(n)]
+        own = [replace(episode, seconds={**episode.seconds, "sample": share}) for episode in own]
+        groups.append(Group(task.key, snapshots[index], tuple(own)))
+    return groups
+
+
+async def play_one(
+    model: Model,
+    batcher: Batcher,
+    task: Task,
+    how: Play,
+    root: Bank | None,
+    *,
+    identity: str,
+    seed: int,
+    temperature: float = 1.0,
+    limits: Limits = Limits(),
+) -> Episode:
+    """One episode, for whoever brings its own sampling (`batcher`). root: the memory that its group starts from."""
+    return await _episode(
+        _Call(model, batcher, 0, temperature),
+        task,
+        how.environment(task),
+        how.agent(task, root.fork() if root is not None else None),
+        limits,
+        seed=seed,
+        identity=identity,
+        snapshot=root.content_hash() if root is not None else "empty",
+    )
+
+
+def sound(groups: Sequence[Group]) -> tuple[list[Group], list[Episode]]:
+    """The groups as they can be trained on, and the episodes that were left out of them.
+
+    Left out are those that end as in UNSOUND or never reached the model; a group of which fewer than two remain has
+    nothing to be compared with and goes whole. Raises EnvironmentFailure where nothing remains."""
+    kept: list[Group] = []
+    left_out: list[Episode] = []
+    for group in groups:
+        good = [episode for episode in group.episodes if episode.stop not in UNSOUND and episode.segments]
+        if len(good) < 2:
+            good = []
+        left_out += [episode for episode in group.episodes if all(episode is not each for each in good)]
+        if good:
+            kept.append(replace(group, episodes=tuple(good)))
+    if not kept:
+        first = next((error for episode in left_out for error in episode.errors), "groups of one episode")
+        raise EnvironmentFailure(
+            f"None of {len(left_out)} episodes can be trained on; the first says: {first}.",
+            "Mend the environment, or give it longer: the steps before are saved.",
+        )
+    return kept, left_out
+
+
+class _Call:
+    """The `Caller` of one episode: samples with everybody else's, and keeps each call as a segment."""
+
+    def __init__(self, model: Model, batcher: Batcher, episode: int, temperature: float) -> None:
+        self._model, self._batcher, self._episode, self._temperature = model, batcher, episode, temperature
+        self.segments: list[Segment] = []
+        self.version = model.version
+        self.context_limit = model.context_limit
+        self.encode = model.encode
+        self.encode_continuation = model.encode_continuation
+        self.decode = model.decode
+        self.stop_ids_for = model.stop_ids_for
+
+    async def call(
+        self,
+        prompt: Tokens,
+        *,
+        role: str,
+        prompt_id: str,
+        max_tokens: int,
+        stop_ids: frozenset[int],
+        memory: str = "",
+    ) -> Sample:
+        if len(prompt) + max_tokens > self.context_limit:
+            raise ContextOverflow(
+                f"call {len(self.segments) + 1} has {len(prompt)} tokens and may grow by {max_tokens}, past the "
+                f"{self.context_limit} that {self._model.name} reads"
+            )
+        sample = await self._batcher.sample(self._episode, prompt, max_tokens, stop_ids)
+        self.segments.append(
+            Segment(
+                role=role,
+                prompt_id=prompt_id,
+                context=prompt,
+                ids=sample.ids,
+                logprobs=sample.logprobs,
+                temperature=self._temperature,
+                finish=sample.finish,
+                spans=sample.spans,
+                text=self.decode(sample.ids),
+                memory_before=memory,
+                memory_after=memory,
+            )
+        )
+        return sample
+
+    def remembers(self, memory: str) -> None:
+        self.segments[-1] = replace(self.segments[-1], memory_after=memory)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What an episode has come to so far."""
+
+    rewards: list[RewardTerm] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    operations: list[MemoryEvent] = field(default_factory=list)
+    answer: str = ""
+    environment_seconds: float = 0.0
+
+
+async def _episode(
+    caller: _Call,
+    task: Task,
+    environment: Environment,
+    agent: Agent,
+    limits: Limits,
+    *,
+    seed: int,
+    identity: str,
+    snapshot: str,
+) -> Episode:
+    record = _Record()
+    guard = _Guard(type(environment).__name__, limits.environment_seconds, record)
+    try:
+        stop = await _turns(caller, task, environment, agent, limits, seed, record, guard)
+    finally:
+        try:
+            await guard.run("close", environment.close())
+        except _Failed as failed:  # the episode is what it was: only the giving back went wrong
+            record.errors.append(str(failed))
+    return Episode(
+        id=identity,
+        task=task.key,
+        role=caller.segments[-1].role if caller.segments else "",
+        question=task.input,
+        segments=tuple(caller.segments),
+        answer=record.answer,
+        expected=task.answers,
+        rewards=tuple(record.rewards),
+        stop=stop,
+        memory_snapshot=snapshot,
+        policy_version=caller.version,
+        shown=tuple(record.shown),
+        operations=tuple(record.operations),
+        errors=tuple(record.errors),
+        seconds={"environment": record.environment_seconds},
+    )
+
+
+async def _turns(
+    caller: _Call,
+    task: Task,
+    environment: Environment,
+    agent: Agent,
+    limits: Limits,
+    seed: int,
+    record: _Record,
+    guard: _Guard,
+) -> StopReason:
+    """Play until something ends it; returns what did."""
+    try:
+        observation: Observation = await guard.run("reset", environment.reset(task, seed))
+        for _ in range(limits.max_turns):
+            action = await agent.act(observation, caller)
+            record.shown += action.shown
+            record.operations += action.operations
+            if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
+                return StopReason.ABORTED
+            step: Step = await guard.run("step", environment.step(action.text))
+            if not isinstance(step, Step):
+                said = f"{guard.name}.step returned {type(step).__name__}, not a Step"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, said)
+            try:
+                record.rewards[:] = checked_terms((*record.rewards, *step.rewards))
+            except ValueError as error:
+                said = f"{guard.name}.step gave {error}"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from None
+            record.errors += step.errors
+            record.answer = step.answer or record.answer
+            if action.cut:
+                return StopReason.MAX_TOKENS
+            if step.stop is not None:
+                return step.stop
+            observation = step.observation
+    except _Failed as failed:
+        record.errors.append(str(failed))
+        return failed.stop
+    except ContextOverflow as overflow:
+        record.errors.append(overflow.message)
+        return StopReason.CONTEXT_OVERFLOW
+    return StopReason.MAX_TURNS
+
+
+class _Failed(Exception):
+    """An environment failed: how the episode ends."""
+
+    def __init__(self, stop: StopReason, said: str) -> None:
+        super().__init__(said)
+        self.stop = stop
+
+
+@dataclass(slots=True)
+class _Guard:
+    """Runs an environment's methods: with a limit of time, every failure as `_Failed`, its time noted."""
+
+    name: str
+    seconds: float
+    record: _Record
+
+    async def run(self, what: str, work: Awaitable[T]) -> T:
+        begun = time.perf_counter()
+        try:
+            return await within(work, self.seconds, f"{self.name}.{what}")
+        except OutOfTime as error:
+            said = f"{self.name}.{what} took more than {self.seconds:g} s"
+            raise _Failed(StopReason.TIMEOUT, said) from error
+        except Exception as error:
+            said = f"{self.name}.{what} failed: {type(error).__name__}: {error}"
+            raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from error
+        finally:
+            self.record.environment_seconds += time.perf_counter() - begun
+
+
+class _all_or_none:
+    """Tasks that end together: the first failure cancels the rest, and is raised (TaskGroup before Python 3.11)."""
+
+    async def __aenter__(self) -> list[asyncio.Task[None]]:
+        self._tasks: list[asyncio.Task[None]] = []
+        return self._tasks
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,147 @@
+"""Word problems with a number for an answer: GSM8K (Cobbe et al., arXiv 2110.14168; MIT) and SVAMP (Patel et al., NAACL
+2021, arXiv 2103.07191; MIT).
+
+Both ship inside the package: GSM8K as questions and final numbers (without the worked solutions), SVAMP whole. Splits:
+GSM8K's own test questions are "test" and its training questions are "train" and "dev" by the hash of the question; SVAMP,
+which has no split, is divided by the rule of `splits`, problems that share a sentence but for its numbers kept together.
+
+    source   train    dev   test
+    gsm8k    6,685    788  1,319
+    svamp      646     95    259
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from importlib import resources
+
+from keepworth.episodes.task import Task
+from keepworth.tasks.longmemeval import DataFileError
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.numbers import shown
+from keepworth.tasks.options import require_known
+from keepworth.tasks.sentences import sentences
+from keepworth.tasks.splits import SPLITS, side, sides
+
+SOURCES = ("gsm8k", "svamp")
+VERIFIED_BY = ("expression", "numeric", "math_verify")
+_FILES = {"gsm8k": "gsm8k.jsonl.xz", "svamp": "svamp.json.gz"}
+_SHA256 = {
+    "gsm8k": "84747d45fb1660a01b1340560be158ef4754320586d7b40fb7747467160da361",
+    "svamp": "008f23a0c99192d883c804a5f1d8ecf8d46997e6a897b8624c45bba3d64fa342",
+}
+_SHARED_SENTENCE = 6  # words besides the numbers; shorter ones recur by chance
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """id: stable; question: all of it; answer: the number; equation: what gives it ("" where the source has none)."""
+
+    id: str
+    question: str
+    answer: str
+    type: str
+    split: str
+    equation: str = ""
+
+
+def arithmetic(source: str, split: str, *, verifier: str = "numeric") -> list[Task]:
+    """The tasks of one split, in order of id.
+
+    verifier: "numeric" scores the number that an answer ends with, "expression" the value of the expression that it is,
+    so that a model without practice in reckoning can show that it knows what to reckon; "math_verify" also reads LaTeX and
+    needs the extra `math`. tags: type, split, equation (a
+    part of the key: no agent may read it).
+
+    Errors: UnknownName for a source, split or verifier; DataFileError for a changed file."""
+    require_known("source", source, SOURCES)
+    require_known("split", split, SPLITS)
+    require_known("verifier", verifier, VERIFIED_BY)
+    return [
+        Task(
+            key=f"{source}/{problem.id}",
+            source=source,
+            input=problem.question,
+            answers=(problem.answer,),
+            verifier=verifier,
+            tags={"type": problem.type, "split": split, **({"equation": problem.equation} if problem.equation else {})},
+        )
+        for problem in problems(source)
+        if problem.split == split
+    ]
+
+
+@lru_cache(maxsize=len(SOURCES))
+def problems(source: str) -> tuple[Problem, ...]:
+    """Every problem of a source, in order of id."""
+    packed = _packed(source)
+    found = _gsm8k(lzma.decompress(packed)) if source == "gsm8k" else _svamp(gzip.decompress(packed))
+    return tuple(sorted(found, key=lambda problem: problem.id))
+
+
+def _gsm8k(data: bytes) -> Iterable[Problem]:
+    """One line each: [split, number in its file, question, answer]."""
+    for line in data.decode().rstrip("\n").split("\n"):  # not splitlines: questions hold other separators
+        split, number, question, answer = json.loads(line)
+        if split == "train":
+            split = "dev" if side(question) == "dev" else "train"
+        yield Problem(f"{number}", question, answer.replace(",", ""), "multi-step", split)
+
+
+def _svamp(data: bytes) -> list[Problem]:
+    records = json.loads(data)
+    side_of = sides({record["ID"]: _marks(record["Body"]) for record in records})
+    return [
+        Problem(
+            id=record["ID"],
+            question=_joined(record["Body"], record["Question"]),
+            answer=shown(_exact(record["Answer"])),
+            type=record["Type"].lower().replace("divison", "division"),  # the source misspells one
+            split=side_of[record["ID"]],
+            equation=_tidy(record["Equation"]),
+        )
+        for record in records
+    ]
+
+
+def _joined(body: str, question: str) -> str:
+    body = " ".join(body.split())
+    return f"{body}{'' if body.endswith(('.', '!', '?', ',')) else '.'} {' '.join(question.split())}"
+
+
+def _tidy(equation: str) -> str:
+    """`( 76.0 - 25.0 )` as `76 - 25`."""
+    text = re.sub(r"(\d)\.0\b", r"\1", " ".join(equation.split()))
+    return text[2:-2] if text.startswith("( ") and text.endswith(" )") and text.count("(") == 1 else text
+
+
+def _exact(value: float) -> Fraction:
+    return Fraction(str(value))
+
+
+def _marks(body: str) -> set[str]:
+    """The sentences of a problem without their numbers: its variations share them."""
+    worded = (" ".join(word for word in tokens(sentence) if not word.isdigit()) for sentence in sentences(body))
+    return {mark for mark in worded if len(mark.split()) >= _SHARED_SENTENCE}
+
+
+def _packed(source: str) -> bytes:
+    place = resources.files("keepworth.tasks").joinpath(f"data/arithmetic/{_FILES[source]}")
+    try:
+        packed = place.read_bytes()
+    except FileNotFoundError:
+        raise DataFileError(f"{_FILES[source]} is missing from the installed package: reinstall keepworth") from None
+    found = hashlib.sha256(packed).hexdigest()
+    if found != _SHA256[source]:
+        raise DataFileError(
+            f"{place} has sha256 {found}, not {_SHA256[source]}: the file was changed or cut short; reinstall keepworth"
+        )
+    return packed

@@ -1,0 +1,73 @@
+"""Competing answers: conversations that must not be put next to a question's evidence, because they answer it too.
+
+Sessions of different people are mixed into one haystack, so that a stranger's "my cat Luna" would make the key wrong.
+What is detectable without a judge is dropped; a paraphrase of another answer to the same question is not detected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from keepworth.episodes.task import Session
+from keepworth.tasks.metrics import tokens
+
+# Words that carry no topic: grammar, and the words that questions about one's own past are made of.
+_GRAMMAR_TEXT = """
+about after ago all also am and any are as at be been before by can current currently day days did do does during each
+ever far first for from get go got had has have he her his hours how i in into is it its ive last long made many me mention
+mentioned minutes month months more most much my myself name new now of often on or other our out past previous
+previously recent recently remind she since so some spend spent start started take than that their them there these they
+this those time times to today total two type up use used using usually was we week weeks went were what whats when
+where which while who whom whose why will with would year years you your
+"""
+_GRAMMAR = frozenset(_GRAMMAR_TEXT.split())
+_NUMBER_WORDS_TEXT = """
+one two three four five six seven eight nine ten eleven twelve once twice thrice twenty thirty forty fifty sixty
+seventy eighty ninety hundred
+"""
+_NUMBER_WORDS = frozenset(_NUMBER_WORDS_TEXT.split())
+_SHARE = 2 / 3
+
+
+def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
+    """Whether the user's side of `session` (any speaker but "assistant") could answer `question`. Either
+
+    * a turn contains a gold answer as consecutive normalised tokens (a bare number, digits or a word, counts only
+      where the turn also holds a topic word of the question, because "3" is everywhere), or
+    * a turn holds at least two thirds, and at least two, of the question's topic words: it speaks of the same
+      thing, so it may hold another value of it."""
+    topic = topic_words(question)
+    golds = [gold for gold in (tuple(tokens(answer)) for answer in answers) if gold]
+    for turn in _spoken(session):
+        words = set(turn)
+        shared = len(topic & words)
+        if shared >= 2 and shared >= _SHARE * len(topic):
+            return True
+        for gold in golds:
+            numeric = len(gold) == 1 and (gold[0].isdigit() or gold[0] in _NUMBER_WORDS)
+            if (shared or not numeric) and words.issuperset(gold) and contains(turn, gold):
+                return True
+    return False
+
+
+def topic_words(text: str) -> frozenset[str]:
+    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
+    return frozenset(tokens(text)) - _GRAMMAR
+
+
+def contains(text: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether `part` occurs in `text` as consecutive tokens."""
+    size = len(part)
+    return any(tuple(text[start : start + size]) == tuple(part) for start in range(len(text) - size + 1))
+
+
+def covered(answer: str, texts: Iterable[str]) -> bool:
+    """Whether every normalised token of `answer` (one at least) occurs somewhere in `texts`."""
+    wanted = set(tokens(answer))
+    return bool(wanted) and wanted <= {token for text in texts for token in tokens(text)}
+
+
+@lru_cache(maxsize=4096)
+def _spoken(session: Session) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(tokens(turn.text)) for turn in session.turns if turn.speaker != "assistant")

@@ -1,0 +1,125 @@
+"""A task's conversations as memory entries: windows of at most `words` words, cut between sentences, with their
+provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keepworth.episodes.task import Session, Task
+from keepworth.tasks.competing import covered, topic_words
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.sentences import sentences
+from keepworth.tasks.splits import draw_order
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the session.
+
+    evidence: whether the turn is marked as evidence. It belongs to the hidden key: for scoring retrieval, never for
+    choosing."""
+
+    text: str
+    session: str
+    turn: int
+    window: int
+    speaker: str
+    date: str
+    evidence: bool
+
+
+def entries(task: Task, words: int = 60, speakers: Sequence[str] | None = None) -> list[Entry]:
+    """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
+
+    The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
+    for questions about what the assistant said and for conversations without a speaker called "user"."""
+    heard = _speakers(task, speakers)
+    return [entry for session in task.sessions for entry in _session_entries(session, words, heard)]
+
+
+def candidates(
+    task: Task, count: int, seed: int, words: int = 60, speakers: Sequence[str] | None = None
+) -> list[Entry]:
+    """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
+
+    This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
+    present, and each is represented by the one window that holds all words of an answer, else by the one with most
+    topic words of question and answers, else by the earliest. Scores in it say how well a reader uses a memory, not
+    how well the memory is found: for that, put `entries` into a bank and use a retriever.
+
+    Where more turns are evidence than `count`, those are kept that add most answer words not yet held, then the
+    latest. Distractors come from turns that are not evidence, each text once; fewer than `count` are returned where
+    the haystack has no more. The order depends only on (seed, task key), so that the place of the evidence says
+    nothing."""
+    if count < 1:
+        raise ValueError(f"count={count}: a candidate set has at least one entry")
+    by_turn: dict[tuple[str, int], list[Entry]] = {}
+    for entry in entries(task, words, speakers):
+        by_turn.setdefault((entry.session, entry.turn), []).append(entry)
+    gold = {token for answer in task.answers for token in tokens(answer)}
+    topic = topic_words(" ".join((task.input, *task.answers)))
+
+    def relevance(entry: Entry) -> tuple[bool, int, int]:
+        whole = any(covered(answer, (entry.text,)) for answer in task.answers)
+        return (whole, len(topic & set(tokens(entry.text))), -entry.window)
+
+    evidence = [max(windows, key=relevance) for windows in by_turn.values() if windows[0].evidence]
+    kept = evidence if len(evidence) <= count else _covering(evidence, gold, count)
+    seen = {entry.text for entry in evidence}
+    others = [entry for windows in by_turn.values() if not windows[0].evidence for entry in windows]
+    others.sort(key=lambda entry: draw_order(seed, task.key, "distractor", entry.session, entry.turn, entry.window))
+    for entry in others:
+        if len(kept) >= count:
+            break
+        if entry.text not in seen:
+            seen.add(entry.text)
+            kept = [*kept, entry]
+    return sorted(kept, key=lambda entry: draw_order(seed, task.key, "order", entry.session, entry.turn, entry.window))
+
+
+def windows_of(text: str, words: int = 60) -> list[str]:
+    """`text` in pieces of at most `words` white-space words: whole sentences packed greedily; a longer sentence is
+    cut hard.
+
+    No word is lost or repeated: joining the pieces gives the words of `text` in order."""
+    if words < 1:
+        raise ValueError(f"words={words}: a window has at least one word")
+    pieces: list[list[str]] = []
+    for sentence in sentences(text):
+        rest = sentence.split()
+        if pieces and rest and len(pieces[-1]) + len(rest) <= words:
+            pieces[-1].extend(rest)
+            continue
+        pieces.extend(rest[start : start + words] for start in range(0, len(rest), words))
+    return [" ".join(piece) for piece in pieces]
+
+
+def _session_entries(session: Session, words: int, heard: frozenset[str] | None) -> list[Entry]:
+    return [
+        Entry(piece, session.id, turn.index, window, turn.speaker, session.date, turn.evidence)
+        for turn in session.turns
+        if heard is None or turn.speaker in heard
+        for window, piece in enumerate(windows_of(turn.text, words))
+    ]
+
+
+def _speakers(task: Task, speakers: Sequence[str] | None) -> frozenset[str] | None:
+    present = {turn.speaker for session in task.sessions for turn in session.turns}
+    if speakers is None:
+        about_assistant = task.tags.get("type") == "single-session-assistant"
+        return None if about_assistant or "user" not in present else frozenset({"user"})
+    unknown = set(speakers) - present
+    if unknown:
+        raise ValueError(f"task {task.key!r} has no speaker {sorted(unknown)}: its speakers are {sorted(present)}")
+    return frozenset(speakers)
+
+
+def _covering(evidence: list[Entry], gold: set[str], count: int) -> list[Entry]:
+    left, held, kept = list(evidence), set[str](), list[Entry]()
+    while left and len(kept) < count:
+        best = max(left, key=lambda entry: (len((gold - held) & set(tokens(entry.text))), entry.date, entry.turn))
+        left.remove(best)
+        kept.append(best)
+        held |= set(tokens(best.text))
+    return kept

@@ -1,0 +1,279 @@
+"""LongMemEval, oracle variant, as tasks: questions about a user's own chat history (Wu et al., ICLR 2025, arXiv
+2410.10813; MIT).
+
+The file ships inside the package. A haystack is a question's evidence sessions and, on request, N distractor
+sessions: call such a set "longmemeval-oracle+N", never LongMemEval_S.
+
+Counts, without the 30 abstention questions (17, 2 and 11 more), and of the extractive subset:
+
+    type                          train   dev  test
+    knowledge-update                 43     7    22
+    multi-session                    71    14    36
+    single-session-assistant         32     6    18
+    single-session-preference        16     1    13
+    single-session-user              45     2    17
+    temporal-reasoning               72    14    41
+    all                             279    44   147
+    extractive                      113    12    43
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.task import Session, Task, Turn
+from keepworth.tasks.competing import competes, contains, covered
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.options import require_known
+from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
+
+TYPES = (
+    "knowledge-update",
+    "multi-session",
+    "single-session-assistant",
+    "single-session-preference",
+    "single-session-user",
+    "temporal-reasoning",
+)
+EXTRACTIVE_TYPES = ("knowledge-update", "multi-session", "single-session-user", "temporal-reasoning")
+_SHA256 = "f94f83003fc77e0d5b25f5aba5d1822d07244974a736a4a14d4d3b30f4c96314"
+_FILE = "longmemeval_oracle.json.gz"
+_SHARED_TURN = 8  # normalised words; a shorter turn ("Thanks, that helps!") may recur by chance
+
+
+class DataFileError(KeepworthError):
+    """A data file is missing, or is not the one that the code was written for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of the file. sessions: its evidence sessions in order of date; tie: the smallest id of its tied
+    set."""
+
+    id: str
+    type: str
+    text: str
+    answers: tuple[str, ...]
+    asked_at: str
+    sessions: tuple[Session, ...]
+    split: str
+    tie: str
+    abstention: bool
+    extractive: bool
+
+
+def longmemeval(
+    split: str,
+    *,
+    distractors: int = 0,
+    seed: int = 0,
+    extractive: bool = False,
+    types: Sequence[str] | None = None,
+    abstention: bool | None = None,
+) -> list[Task]:
+    """The tasks of one split ("train", "dev", "test"; rule in `splits`), in order of question id.
+
+    distractors: sessions added to each haystack, or as many as are eligible (the count is in tags["distractors"]).
+        Eligible are sessions of other questions of the same split that are dated before the question, are not tied
+        to it (see `questions`) and do not compete with its answer (`competing.competes`). Drawn by a hash of (seed,
+        question id, session id), so that 10 are among the 50.
+    extractive: only questions of EXTRACTIVE_TYPES whose every normalised answer word occurs in the user turns that
+        are marked as evidence.
+    types: only these; None is all.
+    abstention: whether questions that must be declined ("..._abs") are included; None: not in "train", nor with
+        `extractive`. Their answers are explanations, and those of single-session-preference are rubrics: string
+        metrics say little about either.
+
+    input is the question alone. tags: type, split, abstention, extractive, choice ("true" where the question itself
+    offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the
+    day of the question: so is the source.
+
+    Errors: UnknownName for a split or type; ValueError for options that exclude each other; DataFileError for a
+    changed file."""
+    require_known("split", split, SPLITS)
+    for name in types or ():
+        require_known("question type", name, TYPES)
+    if distractors < 0:
+        raise ValueError(f"distractors={distractors}: must be 0 or more")
+    if extractive and abstention:
+        raise ValueError(
+            "extractive=True with abstention=True: an abstention question has no answer in its evidence; drop one of the two"
+        )
+    impossible = sorted(set(types or ()) - set(EXTRACTIVE_TYPES)) if extractive else []
+    if impossible:
+        raise ValueError(
+            f"extractive=True with types {impossible}: extractive questions are of {', '.join(EXTRACTIVE_TYPES)}"
+        )
+    if types is not None and not types:
+        raise ValueError("types=() leaves no question: name at least one type, or leave it out for all")
+    with_abstention = split != "train" if abstention is None else abstention
+    chosen = [
+        question
+        for question in questions()
+        if question.split == split
+        and (types is None or question.type in types)
+        and (question.extractive if extractive else with_abstention or not question.abstention)
+    ]
+    return [_task(question, distractors, seed) for question in chosen]
+
+
+def training_sessions() -> list[Session]:
+    """The sessions of the training questions, each content once, in order of id, with no turn marked as evidence."""
+    return [session for session, _ in _pool("train")]
+
+
+@lru_cache(maxsize=1)
+def questions() -> tuple[Question, ...]:
+    """All 500 questions, in order of id, with their splits.
+
+    Questions are tied, and so on one side, if they share a session id or any turn of 8 or more normalised words. The
+    second catches what ids hide: most "..._abs" questions and many pairs of questions carry edited copies of each
+    other's sessions under new ids."""
+    records = sorted(_records(), key=lambda record: str(record["question_id"]))
+    marks = {record["question_id"]: set(_marks(record)) for record in records}
+    side_of, tie_of = sides(marks), tied(marks)
+    return tuple(_question(record, side_of[record["question_id"]], tie_of[record["question_id"]]) for record in records)
+
+
+def iso_date(text: str) -> str:
+    """`2023/05/20 (Sat) 02:21` as ISO 8601, `2023-05-20T02:21`."""
+    return datetime.strptime(re.sub(r"\s*\(\w+\)", "", text), "%Y/%m/%d %H:%M").isoformat(timespec="minutes")
+
+
+def gold_answers(answer: str | int) -> tuple[str, ...]:
+    """The answers that count as right, as the key's prose states them.
+
+    `7 days. 8 days (including the last day) is also acceptable.` gives `7 days` and `8 days`; `One week. Answers
+    ranging from 7 days to 10 days are also acceptable.` gives `One week` and the four numbers of days; anything else
+    is one answer."""
+    text = str(answer).strip()
+    ranged = re.fullmatch(r"(.+?)\. Answers ranging from (\d+) (\w+) to (\d+) \3 are also acceptable\.", text)
+    if ranged:
+        return (ranged[1], *(f"{n} {ranged[3]}" for n in range(int(ranged[2]), int(ranged[4]) + 1)))
+    second = re.fullmatch(r"(.+?)\. (.+?)(?: \([^)]*\))? is also acceptable\.", text)
+    return (second[1], second[2]) if second else (text,)
+
+
+def _task(question: Question, distractors: int, seed: int) -> Task:
+    drawn = _draw(question, distractors, seed) if distractors else []
+    haystack = sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
+    words = tokens(question.text)
+    return Task(
+        key=f"longmemeval/{question.id}",
+        source=f"longmemeval-oracle+{distractors}",
+        input=question.text,
+        answers=question.answers,
+        verifier="token_f1",
+        asked_at=question.asked_at,
+        sessions=tuple(haystack),
+        evidence=tuple(session.id for session in question.sessions),
+        tags={
+            "type": question.type,
+            "split": question.split,
+            "abstention": _flag(question.abstention),
+            "extractive": _flag(question.extractive),
+            "choice": _flag(any(contains(words, gold) for gold in map(tokens, question.answers) if gold)),
+            "distractors": str(len(drawn)),
+        },
+    )
+
+
+def _draw(question: Question, count: int, seed: int) -> list[Session]:
+    eligible = [
+        session for session, tie in _pool(question.split) if tie != question.tie and session.date < question.asked_at
+    ]
+    eligible.sort(key=lambda session: draw_order(seed, question.id, session.id))
+    drawn: list[Session] = []
+    for session in eligible:
+        if len(drawn) == count:
+            break
+        if not competes(session, question.text, question.answers):
+            drawn.append(session)
+    return drawn
+
+
+@lru_cache(maxsize=len(SPLITS))
+def _pool(split: str) -> tuple[tuple[Session, str], ...]:
+    """(session without marks of evidence, tie of its question) of one side; copies under another id are left out."""
+    found: dict[tuple[str, ...], tuple[Session, str]] = {}
+    for question in questions():
+        if question.split == split:
+            for session in question.sessions:
+                plain = replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
+                found.setdefault(tuple(turn.text for turn in plain.turns), (plain, question.tie))
+    return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
+
+
+def _question(record: dict[str, Any], split: str, tie: str) -> Question:
+    identifier, kind = str(record["question_id"]), str(record["question_type"])
+    answers = gold_answers(record["answer"])
+    sessions = sorted(_sessions(record), key=lambda session: (session.date, session.id))
+    abstention = identifier.endswith("_abs")
+    evidence = [turn.text for session in sessions for turn in session.turns if turn.evidence and turn.speaker == "user"]
+    return Question(
+        id=identifier,
+        type=kind,
+        text=str(record["question"]),
+        answers=answers,
+        asked_at=iso_date(str(record["question_date"])),
+        sessions=tuple(sessions),
+        split=split,
+        tie=tie,
+        abstention=abstention,
+        extractive=not abstention and kind in EXTRACTIVE_TYPES and any(covered(gold, evidence) for gold in answers),
+    )
+
+
+def _sessions(record: dict[str, Any]) -> Iterable[Session]:
+    for identifier, date, turns in zip(
+        record["haystack_session_ids"], record["haystack_dates"], record["haystack_sessions"], strict=True
+    ):
+        yield Session(
+            id=identifier,
+            date=iso_date(date),
+            turns=tuple(
+                Turn(speaker=turn["role"], text=turn["content"], index=index, evidence=bool(turn.get("has_answer")))
+                for index, turn in enumerate(turns)
+            ),
+        )
+
+
+def _marks(record: dict[str, Any]) -> Iterable[str]:
+    for session in _sessions(record):
+        yield f"session {session.id}"
+        for turn in session.turns:
+            words = tokens(turn.text)
+            if len(words) >= _SHARED_TURN:
+                yield "turn " + hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+def _records() -> list[dict[str, Any]]:
+    place = resources.files("keepworth.tasks").joinpath(f"data/longmemeval/{_FILE}")
+    try:
+        packed = place.read_bytes()
+    except FileNotFoundError:
+        raise DataFileError(
+            f"{_FILE} is missing from the installed package (looked at {place}): reinstall keepworth"
+        ) from None
+    found = hashlib.sha256(packed).hexdigest()
+    if found != _SHA256:
+        raise DataFileError(
+            f"{place} has sha256 {found}, not {_SHA256}: the file was changed or cut short, so that "
+            "splits and counts would not be those that are documented; reinstall keepworth"
+        )
+    records: list[dict[str, Any]] = json.loads(gzip.decompress(packed))
+    return records
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,179 @@
+"""String composition: `f(g(red sun cat))` worked out in words, with a dial for depth and compositions that are held out.
+
+After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123): functions
+with names that mean nothing, learned one at a time, then composed. What is asked for in training and in testing differs
+in the composition itself: which functions stand in which order. What differs from the paper, because a small model has to
+read it: the functions move whole words, not characters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise, product
+from math import perm
+from types import MappingProxyType
+
+from keepworth.episodes.task import Task
+from keepworth.tasks.options import require_known
+from keepworth.tasks.splits import SPLITS, draw_order
+
+Words = tuple[str, ...]
+
+FUNCTIONS: Mapping[str, Callable[[Words], Words]] = MappingProxyType(
+    {
+        "f": lambda x: x[::-1],  # reverse
+        "g": lambda x: x[1:] + x[:1],  # the first word goes last
+        "h": lambda x: x[-1:] + x[1:-1] + x[:1] if len(x) > 1 else x,  # first and last change places
+        "k": lambda x: x[1:],  # without the first
+        "m": lambda x: x + x[:1],  # the first word again at the end
+        "n": lambda x: x[-1:] + x,  # the last word again in front
+        "p": lambda x: x[:-1],  # without the last
+        "q": lambda x: x[:1] + x,  # the first word twice
+        "r": lambda x: x[-1:] + x[:-1],  # the last word goes first
+        "s": lambda x: x[1:2] + x[:1] + x[2:],  # the first two change places
+        "t": lambda x: x + x[-1:],  # the last word twice
+        "v": lambda x: x[:1] + x[2:],  # without the second
+    }
+)
+WORDS = (
+    *("red", "blue", "green", "black", "white", "cat", "dog", "bird", "fish", "horse", "sun", "moon"),
+    *("star", "rain", "snow", "wind", "tree", "leaf", "rock", "sand", "milk", "bread", "salt", "rice"),
+)
+_HELD_OUT = {"train": range(5), "dev": range(5, 7), "test": range(7, 10)}
+
+
+def string_tasks(
+    split: str, count: int, seed: int = 0, *, depth: int = 2, length: int = 4, only: int | None = None
+) -> list[Task]:
+    """`count` tasks whose compositions belong to `split`, no two alike; `only`: of so many compositions, `covering`.
+
+    depth: how many functions are composed. At depth 1 every function belongs to every split and only the words differ:
+    single functions are what is known before. From depth 2 on, no composition of one split occurs in another; a deeper
+    composition belongs to training only if every neighbouring pair in it does, so that depth 3 of "test" has pairs that
+    were never trained on. Held out are only compositions that do something new (`novel`).
+    length: words of the argument. answers: the value, words joined by blanks. tags: split, depth, composition.
+
+    Errors: UnknownName for a split; ValueError for numbers out of range, or for more tasks than there are.
+    """
+    require_known("split", split, SPLITS)
+    if count < 1 or depth < 1 or not depth < length <= 8:
+        raise ValueError(
+            f"string_tasks: count and depth are at least 1 and length is depth + 1 to 8, not count={count}, depth={depth}, "
+            f"length={length}"
+        )
+    chosen = novel(split, depth, length) if only is None else covering(split, depth)[:only]
+    if not chosen:
+        raise ValueError(f"string_tasks: {split} has no composition of depth {depth}")
+    if 2 * count > len(chosen) * perm(len(WORDS), length):
+        raise ValueError(f"string_tasks: {count} tasks are more than {split} has at depth {depth} and length {length}")
+    draw = random.Random(f"strings/{split}/{seed}/{depth}/{length}")
+    tasks: dict[str, Task] = {}
+    while len(tasks) < count:
+        names = chosen[len(tasks) % len(chosen)]
+        task = _task(names, tuple(draw.sample(WORDS, length)), split)
+        tasks.setdefault(task.key, task)
+    return list(tasks.values())
+
+
+@lru_cache(maxsize=32)
+def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
+    """Function names, outermost first, of every composition of `split`, in a fixed mixed order."""
+    every = [names for names in product(FUNCTIONS, repeat=depth) if depth == 1 or _side(names) == split]
+    return tuple(sorted(every, key=lambda names: draw_order("strings", *names)))
+
+
+@lru_cache(maxsize=32)
+def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
+    """The compositions of `split`; of a held-out split those alone that move `length` words otherwise than a single function
+    and every composition of training up to this depth. `h(h(x))` is `f(f(x))`: held out by name, known by what it does."""
+    own = compositions(split, depth)
+    if split == "train" or depth == 1:
+        return own
+    argument = WORDS[:length]
+    known = {value(names, argument) for upto in range(1, depth + 1) for names in compositions("train", upto)}
+    return tuple(names for names in own if value(names, argument) not in known)
+
+
+@lru_cache(maxsize=32)
+def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
+    """The compositions of `split` in an order in which the first few show as many functions in as many places as so few can."""
+    left = list(compositions(split, depth))
+    found: list[tuple[str, ...]] = []
+    shown: set[tuple[int, str]] = set()
+    while left:
+        best = max(left, key=lambda names: len(set(enumerate(names)) - shown))  # the first of equals
+        left.remove(best)
+        found.append(best)
+        shown |= set(enumerate(best))
+    return tuple(found)
+
+
+def composition_of(key: str) -> str:
+    """From a task's key to its composition: `f(g`."""
+    return key.partition("/")[2].rpartition("(")[0]
+
+
+def value(names: Sequence[str], words: Words) -> Words:
+    """names[0](names[1](...(words)))."""
+    for name in reversed(names):
+        words = FUNCTIONS[name](words)
+    return words
+
+
+def written(names: Sequence[str], words: Words) -> str:
+    """`f(g(red sun))`"""
+    return "".join(f"{name}(" for name in names) + " ".join(words) + ")" * len(names)
+
+
+def steps(names: Sequence[str], words: Words) -> list[str]:
+    """Each function and its value, the innermost first: `g(red sun) = sun red`."""
+    found = []
+    for name in reversed(names):
+        result = FUNCTIONS[name](words)
+        found.append(f"{written((name,), words)} = {' '.join(result)}")
+        words = result
+    return found
+
+
+def worked_out(task: Task) -> str:
+    """What stands behind the `=` of a question where every step is written out: `g(red sun) = sun red, f(sun red) = red sun`;
+    of a single function its value alone. Every step is a single function's question and its answer."""
+    words = tuple(task.input.rpartition("(")[2].rstrip(")").split())
+    names = tuple(task.tags["composition"])
+    return ", ".join(steps(names, words)) if len(names) > 1 else " ".join(value(names, words))
+
+
+def last_value(text: str) -> str:
+    """What stands after the last `=` of the first line, blanks collapsed: the value of the last step."""
+    lines = text.strip().splitlines()
+    return " ".join(lines[0].rpartition("=")[2].split()) if lines else ""
+
+
+def same_words(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if the value at the end of `prediction` is a gold's words in order. Nothing is normalised away but blanks."""
+    return float(last_value(prediction) in {" ".join(gold.split()) for gold in golds})
+
+
+def _side(names: tuple[str, ...]) -> str:
+    """Pairs by the hash of their names; a longer composition is as held out as the most held-out pair in it."""
+    sides = {_side_of_pair(pair) for pair in pairwise(names)}
+    return next(side for side in ("test", "dev", "train") if side in sides)
+
+
+def _side_of_pair(pair: tuple[str, str]) -> str:
+    last = int(draw_order("strings", "pair", *pair), 16) % 10
+    return next(side for side, digits in _HELD_OUT.items() if last in digits)
+
+
+def _task(names: tuple[str, ...], words: Words, split: str) -> Task:
+    call = written(names, words)
+    return Task(
+        key=f"strings/{call.replace(' ', '_')}",
+        source=f"strings-depth{len(names)}",
+        input=call,
+        answers=(" ".join(value(names, words)),),
+        verifier="same_words",
+        tags={"type": f"depth-{len(names)}", "split": split, "composition": "".join(names)},
+    )

@@ -1,5 +1,0 @@
-"""`python -m recollect` is `recollect`."""
-
-from recollect.cli.main import run
-
-run()

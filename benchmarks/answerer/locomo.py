@@ -23,8 +23,8 @@ from keepworth.agents.recall import Recall, evidence_share
 from keepworth.episodes import Task
 from keepworth.evaluation.answering import METRICS, Answers, answers
 from keepworth.evaluation.manager import estimate, paired_gain
-from keepworth.learning.progress import progress_for
-from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.learning.run.run_folder import RunFolder, versions
+from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1
 from keepworth.recipes.memory_r1_answerer import recall_for
 from keepworth.recipes.training import kept_weights, settled_model, with_weights

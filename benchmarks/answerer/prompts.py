@@ -18,7 +18,7 @@ from rich.console import Console
 
 from keepworth.evaluation.answering import answers
 from keepworth.evaluation.manager import Estimate, estimate
-from keepworth.learning.run_folder import versions
+from keepworth.learning.run.run_folder import versions
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

@@ -30,9 +30,9 @@ from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, sha
 from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.admission import Staleness
-from keepworth.learning.asynchronous import Pipeline
-from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.asynchrony import Asynchrony
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3
 BUDGET = 24_000

@@ -28,11 +28,11 @@ import torch
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.admission import Staleness
-from keepworth.learning.asynchronous import Pipeline
-from keepworth.learning.asynchrony import Asynchrony, Caches, Mode, Order
-from keepworth.learning.learner import Learner
+from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Order
 from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.weights.learner import Learner
 from keepworth.models.continuous import ContinuousBatch, Draft
 from keepworth.models.inprocess import InProcessModel
 

@@ -30,12 +30,12 @@ import torch
 from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.admission import Staleness
-from keepworth.learning.asynchronous import Pipeline
-from keepworth.learning.asynchrony import Asynchrony
+from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.pipeline_store import Finished
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied, without_kl
-from keepworth.learning.pipeline_store import Finished
 
 OBJECTIVES: dict[str, Objective] = {
     "plain": varied(without_kl(preset("grpo")), name="plain", anchor="behaviour", aggregation="token-mean"),

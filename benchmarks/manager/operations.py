@@ -20,8 +20,8 @@ from typing import Any
 
 from keepworth.cli.settings import resolve
 from keepworth.evaluation.manager import Choose, always, answer_rows, chosen_by, estimate, maintained_answers
-from keepworth.learning.progress import Progress, progress_for
-from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.learning.run.run_folder import RunFolder, versions
+from keepworth.learning.watch.progress import Progress, progress_for
 from keepworth.recipes import memory_r1
 from keepworth.recipes.memory_r1_manager import Measures, reading_of
 from keepworth.recipes.training import kept_weights, settled_model, with_weights

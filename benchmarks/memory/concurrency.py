@@ -21,7 +21,7 @@ import numpy as np
 
 from keepworth.memory.measure.timing import at, machine
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
 
 WORK = """
 import json, sys, time

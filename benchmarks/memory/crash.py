@@ -29,7 +29,7 @@ from numpy.random import default_rng  # here: two threads that are first to ask 
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory.measure.timing import machine
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check, statistics
+from keepworth.memory.store.maintenance import check, statistics
 
 
 class Drawn:

@@ -27,12 +27,12 @@ import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
 from keepworth.episodes import Encoder, EncoderIdentity
-from keepworth.memory.index_file import index_path
-from keepworth.memory.lexical import tokens
 from keepworth.memory.measure.engine import lexical_overlap
 from keepworth.memory.measure.timing import at, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import lay_out
+from keepworth.memory.search.index_file import index_path
+from keepworth.memory.search.lexical import tokens
+from keepworth.memory.store.maintenance import lay_out
 
 _END = re.compile(r"(?<=[.!?])\s+")
 QUERIES = 1000

@@ -16,8 +16,8 @@ def main() -> None:
     from keepworth.episodes.model import Sample, SamplingParams, Tokens
     from keepworth.episodes.reward import RewardTerm
     from keepworth.episodes.segment import Segment
-    from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.presets import PRESETS, without_kl
+    from keepworth.learning.weights.learner import Learner, Optimisation
     from keepworth.models.adapter import attach_lora
     from keepworth.models.inprocess import InProcessModel
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.agents.experience import LinearAgent, ReadingAgent
+from keepworth.agents.simulated import LinearAgent, ReadingAgent
 from keepworth.cli.stream import method_for
 from keepworth.environments import rules
 from keepworth.environments.attacks import ATTACKS, Attack, attacked

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 import keepworth
-from keepworth.agents.learning_memory import LearningMemory
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.item import ItemKind, Provenance
 from keepworth.memory.memory import Memory
@@ -56,19 +55,19 @@ def fill(path: Path, encoder: HashedWords) -> None:
     engine.close()
 
 
-def steps(memory: LearningMemory, count: int, seed: int, *, before: int = 0) -> dict[str, Any]:
+def steps(memory: Memory, count: int, seed: int, *, before: int = 0) -> dict[str, Any]:
     """before: how many steps come first and are not measured."""
     generator = np.random.default_rng(seed)
     actions = tuple(f"action{number}" for number in range(ACTIONS))
     parts: dict[str, list[float]] = {"begin": [], "recall": [], "act": [], "reward": [], "step": [], "search": []}
     for number in range(before + count):
         text = situation(number, generator)
-        memory.experience.query(text, "")
-        memory.engine.store.encode([text])
+        memory.learning.experience.query(text, "")  # type: ignore[union-attr]
+        memory.store.encode([text])
         clock = [time.perf_counter()]
         episode = memory.episode(text)
         clock.append(time.perf_counter())
-        episode.recall(actions=actions)
+        episode.search(actions=actions)
         clock.append(time.perf_counter())
         episode.act(actions[int(generator.integers(ACTIONS))])
         clock.append(time.perf_counter())
@@ -78,7 +77,7 @@ def steps(memory: LearningMemory, count: int, seed: int, *, before: int = 0) -> 
             parts[name].append(each)
         parts["step"].append(clock[-1] - clock[0])
         started = time.perf_counter()
-        memory.engine.search(text, top_k=12, mode="dense")
+        memory.search(text, top_k=12, mode="dense")
         parts["search"].append(time.perf_counter() - started)
     kept = {name: np.array(values[before + count // 5 :]) * 1000.0 for name, values in parts.items()}
     return {
@@ -111,7 +110,7 @@ def main() -> None:
             ("unscoped_100k", {}, 1_000_000, 0),
         ):
             started = time.perf_counter()
-            memory = LearningMemory.open(path, {"advantage": partial(advantage, capacity=capacity)}, encoder, **scope)  # type: ignore[arg-type]
+            memory = Memory(path, policy=partial(advantage, capacity=capacity), encoder=encoder, **scope)  # type: ignore[arg-type]
             opened = time.perf_counter() - started
             found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5, before=before)}
             memory.close()

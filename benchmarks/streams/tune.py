@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.agents.experience import LinearAgent, TabularAgent
+from keepworth.agents.simulated import LinearAgent, TabularAgent
 from keepworth.cli.stream import method_for
 from keepworth.environments.scene import Stream
 from keepworth.environments.streams import opened

@@ -1,37 +1,50 @@
-"""keepworth: memory that learns from reward, for language-model agents."""
+"""keepworth: memory that learns what is worth keeping, for language-model agents."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keepworth.episodes.encoder import Encoder, EncoderIdentity
+    from keepworth.defaults import encoder as encoder
+    from keepworth.defaults import policy as policy
+    from keepworth.memory.async_memory import AsyncMemory as AsyncMemory
+    from keepworth.memory.item import Item as Item
+    from keepworth.memory.item import ItemKind as ItemKind
     from keepworth.memory.memory import Memory as Memory
+    from keepworth.memory.policy.pool import Advice as Advice
+    from keepworth.memory.policy.slots import Policy as Policy
+    from keepworth.memory.search.ranking import Hit as Hit
+    from keepworth.memory.search.ranking import Hits as Hits
 
 __version__ = "0.1.0"
-__all__ = ["Memory", "__version__"]
+
+# `import keepworth` stays instant: a room is loaded when one of its names is first used.
+_HOMES = {
+    "Advice": "memory.policy.pool",
+    "AsyncMemory": "memory.async_memory",
+    "Hit": "memory.search.ranking",
+    "Hits": "memory.search.ranking",
+    "Item": "memory.item",
+    "ItemKind": "memory.item",
+    "KeepworthError": "episodes.errors",
+    "Memory": "memory.memory",
+    "Policy": "memory.policy.slots",
+    "encoder": "defaults",
+    "policy": "defaults",
+    "errors": "memory",
+}
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    # `import keepworth` stays instant: the memory room is loaded when Memory is first named.
-    if name != "Memory":
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from keepworth.memory.memory import Memory
-
-    Memory.encoder_named = staticmethod(_encoder)
-    globals()["Memory"] = Memory
-    return Memory
-
-
-def _encoder(name: str, on_file: EncoderIdentity | None) -> Encoder:
-    """The encoder called `name`, or, where `on_file` is given, the one that made the vectors of a memory."""
-    from keepworth.models.encoders import encoder
-
-    if on_file is not None:
-        if on_file.model.startswith("hashing"):
-            return encoder(f"hashing:{on_file.dimension}")
-        return encoder(on_file.model)
-    return encoder("minilm" if name == "default" else name)
+    module = import_module(f"{__name__}.{home}")
+    found = import_module(f"{__name__}.memory.errors") if name == "errors" else getattr(module, name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

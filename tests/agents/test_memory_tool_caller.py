@@ -6,8 +6,8 @@ from keepworth.agents.memory_tool_caller import NOTHING, MemoryToolCaller
 from keepworth.environments.tool_use import ToolUse
 from keepworth.episodes import StopReason, Task
 from keepworth.episodes.operation import OperationKind, ParseStatus
-from keepworth.learning.rows import rows_of
-from keepworth.memory.bank import Bank
+from keepworth.learning.weights.rows import rows_of
+from keepworth.memory.overlay.bank import Bank
 from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 

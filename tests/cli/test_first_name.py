@@ -8,7 +8,7 @@ import pytest
 
 import keepworth
 from keepworth.cli.main import main
-from keepworth.memory.transfer import exported, imported
+from keepworth.memory.store.transfer import exported, imported
 from keepworth.models.files import cache_folder
 
 

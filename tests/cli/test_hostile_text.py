@@ -106,7 +106,7 @@ def test_a_traceback_is_kept_for_its_owner_alone_and_without_what_was_typed(
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
     typed = ["keepworth", "memory", "add", "the code is 1905", "--user", "ana", "--source=vault"]
     monkeypatch.setattr(sys, "argv", typed)
-    assert failures.report_bug(ValueError(f"broken {EVIL}")) == 1
+    assert failures.report_bug(ValueError(f"broken {EVIL}"), {"memory", "add"}) == 1
     said = capsys.readouterr().err
     assert obeyed(said) == []
     (kept,) = (tmp_path / "cache" / "tracebacks").iterdir()

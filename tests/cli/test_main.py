@@ -20,8 +20,8 @@ from keepworth.cli.doctor import EXTRAS, _bfloat16
 from keepworth.cli.main import main
 from keepworth.cli.settings import load_toml
 from keepworth.cli.train import program
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import Progress
 from keepworth.recipes import RECIPES
 from tests.evaluation.sample_run import sample_run
 

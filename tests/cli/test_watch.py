@@ -16,19 +16,19 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.cli.watch import time_left, view_of
 from keepworth.episodes.terminal import terminal
-from keepworth.learning.dashboard import dashboard
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.run_lock import writer
-from keepworth.learning.run_status import RunStatus, StatedProgress, read_status
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run.run_lock import writer
+from keepworth.learning.watch.dashboard import dashboard
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.run_status import RunStatus, StatedProgress, read_status
 from tests.evaluation.sample_run import sample_run
 
 WRITER = """
     import time
     from pathlib import Path
-    from keepworth.learning.progress import SilentProgress
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.run_status import StatedProgress
+    from keepworth.learning.watch.progress import SilentProgress
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.run_status import StatedProgress
 
     with RunFolder.create(Path("runs/live"), {"seed": 0}) as run:
         progress = StatedProgress(SilentProgress(), run.path)

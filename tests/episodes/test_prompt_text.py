@@ -13,8 +13,8 @@ from keepworth.agents import answerer, manager
 from keepworth.agents.memory_tool_caller import MemoryToolCaller
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.prompt_text import as_line, as_text
-from keepworth.memory.bank import Bank
 from keepworth.memory.item import Item
+from keepworth.memory.overlay.bank import Bank
 from keepworth.memory.policy.pool import numbered
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.slots import Query

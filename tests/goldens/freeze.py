@@ -72,7 +72,7 @@ def memory_facts(memory: Any) -> dict[str, Any]:
 
 def freeze_memories(folder: Path) -> None:
     from keepworth.memory.memory import Memory
-    from keepworth.memory.transfer import exported
+    from keepworth.memory.store.transfer import exported
     from keepworth.models.hashing import HashingEncoder
 
     path = folder / "store.mem"
@@ -103,7 +103,7 @@ def played(learning: Any, tasks: range) -> list[list[Any]]:
         kind = ("corner", "market", "station")[number % 3]
         right = {"corner": "cash", "market": "card", "station": "token"}[kind]
         with learning.episode(f"pay at the {kind} shop number {number}") as episode:
-            presented = episode.recall(actions=("cash", "card", "token"))
+            presented = episode.search(actions=("cash", "card", "token"))
             action = ("cash", "card", "token")[(number * 7) % 3] if number < 12 else right
             episode.act(action)
             shown.append([presented.text, action])
@@ -113,20 +113,19 @@ def played(learning: Any, tasks: range) -> list[list[Any]]:
 
 
 def freeze_learning(folder: Path) -> None:
-    from keepworth.agents.learning_memory import LearningMemory
+    from keepworth.memory.memory import Memory
     from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.recipes.experience_methods import METHODS
 
     facts = {}
     for name in ("advantage", "memrl"):
         path = folder / f"learning-{name}.mem"
-        learning = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)
+        learning = Memory(path, policy=name, encoder=HashedWords(), seed=5)
         before = played(learning, range(30))
         pending = len(learning.pending())
         learning.close()
         copy = folder / "copy.mem"
         shutil.copy(path, copy)
-        again = LearningMemory.open(copy, {name: METHODS[name]}, HashedWords(), seed=5)
+        again = Memory(copy, policy=name, encoder=HashedWords(), seed=5)
         after = played(again, range(30, 40))
         again.close()
         for left in folder.glob("copy.mem*"):
@@ -138,7 +137,7 @@ def freeze_learning(folder: Path) -> None:
 
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
     """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
-    from keepworth.agents.experience import LinearAgent, TabularAgent
+    from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import generated
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.recipes.experience_methods import method
@@ -175,9 +174,9 @@ def update_facts(name: str) -> list[str]:
     """Some weights and their sum after two updates with an objective, as exact hexadecimal numbers."""
     import torch
 
-    from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.options import ObjectiveError
     from keepworth.learning.objective.presets import preset
+    from keepworth.learning.weights.learner import Learner, Optimisation
     from keepworth.models.adapter import unfreeze
     from tests.learning.test_learner import groups_of
     from tests.models.tiny import tiny_model

@@ -42,7 +42,7 @@ def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
 
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
     from keepworth.memory.memory import Memory
-    from keepworth.memory.transfer import imported
+    from keepworth.memory.store.transfer import imported
     from keepworth.models.hashing import HashingEncoder
 
     with (
@@ -57,12 +57,11 @@ def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["advantage", "memrl"])
 def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_path: Path) -> None:
-    from keepworth.agents.learning_memory import LearningMemory
+    from keepworth.memory.memory import Memory
     from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.recipes.experience_methods import METHODS
 
     path = unpacked(f"learning-{name}.mem", tmp_path)
-    memory = LearningMemory.open(path, {name: METHODS[name]}, HashedWords(), seed=5)
+    memory = Memory(path, policy=name, encoder=HashedWords(), seed=5)
     expected = frozen("learning")[name]
     assert len(memory.pending()) == expected["pending"]
     assert freeze.played(memory, range(30, 40)) == expected["after"]

@@ -20,20 +20,20 @@ from keepworth.episodes import (
     Task,
 )
 from keepworth.episodes.episode import MemoryEvent
-from keepworth.learning.admission import Staleness
-from keepworth.learning.asynchronous import Pipeline
-from keepworth.learning.asynchrony import Asynchrony
-from keepworth.learning.attempt import Attempt
-from keepworth.learning.collector import Collector
-from keepworth.learning.growing_memory import GrowingMemory, Remembering
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.attempt import Attempt
+from keepworth.learning.collect.collector import Collector
+from keepworth.learning.collect.growing_memory import GrowingMemory, Remembering
+from keepworth.learning.collect.steering import Steering
+from keepworth.learning.collect.tickets import draw_of, place_of
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.presets import varied
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.steering import Steering
-from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
 

@@ -8,9 +8,9 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, Sample, StopReason, Task
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.ahead import PlayedAhead
-from keepworth.learning.attempt import Attempt, Tape
-from keepworth.learning.stages import Stage
+from keepworth.learning.collect.ahead import PlayedAhead
+from keepworth.learning.collect.attempt import Attempt, Tape
+from keepworth.learning.collect.stages import Stage
 from keepworth.models.continuous import Draft
 from keepworth.rollouts.driver import Limits, Play
 from tests.models.tiny import tiny_model

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.anomalies import DETECTORS, anomalies, present
+from keepworth.learning.watch.anomalies import DETECTORS, anomalies, present
 
 # Rows 1, 4, 7 ... of the answerer of `keepworth demo`: a run that learned.
 HEALTHY: dict[str, list[float]] = {

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from keepworth.episodes import StopReason
-from keepworth.learning.admission import AdmissionError
-from keepworth.learning.asynchronous import RolloutsFail
-from keepworth.learning.asynchrony import Asynchrony
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.collect.admission import AdmissionError
+from keepworth.learning.collect.asynchronous import RolloutsFail
+from keepworth.learning.collect.asynchrony import Asynchrony
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.learning.letters import Letters, low, settings, train_letters
 from tests.models.tiny import tiny_model

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
-from keepworth.learning import asynchronous
-from keepworth.learning.branches import BranchesAhead
-from keepworth.learning.difficulty import Band
-from keepworth.learning.pipeline_store import Journal, finished_from_json
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import Steering
+from keepworth.learning.collect import asynchronous
+from keepworth.learning.collect.branches import BranchesAhead
+from keepworth.learning.collect.difficulty import Band
+from keepworth.learning.collect.pipeline_store import Journal, finished_from_json
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import Steering
+from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
 STEPS = 8

@@ -25,7 +25,7 @@ from keepworth.episodes import (
     Task,
     VersionSpan,
 )
-from keepworth.learning.attempt import (
+from keepworth.learning.collect.attempt import (
     Attempt,
     CallFailed,
     CallTimedOut,

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, StopReason
-from keepworth.learning.admission import AdmissionError
-from keepworth.learning.attempt import Attempt
-from keepworth.learning.branches import Branches, BranchesAhead
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import SteeredCollector, Steering
+from keepworth.learning.collect.admission import AdmissionError
+from keepworth.learning.collect.attempt import Attempt
+from keepworth.learning.collect.branches import Branches, BranchesAhead
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import SteeredCollector, Steering
+from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from keepworth.episodes import Group, RewardTerm
-from keepworth.learning.critic import Critic, CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective import preset
-from keepworth.learning.rows import rows_of
+from keepworth.learning.weights.critic import Critic, CriticSettings
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network

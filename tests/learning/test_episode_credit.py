@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
-from keepworth.learning.episode_credit import (
+from keepworth.learning.collect.episode_credit import (
     Asked,
     NoProvenance,
     as_rerolls,
@@ -21,7 +21,7 @@ from keepworth.learning.episode_credit import (
     writers,
 )
 from keepworth.learning.objective import EpisodicReward
-from keepworth.learning.rows import rows_of
+from keepworth.learning.weights.rows import rows_of
 
 
 def segment(before: str = "") -> Segment:

@@ -19,7 +19,7 @@ from keepworth.episodes import (
     VersionSpan,
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.learning.episode_metrics import _at, episode_metrics, rates, source_of
+from keepworth.learning.watch.episode_metrics import _at, episode_metrics, rates, source_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 

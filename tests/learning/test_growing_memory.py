@@ -19,9 +19,9 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.episode import MemoryEvent
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.checkpoint import CheckpointCorrupt
-from keepworth.learning.growing_memory import STATE, GrowingMemory
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.collect.growing_memory import STATE, GrowingMemory
+from keepworth.learning.run.checkpoint import CheckpointCorrupt
+from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, settings, train_letters
 
 CLOCK = lambda: "2026-01-01T00:00:00"  # noqa: E731

@@ -10,13 +10,13 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.admission import AdmissionError
-from keepworth.learning.asynchronous import Pipeline
-from keepworth.learning.http_sampler import FOLDER, _append
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.collect.admission import AdmissionError
+from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.http_sampler import FOLDER, _append
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, load_trained, unfreeze
 from keepworth.models.continuous import Draft
 from keepworth.models.http_engine import HttpModel

@@ -19,13 +19,13 @@ from keepworth.episodes import (
     StopReason,
 )
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.masters import Diverged, Masters
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import PRESETS, varied, without_kl
-from keepworth.learning.rows import rows_of
+from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.masters import Diverged, Masters
+from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network

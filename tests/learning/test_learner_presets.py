@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective import PRESETS, Objective, advantages, denominators, loss, preset, select
 from keepworth.learning.objective.control import initial
-from keepworth.learning.rows import Rows, rows_of
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.rows import Rows, rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable

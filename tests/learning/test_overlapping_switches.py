@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from keepworth.episodes import Sample, SamplingParams
-from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.continuous import ContinuousBatch, Draft
 from keepworth.models.inprocess import InProcessModel

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from keepworth.cli.watch import time_left
-from keepworth.learning.plan import STEP, Part, Plan
-from keepworth.learning.progress import PlainProgress, RichProgress, SilentProgress
-from keepworth.learning.run_status import NAME, StatedProgress, read_status
+from keepworth.learning.watch.plan import STEP, Part, Plan
+from keepworth.learning.watch.progress import PlainProgress, RichProgress, SilentProgress
+from keepworth.learning.watch.run_status import NAME, StatedProgress, read_status
 
 
 class Clock:
@@ -91,7 +91,7 @@ def test_the_live_display_shows_the_time_left_of_the_whole() -> None:
 def test_whoever_looks_on_from_another_process_sees_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keepworth.learning.run_status.time.time", lambda: 1000.0)
+    monkeypatch.setattr("keepworth.learning.watch.run_status.time.time", lambda: 1000.0)
     progress = StatedProgress(SilentProgress(), tmp_path)
     progress.planned(Plan(PARTS, SECONDS, Clock()))
     progress.start(4, "training")

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from keepworth.episodes.terminal import terminal
-from keepworth.learning.progress import (
+from keepworth.learning.watch.progress import (
     PlainProgress,
     Progress,
     RichProgress,
@@ -62,7 +62,7 @@ def test_the_reward_comes_first_and_timings_stay_out() -> None:
 
 def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("keepworth.learning.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("keepworth.learning.watch.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     progress = PlainProgress(stream)
     progress.start(12, "x")

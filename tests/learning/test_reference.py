@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.learning import forward
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective import preset
-from keepworth.learning.reference import OtherTokenizer, Snapshot, reference_values
-from keepworth.learning.rows import rows_of
+from keepworth.learning.weights import forward
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.reference import OtherTokenizer, Snapshot, reference_values
+from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
 from keepworth.learning.objective import advantages, denominators, preset
 from keepworth.learning.objective.aggregation import row_weights
-from keepworth.learning.rows import (
+from keepworth.learning.weights.rows import (
     BadEpisode,
     BudgetTooSmall,
     Rows,

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.disk import check_writable
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.run_folder import (
+from keepworth.learning.run.disk import check_writable
+from keepworth.learning.run.run_folder import (
     CheckpointCorrupt,
     DiskTrouble,
     NotOurs,
@@ -25,6 +24,7 @@ from keepworth.learning.run_folder import (
     list_runs,
 )
 from keepworth.learning.trainer import restore
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.run_folders import CONFIG, episode, full, half_saved, save

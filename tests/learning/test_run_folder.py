@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.run_folder import (
+from keepworth.learning.run.run_folder import (
     NotOurs,
     RunConflict,
     RunFolder,
@@ -253,7 +253,7 @@ def test_an_unknown_run_gets_the_nearest_name(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None:
     """The writer is killed with SIGKILL in the midst of its work, several times over."""
     script = textwrap.dedent(f"""
-        from keepworth.learning.run_folder import RunFolder
+        from keepworth.learning.run.run_folder import RunFolder
         run = RunFolder.create({str(tmp_path / "r")!r}, {CONFIG!r})
         first = (run.resumed_from or 0) + 1
         for step in range(first, 100_000):

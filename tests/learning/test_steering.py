@@ -11,15 +11,15 @@ import pytest
 from keepworth.episodes import Episode, Group, RewardTerm, Segment, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, SamplingParams
-from keepworth.learning.branches import Branches, branched
-from keepworth.learning.difficulty import BadBand, Band, Difficulty
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import SteeredCollector, Steering, without_signal
-from keepworth.learning.task_order import batch
+from keepworth.learning.collect.branches import Branches, branched
+from keepworth.learning.collect.difficulty import BadBand, Band, Difficulty
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import SteeredCollector, Steering, without_signal
+from keepworth.learning.collect.task_order import batch
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model

@@ -12,13 +12,13 @@ import torch
 
 from keepworth.episodes import Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.admission import AdmissionError
-from keepworth.learning.difficulty import Band
-from keepworth.learning.learner import Learner
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import Steering
-from keepworth.learning.tickets import SPAN, attempt_of, draw_of, place_of
+from keepworth.learning.collect.admission import AdmissionError
+from keepworth.learning.collect.difficulty import Band
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import Steering
+from keepworth.learning.collect.tickets import SPAN, attempt_of, draw_of, place_of
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.weights.learner import Learner
 from tests.learning.letters import Letters, low, settings, train_letters
 
 GROUPS = 4

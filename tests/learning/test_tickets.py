@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.tickets import (
+from keepworth.learning.collect.tickets import (
     LOOKS,
     Tickets,
     attempt_of,

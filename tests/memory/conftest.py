@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.memory import words
+from keepworth.memory.store import words
 
 
 @pytest.fixture(params=[1, 3, words.TAIL], ids="index at most {} behind".format)

@@ -17,12 +17,12 @@ import pytest
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import backup, check
+from keepworth.memory.store.maintenance import backup, check
 
 BACKING_UP = """
 import sys, os
 from keepworth.memory.memory import Memory
-from keepworth.memory import upkeep
+from keepworth.memory.store import maintenance
 
 class Stopping:
     def __init__(self, job): self.job, self.steps = job, 0
@@ -39,7 +39,7 @@ import apsw
 class Connection(apsw.Connection):
     def backup(self, *arguments): return Stopping(super().backup(*arguments))
 apsw.Connection = Connection
-upkeep.backup(Memory(sys.argv[1], encoder=None).store, sys.argv[2])
+maintenance.backup(Memory(sys.argv[1], encoder=None).store, sys.argv[2])
 """
 
 
@@ -130,7 +130,7 @@ def test_a_change_that_was_interrupted_is_taken_back_and_the_memory_opens(tmp_pa
 
 
 def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
-    from keepworth.memory.upkeep import lay_out
+    from keepworth.memory.store.maintenance import lay_out
     from tests.memory.stub_encoder import WordEncoder
 
     before = os.umask(0o022)

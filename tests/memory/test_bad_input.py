@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.memory import errors
-from keepworth.memory.bank import Bank
 from keepworth.memory.item import Provenance
 from keepworth.memory.memory import Memory
-from keepworth.memory.transfer import exported, imported
-from keepworth.memory.upkeep import backup, check, lay_out, reembed
+from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.store.maintenance import backup, check, lay_out, reembed
+from keepworth.memory.store.transfer import exported, imported
 
 from .stub_encoder import WordEncoder
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
-from keepworth.memory.bank import Bank
 from keepworth.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
 from keepworth.memory.item import Provenance, content_digest
-from keepworth.memory.ranking import Fusion, best, diversified, fuse
+from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.search.ranking import Fusion, best, diversified, fuse
 
 from .stub_encoder import WordEncoder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.memory.crash import crash_rounds
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
 
 WRITER = """
 import sys

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory import database, write_queue
-from keepworth.memory.database import Database
 from keepworth.memory.errors import Busy, MemoryProblem
-from keepworth.memory.lexical import tokens, word_count
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.scope import EVERYWHERE
-from keepworth.memory.upkeep import check
-from keepworth.memory.write_queue import WriteQueue
+from keepworth.memory.search.lexical import tokens, word_count
+from keepworth.memory.store import database, write_queue
+from keepworth.memory.store.database import Database
+from keepworth.memory.store.maintenance import check
+from keepworth.memory.store.write_queue import WriteQueue
 
 from .stub_encoder import WordEncoder
 

@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, UnknownEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import backup
+from keepworth.memory.store.maintenance import backup
 
 KILLED = """
 import os, signal, sys

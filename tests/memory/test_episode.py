@@ -10,7 +10,7 @@ import pytest
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import statistics
+from keepworth.memory.store.maintenance import statistics
 
 VERBS: list[Callable[[Memory, str], object]] = [
     lambda m, id: m.add("a dog", episode=id),

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 from keepworth.cli.memory import app
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory import decision_log, errors
-from keepworth.memory.database import scalar
+from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.scope import Scope
-from keepworth.memory.transfer import exported, imported
-from keepworth.memory.upkeep import backup, check, compact, lay_out
+from keepworth.memory.store import decision_log
+from keepworth.memory.store.database import scalar
+from keepworth.memory.store.maintenance import backup, check, compact, lay_out
+from keepworth.memory.store.transfer import exported, imported
 from tests.memory.stub_encoder import WordEncoder
 
 
@@ -411,8 +412,8 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
 
 ERASING = """
 import os, sys
-from keepworth.memory import purge
-from keepworth.memory.database import Database
+from keepworth.memory.store import purge
+from keepworth.memory.store.database import Database
 from tests.memory.test_erase import memory
 from pathlib import Path
 

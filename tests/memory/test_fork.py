@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from keepworth.memory import errors
-from keepworth.memory.database import select
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.database import select
+from keepworth.memory.store.maintenance import check
 from tests.memory.stub_encoder import WordEncoder
 
 pytestmark = [
@@ -209,7 +209,7 @@ def test_a_child_of_a_thread_that_is_in_the_middle_of_a_call_is_told_at_once(tmp
 
 
 def test_a_thread_that_does_not_come_out_costs_the_child_and_nobody_else(tmp_path: Path, monkeypatch):
-    from keepworth.memory import forking
+    from keepworth.memory.store import forking
 
     monkeypatch.setattr(forking, "PATIENCE", 0.2)
     path = tmp_path / "a.mem"
@@ -307,7 +307,7 @@ def test_one_callback_at_exit_for_all_memories(monkeypatch):
 
 
 def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
-    from keepworth.memory import store_file
+    from keepworth.memory.store import store_file
 
     monkeypatch.setattr(store_file, "SCOPES", 8)
     with Memory(":memory:", encoder=WordEncoder()) as m:
@@ -324,7 +324,7 @@ def test_what_other_libraries_hold_over_a_fork_is_taken_after_memories_are_left(
     script = (
         "import os\n"
         "held = []\n"
-        "import keepworth.memory.forking as forking\n"
+        "import keepworth.memory.store.forking as forking\n"
         "import concurrent.futures.thread as pool\n"
         "class Thing:\n"
         "    def before_fork(self): held.append(pool._global_shutdown_lock.locked())\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
 from tests.memory.stub_encoder import WordEncoder
 
 ODD = st.one_of(

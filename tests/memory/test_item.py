@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory import item, journal_entry
+from keepworth.memory import item
 from keepworth.memory.item import Item, ItemKind, Link, Provenance, Status, content_digest, duplicate_key
 from keepworth.memory.operations import Draft
 from keepworth.memory.scope import Scope
+from keepworth.memory.store import journal_entry
 
 short = st.text(string.ascii_letters + "é,\x00 ", max_size=4)
 scopes = st.builds(Scope, tenant=st.sampled_from(["", "t"]), user=st.sampled_from(["", "u", "v"]))

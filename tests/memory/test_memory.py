@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
+from keepworth.episodes.errors import UnknownName
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.memory import Memory
-from keepworth.memory.schema import VERSION
-from keepworth.memory.upkeep import backup, check, compact, reembed, statistics
+from keepworth.memory.store.maintenance import backup, check, compact, reembed, statistics
+from keepworth.memory.store.schema import VERSION
 
 from .stub_encoder import WordEncoder
 
@@ -203,7 +204,7 @@ def test_upkeep(tmp_path: Path):
 
 
 def test_a_mapped_memory_answers_like_any_other(tmp_path: Path):
-    from keepworth.memory.upkeep import lay_out
+    from keepworth.memory.store.maintenance import lay_out
 
     path = tmp_path / "a.mem"
     m = memory(path)
@@ -304,8 +305,10 @@ def test_bad_options_are_refused():
             m.search("x", **bad)
     with pytest.raises(errors.InvalidFilter):
         m.rollback()
-    with pytest.raises(errors.NoEncoder, match="from keepworth import Memory"):
-        type("Bare", (Memory,), {"encoder_named": None})(":memory:")
+    with pytest.raises(UnknownName, match="Did you mean"):
+        Memory(":memory:", encoder=None, policy="efect")
+    with pytest.raises(errors.InvalidFilter, match="policy=None"):
+        Memory(":memory:", encoder=None, policy=None, seed=3)
 
 
 def test_files_of_others_are_refused_and_untouched(tmp_path: Path):

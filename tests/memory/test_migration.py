@@ -10,12 +10,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from keepworth.memory import errors, rows, schema
+from keepworth.memory import errors
 from keepworth.memory.item import ItemKind, from_record
 from keepworth.memory.memory import Memory
 from keepworth.memory.scope import Scope
-from keepworth.memory.transfer import exported, imported
-from keepworth.memory.upkeep import check, compact, statistics
+from keepworth.memory.store import rows, schema
+from keepworth.memory.store.maintenance import check, compact, statistics
+from keepworth.memory.store.transfer import exported, imported
 
 
 @pytest.fixture
@@ -95,7 +96,11 @@ def as_in_format_3(path: Path) -> None:
     with Memory(path, encoder=None) as m:
         compact(m.store)
     connection = apsw.Connection(str(path))
-    connection.execute("ALTER TABLE events DROP COLUMN chain; ALTER TABLE vector_sets DROP COLUMN made;")
+    connection.execute(
+        "ALTER TABLE events DROP COLUMN chain; ALTER TABLE vector_sets DROP COLUMN made;"
+        "ALTER TABLE decisions DROP COLUMN details; ALTER TABLE decisions DROP COLUMN vector;"
+        "ALTER TABLE episodes DROP COLUMN person;"
+    )
     connection.pragma("user_version", 3)
     connection.close()
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder
 from keepworth.memory.memory import Memory
-from keepworth.memory.near_duplicates import NearDuplicates, Pair, near_duplicates, said
 from keepworth.memory.operations import Draft
 from keepworth.memory.scope import Scope
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
+from keepworth.memory.store.near_duplicates import NearDuplicates, Pair, near_duplicates, said
 
 from .stub_encoder import WordEncoder
 
@@ -348,7 +348,9 @@ def test_the_background_merges_what_comes_and_goes_on_where_it_stopped(tmp_path)
 
 
 def test_the_thread_does_it_by_itself_and_stops_with_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("keepworth.memory.near_duplicates.NearDuplicates.__init__.__kwdefaults__", {"seconds": 0.02})
+    monkeypatch.setattr(
+        "keepworth.memory.store.near_duplicates.NearDuplicates.__init__.__kwdefaults__", {"seconds": 0.02}
+    )
     with memory(tmp_path / "a.mem", dedupe=0.8) as m:
         m.add_many(["ana likes the red cat", "bo has a blue dog"])
         m.add("ana likes the red cat.")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory import dense, index_file, quantised
-from keepworth.memory.dense import DenseIndex
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
-from keepworth.memory.sidecar import sidecar_path
-from keepworth.memory.upkeep import check, compact
+from keepworth.memory.search import dense, index_file, quantised
+from keepworth.memory.search.dense import DenseIndex
+from keepworth.memory.search.sidecar import sidecar_path
+from keepworth.memory.store.maintenance import check, compact
 
 from .stub_encoder import WordEncoder
 
@@ -260,7 +260,7 @@ def test_what_is_purged_leaves_no_index_behind(small, tmp_path: Path):
 
 
 def test_a_folder_that_cannot_be_written_costs_the_index_file_only(small, monkeypatch, tmp_path: Path, caplog):
-    from keepworth.memory import sidecar
+    from keepworth.memory.search import sidecar
 
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
@@ -272,12 +272,12 @@ def test_a_folder_that_cannot_be_written_costs_the_index_file_only(small, monkey
 
 
 def test_a_memory_that_outgrew_its_kept_vectors_is_read_anew(small, monkeypatch, tmp_path: Path):
-    from keepworth.memory import store_file
+    from keepworth.memory.store import store_file
 
     monkeypatch.setattr(store_file, "SIDECAR_LATE", 10)
     path = tmp_path / "a.mem"
     with filled(path, "exact", 40) as memory:
-        from keepworth.memory.upkeep import lay_out
+        from keepworth.memory.store.maintenance import lay_out
 
         lay_out(memory.store, least=1)
     with filled(path, "exact", 200) as memory:

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keepworth.memory import dense, errors
-from keepworth.memory.dense import DenseIndex
-from keepworth.memory.embedding import Embedder
+from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.ranking import Fusion
-from keepworth.memory.retrieval import POOL
+from keepworth.memory.overlay.retrieval import POOL
+from keepworth.memory.search import dense
+from keepworth.memory.search.dense import DenseIndex
+from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.ranking import Fusion
 
 from .stub_encoder import WordEncoder
 
@@ -214,7 +215,7 @@ def test_the_benchmark_ranks_a_haystack_as_a_bank_of_it_would():
     from benchmarks.memory.retrieval import DEEP, Turns
     from keepworth.episodes import Session
     from keepworth.episodes.task import Turn
-    from keepworth.memory.bank import Bank
+    from keepworth.memory.overlay.bank import Bank
 
     sessions = [
         Session(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from keepworth.memory import rows
 from keepworth.memory.item import Item, Status, ValueStatistics
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Credit, Draft
 from keepworth.memory.scope import EVERYWHERE
+from keepworth.memory.store import rows
 
 
 def test_only_a_credit_differs_in_values_alone() -> None:

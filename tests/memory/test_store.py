@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory.bank import Bank
-from keepworth.memory.database import scalar
 from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
 from keepworth.memory.item import Item, content_digest
 from keepworth.memory.memory import Memory
+from keepworth.memory.overlay.bank import Bank
 from keepworth.memory.scope import EVERYWHERE
-from keepworth.memory.undo import active_ranges, ranges_of, replay, rollbacks_in, within
+from keepworth.memory.store.database import scalar
+from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
 from .stub_encoder import WordEncoder
 
@@ -123,10 +123,10 @@ def test_replay_is_the_view_whatever_happened(behind, sequence):
         carry_out(m, episodes, undone, step)
         assert_sound(m)
     for snapshot, items in saved.items():
-        ground = m.store.ground(EVERYWHERE, snapshot)
-        assert {item.id: item for item in ground.items()} == items
-        assert ground.content_sum == sum(map(content_digest, items.values())) % (1 << 256)
-        assert len(ground) == sum(item.current for item in items.values())
+        base = m.store.base(EVERYWHERE, snapshot)
+        assert {item.id: item for item in base.items()} == items
+        assert base.content_sum == sum(map(content_digest, items.values())) % (1 << 256)
+        assert len(base) == sum(item.current for item in items.values())
     for snapshot, items in list(saved.items())[::5]:
         before = view(m)
         back = m.restore(snapshot)
@@ -150,7 +150,7 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     bank = m.bank()
     twin = Bank.empty(WordEncoder(16), clock=ticking())
     for item in bank.items(all_states=True):
-        twin._stack.put(item)
+        twin._overlay.put(item)
     expected = {h.id: h.dense for h in twin.search(query, 30, mode="dense")}
     fingerprint = bank.content_hash()
     assert fingerprint == twin.content_hash()

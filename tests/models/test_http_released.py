@@ -10,9 +10,9 @@ import pytest
 
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
+from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.http_errors import EngineDied, EngineError, EngineRefused, MissingCapability
 from keepworth.models.http_wire import Completions, TokensInOut
 from keepworth.serving.model_server import ModelServer
@@ -44,7 +44,7 @@ def test_adapter_routes_that_refuse_are_no_capability(style) -> None:
 
 def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sampled(tmp_path: Path) -> None:
     """What no probe can know: this engine takes adapters, only not this one."""
-    from keepworth.learning.asynchronous import Pipeline
+    from keepworth.learning.collect.asynchronous import Pipeline
     from tests.learning.letters import Letters, settings
     from tests.learning.test_http_sampler import learner
 

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 import keepworth
 from keepworth.cli.settings import as_toml
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.run_record import RunConflict
-from keepworth.learning.tickets import place_of
+from keepworth.learning.collect.tickets import place_of
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run.run_record import RunConflict
+from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings

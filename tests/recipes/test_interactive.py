@@ -16,11 +16,11 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective import PRESETS
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.rows import BudgetTooSmall
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.rows import BudgetTooSmall
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, overwrite_reading, strings

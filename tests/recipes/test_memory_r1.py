@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1
 from keepworth.recipes.training import batch, kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

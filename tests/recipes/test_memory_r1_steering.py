@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.cli.settings import as_toml, load_toml, resolve
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.task_order import batch
+from keepworth.learning.collect.task_order import batch
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
-from keepworth.recipes.memory_r1 import Config, stages_of, train
+from keepworth.recipes.memory_r1 import Config, train
+from keepworth.recipes.memory_r1_settings import stages_of
 from keepworth.recipes.settings import steering_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 from pydantic import ValidationError
 
-from keepworth.learning.progress import SilentProgress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.tickets import place_of
+from keepworth.learning.collect.tickets import place_of
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1, overwrite_reading, strings
 from keepworth.rollouts.manager_reward import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Agent, Experience, LinearAgent, TabularAgent
+from keepworth.agents.simulated import Agent, LinearAgent, TabularAgent
 from keepworth.environments.streams import generated
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream

@@ -374,7 +374,7 @@ def test_the_whole_text_is_what_overwriting_is_compared_with_and_overflows_where
 
 
 def test_members_of_a_group_write_into_forks_of_one_memory() -> None:
-    from keepworth.memory.bank import Bank
+    from keepworth.memory.overlay.bank import Bank
     from keepworth.models.encoders import encoder
 
     root = Bank.empty(encoder("hashing"))

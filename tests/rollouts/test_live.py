@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.agents.learning_memory import LearningMemory
 from keepworth.environments.streams import generated
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
 from keepworth.recipes.advantage import advantage
@@ -25,30 +25,29 @@ def following(situation: str, actions: Sequence[str], shown: Presented) -> str:
 
 def test_a_memory_around_a_world_gets_better_and_is_on_file(tmp_path: Path) -> None:
     path = tmp_path / "world.mem"
-    memory = LearningMemory.open(path, {"advantage": advantage}, HashedWords(), reward_range=(-1.0, 1.0), seed=1)
+    memory = Memory(path, policy={"advantage": advantage}, encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
     won = [played(memory, task.world(), following) for task in generated("benign", seed=1, length=90).tasks]
     assert sum(won[60:]) > sum(won[:30]) + 5
     assert not memory.pending()
-    rewards = [episode.outcome for episode in memory.episodes.values()]
-    assert rewards == [2.0 * each - 1.0 for each in won]
+    rewards = [told for _, told in memory.learning.experience.uses]
+    assert rewards == won
     memory.close()
-    assert (
-        len(LearningMemory.open(path, {"advantage": advantage}, HashedWords(), reward_range=(-1.0, 1.0)).episodes) == 90
-    )
+    again = Memory(path, policy="advantage", encoder=HashedWords(), reward_range=(-1.0, 1.0))
+    assert len(again.learning.experience.uses) == 90
 
 
 def test_worlds_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
-    memory = LearningMemory.open(tmp_path / "world.mem", {"advantage": advantage}, HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
     for task in generated("tool-graph", seed=1, length=3).tasks:
         played(memory, task.world(), following)
-    assert len(memory.episodes) == 3
-    assert all(len(episode.actions) > 1 for episode in memory.episodes.values())
+    assert memory.learning.experience.time == 3
+    assert len(memory.learning.experience.uses) > 3
 
 
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
-    memory = LearningMemory.open(tmp_path / "world.mem", {"advantage": advantage}, HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
     (task,) = generated("benign", seed=1, length=1).tasks
     with pytest.raises(KeepworthError, match="fly away"):
         played(memory, task.world(), lambda situation, actions, shown: "fly away")
     assert not memory.pending()
-    assert len(memory.episodes) == 1
+    assert memory.learning.experience.time == 0

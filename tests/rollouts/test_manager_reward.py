@@ -13,7 +13,7 @@ from keepworth.agents.manager import act, observe
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.episodes.operation import OperationKind, ParseStatus
 from keepworth.episodes.reward import combined
-from keepworth.memory.bank import Bank
+from keepworth.memory.overlay.bank import Bank
 from keepworth.rollouts.manager_reward import (
     FunctionReader,
     ModelReader,

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Agent, Experience, LinearAgent, TabularAgent
 from keepworth.agents.scorer import ScoringAgent
+from keepworth.agents.simulated import Agent, LinearAgent, TabularAgent
 from keepworth.cli.stream import run_job
 from keepworth.environments.streams import generated
 from keepworth.evaluation.stream import Results, Row, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_report import draw
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.masked import Masked
 from keepworth.memory.policy.slots import Presented
@@ -115,7 +116,7 @@ def test_checkpoints_and_masking_leave_the_run_as_it_is() -> None:
 def test_a_masked_memory_sees_likeness_and_not_value() -> None:
     masked = Masked(method("advantage").valuer)
     experience = Experience(method("advantage"), ENCODER, seed=0)
-    experience.method.valuer = masked
+    experience.policy.valuer = masked
     for reward in (0.0, 0.0, 1.0, 0.0):
         use = experience.recall("", "red round thing", ("push it", "pull it"))
         experience.finish([(use, "push it")], reward)

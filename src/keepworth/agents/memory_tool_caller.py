@@ -15,8 +15,8 @@ from keepworth.episodes.episode import MemoryEvent, Shown
 from keepworth.episodes.interaction import Observation, ToolDescription
 from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
 from keepworth.episodes.prompt_text import as_line
-from keepworth.memory.bank import Bank
 from keepworth.memory.item import UNKNOWN, Provenance
+from keepworth.memory.overlay.bank import Bank
 
 RECALL = ToolDescription("recall", "query", "What memory holds about it.")
 REMEMBER = ToolDescription("remember", "fact", "Writes it into memory.")

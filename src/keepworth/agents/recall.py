@@ -11,8 +11,8 @@ from keepworth.episodes.encoder import Encoder
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.task import Task
-from keepworth.memory.bank import Bank
 from keepworth.memory.item import Provenance
+from keepworth.memory.overlay.bank import Bank
 from keepworth.tasks.entries import Entry, candidates, entries
 
 

@@ -46,7 +46,7 @@ def memory(
     from rich.table import Table
 
     from keepworth.episodes.terminal import terminal
-    from keepworth.learning.disk import check_writable, disk
+    from keepworth.learning.run.disk import check_writable, disk
     from keepworth.memory.measure.beside import Bounds, beside, lines, sync_here
     from keepworth.memory.measure.corpus import DIMENSION
     from keepworth.memory.measure.engine import figures

@@ -11,8 +11,8 @@ from keepworth.recipes import RECIPES
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from keepworth.learning.progress import Progress
-    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
 
 
 class Recipe(Protocol):

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from keepworth.cli.options import Runs
 from keepworth.cli.output import say_json
-from keepworth.cli.train import Runs
 
 app = typer.Typer(help="Look into what a run continues from.", no_args_is_help=True)
 
@@ -32,8 +32,8 @@ def inspect(
     from rich.text import Text
 
     from keepworth.episodes.terminal import terminal
-    from keepworth.learning.inspection import find_checkpoint
-    from keepworth.learning.inspection import inspect as look
+    from keepworth.learning.watch.inspection import find_checkpoint
+    from keepworth.learning.watch.inspection import inspect as look
 
     found = look(find_checkpoint(name, runs, step))
     if as_json:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.options import Runs
 from keepworth.cli.stream import stream
-from keepworth.cli.train import Runs
 
 if TYPE_CHECKING:
     from keepworth.recipes.memory_r1 import Config
@@ -43,9 +43,9 @@ def answerer(
     from keepworth.evaluation.answering import answers, rows
     from keepworth.evaluation.manager import paired_gain
     from keepworth.evaluation.tables import table_of_rows
-    from keepworth.learning.disk import check_writable
-    from keepworth.learning.progress import progress_for
-    from keepworth.learning.run_folder import disk, find_run, versions
+    from keepworth.learning.run.disk import check_writable
+    from keepworth.learning.run.run_folder import disk, find_run, versions
+    from keepworth.learning.watch.progress import progress_for
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.memory_r1 import Config
     from keepworth.recipes.memory_r1_answerer import recall_for, table_arms, task_sets

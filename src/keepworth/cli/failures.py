@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 
 MISTAKE, BUG, INTERRUPTED = 2, 1, 130
@@ -38,11 +39,11 @@ def report_usage(error: Exception) -> int:
     return MISTAKE
 
 
-def report_bug(error: BaseException) -> int:
-    """Say in one line what broke and where the traceback is; returns the exit code."""
+def report_bug(error: BaseException, commands: Collection[str] = ()) -> int:
+    """Say in one line what broke and where the traceback is; returns the exit code. commands: names there are."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     line = str(error).strip().split("\n", 1)[0]
-    kept = _save(text)
+    kept = _save(text, commands)
     where = f"The traceback is in {kept}; --debug prints it." if kept else "--debug prints the traceback."
     _say(
         f"something broke inside keepworth: {type(error).__name__}: {line}",
@@ -62,7 +63,7 @@ def _say(message: str, mend: str) -> None:
         console.print(Text.assemble(("  hint: ", "bold"), mend), soft_wrap=True)
 
 
-def _save(text: str) -> Path | None:
+def _save(text: str, commands: Collection[str] = ()) -> Path | None:
     """The file, which only its owner can read and nobody can have put there before; None where none can be written."""
     from keepworth.models.files import cache_folder
 
@@ -72,23 +73,16 @@ def _save(text: str) -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(f"$ {_without_values(sys.argv)}\n\n{text}")
+            out.write(f"$ {_without_values(sys.argv, commands)}\n\n{text}")
     except OSError:
         return None
     return path
 
 
-def _without_values(arguments: list[str]) -> str:
+def _without_values(arguments: list[str], commands: Collection[str]) -> str:
     """The command and the names of its options: what else was typed may be secret."""
-    from keepworth.cli.main import app
-
-    groups = [app, *(each.typer_instance for each in app.registered_groups if each.typer_instance)]
-    known = {str(each.name) for group in groups for each in group.registered_groups}
-    known |= {
-        each.name or each.callback.__name__ for group in groups for each in group.registered_commands if each.callback
-    }
     shown = [
-        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in known else "..."
+        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in commands else "..."
         for place, word in enumerate(arguments[1:])
     ]
     return " ".join(["keepworth", *shown])

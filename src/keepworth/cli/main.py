@@ -91,8 +91,17 @@ def main(arguments: list[str]) -> int:
             raise
         if isinstance(error, _USAGE):
             return failures.report_usage(error)
-        return failures.report_mistake(error) if failures.is_ours(error) else failures.report_bug(error)
+        return failures.report_mistake(error) if failures.is_ours(error) else failures.report_bug(error, _commands())
     return code if isinstance(code, int) else 0
+
+
+def _commands() -> set[str]:
+    """The names of all groups and commands."""
+    groups = [app, *(each.typer_instance for each in app.registered_groups if each.typer_instance)]
+    named = {str(each.name) for group in groups for each in group.registered_groups}
+    return named | {
+        each.name or each.callback.__name__ for group in groups for each in group.registered_commands if each.callback
+    }
 
 
 # typer carries its own copy of click in late versions and imports click in earlier ones: ask it which class it raises.

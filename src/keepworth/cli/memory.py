@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.encoder import EncoderIdentity
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
-    from keepworth.memory.purge import Erased
+    from keepworth.memory.store.purge import Erased
 
 app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
 
@@ -208,7 +208,7 @@ def stats(file: File = DEFAULT, as_json: Json = False) -> None:
     """Say what is in the file."""
     from dataclasses import asdict
 
-    from keepworth.memory.upkeep import statistics
+    from keepworth.memory.store.maintenance import statistics
 
     with _open(file, "none") as memory:
         figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
@@ -222,7 +222,7 @@ def stats(file: File = DEFAULT, as_json: Json = False) -> None:
 @app.command()
 def check(file: File = DEFAULT, quick: Annotated[bool, typer.Option("--quick", help="Do not replay.")] = False) -> None:
     """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
-    from keepworth.memory.upkeep import check as check_store
+    from keepworth.memory.store.maintenance import check as check_store
 
     with _open(file, "none") as memory:
         problems = check_store(memory.store, deep=not quick)
@@ -241,7 +241,7 @@ def compact(
     ] = None,
 ) -> None:
     """Give back space and lay vectors out for fast opening. Never changes what the memory says."""
-    from keepworth.memory.upkeep import compact as compact_store
+    from keepworth.memory.store.maintenance import compact as compact_store
 
     with _open(file, "none") as memory:
         before, after = compact_store(memory.store, keep_decisions=keep_decisions)
@@ -251,7 +251,7 @@ def compact(
 @app.command()
 def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT) -> None:
     """Copy a memory, also while it is in use."""
-    from keepworth.memory.upkeep import backup as back_up
+    from keepworth.memory.store.maintenance import backup as back_up
 
     with _open(file, "none") as memory:
         say(back_up(memory.store, target))
@@ -263,9 +263,9 @@ def export_(
     file: File = DEFAULT,
 ) -> None:
     """Write everything, history included, as lines of JSON."""
-    from keepworth.learning.disk import check_writable, disk, replacing
+    from keepworth.learning.run.disk import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
-    from keepworth.memory.transfer import exported
+    from keepworth.memory.store.transfer import exported
 
     with _open(file, "none") as memory:
         if str(target) == "-":
@@ -291,7 +291,7 @@ def import_(
     ] = False,
 ) -> None:
     """Fill a new memory from an export. Its vectors are made with the encoder that the exported memory had."""
-    from keepworth.memory.transfer import encoder_of, imported
+    from keepworth.memory.store.transfer import encoder_of, imported
 
     # What is not UTF-8 is refused by `imported`, with the place.
     with open(source, encoding="utf-8", errors="replace") as lines:
@@ -311,7 +311,7 @@ def reembed(
     """Make every vector anew with another encoder. Can be interrupted and goes on where it stopped."""
     from rich.progress import Progress
 
-    from keepworth.memory.upkeep import reembed as make_again
+    from keepworth.memory.store.maintenance import reembed as make_again
     from keepworth.models.encoders import encoder as named
 
     with _open(file, "none") as memory, Progress(console=terminal(), transient=True) as bar:
@@ -353,8 +353,8 @@ def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIden
             f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
         )
     chosen: Any = None if encoder == "none" else encoder
-    if identity is not None and not existed and keepworth.Memory.encoder_named is not None:
-        chosen = keepworth.Memory.encoder_named(encoder, identity)
+    if identity is not None and not existed:
+        chosen = keepworth.encoder(encoder, identity)
     memory = keepworth.Memory(file, encoder=chosen)
     try:
         yield memory

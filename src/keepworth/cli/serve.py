@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from keepworth.cli.interruption import interruptible
+from keepworth.cli.options import Runs
 from keepworth.cli.output import say
-from keepworth.cli.train import Runs
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -101,7 +101,7 @@ def require_free(port: int) -> None:
 def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
     """(the model that a run trained, the folder of its finished weights). Raises KeepworthError where there are none."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.learning.run_folder import find_run
+    from keepworth.learning.run.run_folder import find_run
 
     run = find_run(name, runs)
     trained = sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir())

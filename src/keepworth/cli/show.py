@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.options import Runs
 from keepworth.cli.output import say
-from keepworth.cli.train import Runs
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from keepworth.evaluation.curves import Panel
     from keepworth.evaluation.tables import ResultTable
-    from keepworth.learning.run_folder import RunFolder, StoredEpisode
+    from keepworth.learning.run.run_folder import RunFolder, StoredEpisode
 
 
 def show(
@@ -83,8 +83,8 @@ def report(
     from keepworth.evaluation.comparison import write_comparison
     from keepworth.evaluation.curves import drawn, panels, write_picture
     from keepworth.evaluation.report import write_report
-    from keepworth.learning.disk import check_writable, disk
-    from keepworth.learning.run_folder import find_run
+    from keepworth.learning.run.disk import check_writable, disk
+    from keepworth.learning.run.run_folder import find_run
 
     found = [find_run(name, runs) for name in names]
     if len(found) > 1:
@@ -115,7 +115,7 @@ def report(
 def named_or_latest(name: str, runs: Path) -> RunFolder:
     """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run_folder import find_run, list_runs
+    from keepworth.learning.run.run_folder import find_run, list_runs
 
     if not name:
         found = list_runs(runs)
@@ -184,8 +184,8 @@ def _long_table(found: ResultTable) -> RenderableType:
 
 def print_anomalies(run: RunFolder, console: Console) -> None:
     """What looks wrong in the run's metrics, or looked so while it went on."""
-    from keepworth.learning.anomalies import anomalies
-    from keepworth.learning.dashboard import anomaly_lines
+    from keepworth.learning.watch.anomalies import anomalies
+    from keepworth.learning.watch.dashboard import anomaly_lines
 
     for each in anomalies(run.metrics()):
         console.print()
@@ -231,7 +231,7 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.learning.sparkline import short, sparkline
+    from keepworth.learning.watch.sparkline import short, sparkline
 
     table = Table.grid(padding=(0, 2))
     every = [value for series in panel.series for value in series.values if math.isfinite(value)]

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from keepworth.evaluation.stream import Job, Row
-    from keepworth.memory.policy.slots import Method
+    from keepworth.memory.policy.slots import Policy
 
 app = typer.Typer()
 
@@ -218,7 +218,7 @@ def run_job(
     agent: str = "usual",
 ) -> list[Row]:
     """All arms on one stream, in this process."""
-    from keepworth.agents.experience import LinearAgent, TabularAgent
+    from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import FAMILIES, kind_of, opened
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, OURS
@@ -253,7 +253,7 @@ def run_job(
     return found
 
 
-def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Method:
+def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
     from keepworth.memory.policy.gates import trusted_only
     from keepworth.recipes import advantage

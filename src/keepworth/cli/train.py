@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keepworth.cli.interruption import interruptible
+from keepworth.cli.options import Runs
 from keepworth.cli.output import say
 
 if TYPE_CHECKING:
-    from keepworth.learning.progress import Progress
-    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="KEEPWORTH_RUNS")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events into the run folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
 
@@ -105,12 +105,12 @@ def _carry_out(
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
     from keepworth.episodes.terminal import terminal
-    from keepworth.learning.progress import progress_for
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.run_status import StatedProgress
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import progress_for
+    from keepworth.learning.watch.run_status import StatedProgress
 
     if tensorboard:
-        from keepworth.learning.tensorboard import require_tensorboard
+        from keepworth.learning.watch.tensorboard import require_tensorboard
 
         require_tensorboard()
     console = terminal()
@@ -130,7 +130,7 @@ def _carry_out(
 
 @contextmanager
 def _events(run: RunFolder) -> Iterator[None]:
-    from keepworth.learning.tensorboard import Events
+    from keepworth.learning.watch.tensorboard import Events
 
     events = Events(run)
     try:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.train import Runs
+from keepworth.cli.options import Runs
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from keepworth.learning.dashboard import Curve, View
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.run_status import RunStatus
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.dashboard import Curve, View
+    from keepworth.learning.watch.run_status import RunStatus
 
 FINISHED, STOPPED = "finished", "stopped"
 LATEST = 10
@@ -49,10 +49,10 @@ def view_of(run: RunFolder, now: float | None = None) -> View:
     """The run as it stands on the disk. now: seconds since 1970, for the time left.
 
     Of several roles, the one that is trained, or was trained last."""
-    from keepworth.learning.anomalies import anomalies
-    from keepworth.learning.dashboard import View
-    from keepworth.learning.run_lock import writer
-    from keepworth.learning.run_status import RunStatus, read_status
+    from keepworth.learning.run.run_lock import writer
+    from keepworth.learning.watch.anomalies import anomalies
+    from keepworth.learning.watch.dashboard import View
+    from keepworth.learning.watch.run_status import RunStatus, read_status
 
     process = writer(run.path)
     finished = run.result() is not None
@@ -91,7 +91,7 @@ def time_left(times: Sequence[float], status: RunStatus, now: float) -> float | 
 def _held_out(run: RunFolder, role: str | None) -> list[Curve]:
     """The arms of the leading metric of each split, measured for `role`; of runs without roles, all."""
     from keepworth.evaluation.curves import panels
-    from keepworth.learning.dashboard import Curve
+    from keepworth.learning.watch.dashboard import Curve
 
     found = []
     for panel in panels([], run.evals()):
@@ -106,7 +106,7 @@ def _held_out(run: RunFolder, role: str | None) -> list[Curve]:
 def _live(run: RunFolder, console: Console, every: float, once: bool) -> None:
     from rich.live import Live
 
-    from keepworth.learning.dashboard import dashboard
+    from keepworth.learning.watch.dashboard import dashboard
 
     view = view_of(run)
     if not once and _goes_on(view):
@@ -124,8 +124,8 @@ def _live(run: RunFolder, console: Console, every: float, once: bool) -> None:
 def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
     """A line per step and per measurement, and one per anomaly that is new."""
     from keepworth.episodes.terminal import one_line
-    from keepworth.learning.progress import headline
-    from keepworth.learning.sparkline import duration, short
+    from keepworth.learning.watch.progress import headline
+    from keepworth.learning.watch.sparkline import duration, short
 
     def say(*words: str) -> None:
         console.file.write(one_line("  ".join(word for word in words if word)) + "\n")

@@ -12,8 +12,8 @@ from typing import Any
 from keepworth.evaluation.curves import Panel, colour_indices, drawn, panels, trained_twin, write_picture
 from keepworth.evaluation.svg import chart, embedded, whisker
 from keepworth.evaluation.tables import ResultTable, tables_of
-from keepworth.learning.anomalies import anomalies
-from keepworth.learning.run_folder import RunFolder, StoredEpisode, disk, flatten
+from keepworth.learning.run.run_folder import RunFolder, StoredEpisode, disk, flatten
+from keepworth.learning.watch.anomalies import anomalies
 
 EPISODE_LIMIT = 20_000
 

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import torch
 
 from keepworth.episodes.episode import Group
-from keepworth.learning.checkpoint import LEARNER, read_learner, reading
-from keepworth.learning.collector import Collected, Collector, Curriculum
-from keepworth.learning.episode_metrics import episode_metrics
-from keepworth.learning.masters import Masters
-from keepworth.learning.plan import STEP, Plan
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.collect.collector import Collected, Collector, Curriculum
+from keepworth.learning.run.checkpoint import LEARNER, read_learner, reading
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.episode_metrics import episode_metrics
+from keepworth.learning.watch.plan import STEP, Plan
+from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.masters import Masters
 from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 
@@ -72,7 +72,7 @@ def train(
     """Take `schedule.steps` optimiser steps, or those that are left of them.
 
     curriculum: asked for one step's groups at a time, or a collector that samples ahead
-    (`keepworth.learning.asynchronous.Pipeline`). plan: is told of every step.
+    (`keepworth.learning.collect.asynchronous.Pipeline`). plan: is told of every step.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
     (a diverging step) leaves the weights of the step before, saved.
     """

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Bank": "bank",
+    "Bank": "overlay.bank",
     "Item": "item",
     "ItemKind": "item",
     "Provenance": "item",
@@ -18,9 +18,9 @@ _HOMES = {
     "Scope": "scope",
     "Draft": "operations",
     "Outcome": "operations",
-    "Fusion": "ranking",
-    "Hit": "ranking",
-    "Explanation": "ranking",
+    "Fusion": "search.ranking",
+    "Hit": "search.ranking",
+    "Explanation": "search.ranking",
 }
 
 __all__ = sorted(_HOMES)

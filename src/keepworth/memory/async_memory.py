@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from keepworth.memory.live_episode import LiveEpisode
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 
 _VERBS = frozenset(
@@ -66,8 +66,14 @@ class AsyncEpisode:
     def id(self) -> str:
         return self._live.id
 
-    async def search(self, query: str, **options: Any) -> Any:
+    async def search(self, query: str = "", **options: Any) -> Any:
         return await asyncio.to_thread(self._live.search, query, **options)
+
+    async def act(self, action: str) -> None:
+        await asyncio.to_thread(self._live.act, action)
+
+    async def step_reward(self, value: float) -> None:
+        await asyncio.to_thread(self._live.step_reward, value)
 
     async def remember(self, text: str, **options: Any) -> Any:
         return await asyncio.to_thread(self._live.remember, text, **options)

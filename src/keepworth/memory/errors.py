@@ -45,6 +45,32 @@ class UnknownEpisode(MemoryProblem, KeyError):
     """No episode or decision of this id."""
 
 
+class ClosedEpisode(MemoryProblem, ValueError):
+    """An act, a search or another reward for an episode that has its reward; or an act before any search."""
+
+
+class InvalidPolicy(MemoryProblem, ValueError):
+    """A policy, or a setting of one, that cannot take effect."""
+
+
+class InvalidAdvice(MemoryProblem, ValueError):
+    """A record from outside that could not be read again, or that claims to be memory's own experience."""
+
+
+class SetAside(UserWarning):
+    """What a file holds and a policy cannot read: it was set aside, and the rest is there."""
+
+
+class CannotEvaluate(MemoryProblem):
+    """The log does not say enough about the new policy.
+
+    reason: "few decisions", "no support", "no randomness" or "low effective sample size"."""
+
+    def __init__(self, reason: str, message: str, mend: str) -> None:
+        super().__init__(f"{reason}: {message}", mend)
+        self.reason = reason
+
+
 class EncoderMismatch(MemoryProblem):
     """The vectors on file were made by another encoder."""
 
@@ -54,7 +80,7 @@ class NoEncoder(MemoryProblem):
 
 
 class InvalidReward(MemoryProblem, ValueError):
-    """A reward that is not a number, or one whose sums would not be."""
+    """A reward that is not a number in the declared range, or one whose sums would not be."""
 
 
 class NoExtractor(MemoryProblem):

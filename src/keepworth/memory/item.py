@@ -88,7 +88,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing remembered. Times are canonical text (`keepworth.memory.moment`), "" where unknown.
+    """One thing remembered. Times are canonical text (`keepworth.memory.timestamp`), "" where unknown.
 
     key: what searches match instead of the text (the task of a case, the trigger of a lesson); "" means the text itself.
     event_time: when it happened or was said; written_at: when it was stored.
@@ -311,6 +311,10 @@ def indented_alike(one: str, other: str) -> bool:
         return True
     mine, theirs = indents(one), indents(other)
     return len(mine) != len(theirs) or mine == theirs
+
+
+HASH_MODULUS = 1 << 256
+"""Content hashes are sums modulo this."""
 
 
 def content_digest(item: Item) -> int:

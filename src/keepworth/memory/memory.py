@@ -1,4 +1,4 @@
-"""Memory: what users open. One file, familiar verbs, and what those lack: episodes, rewards, undo and the past.
+"""Memory: what users open. One file, familiar verbs, and what those lack: it learns from reward, and has undo and the past.
 
 m = Memory("agent.mem")
 m.add("Ana is allergic to peanuts", user_id="ana")
@@ -10,52 +10,199 @@ m.rollback(episode.id)
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
+from keepworth.episodes.decision import Decision, DecisionKind
+from keepworth.episodes.encoder import Encoder
 from keepworth.episodes.episode import Episode
-from keepworth.memory import decision_log, undo
-from keepworth.memory.bank import Bank
-from keepworth.memory.episode_record import assembled
+from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import (
     InvalidFilter,
+    InvalidPolicy,
     InvalidScope,
     InvalidText,
+    NoEncoder,
+    NoExtractor,
+    ScopeFull,
     UnknownEpisode,
     UnknownItem,
 )
-from keepworth.memory.item import Item, ItemKind, checked_label, kind_named
-from keepworth.memory.memory_writing import MemoryWriting
-from keepworth.memory.moment import moment
-from keepworth.memory.open_memory import Extractor, Message
-from keepworth.memory.operations import Credit, Draft, Outcome, checked_reward
-from keepworth.memory.ranking import Hits, Selected, Selector
-from keepworth.memory.retrieval import POOL, SearchOptions, checked_count, several
-from keepworth.memory.rows import number_of
+from keepworth.memory.item import (
+    Item,
+    ItemKind,
+    Provenance,
+    Status,
+    checked_label,
+    checked_text,
+    folded,
+    kind_named,
+    plain_metadata,
+    status_named,
+    text_problem,
+)
+from keepworth.memory.operations import Assignment, Credit, Draft, Outcome, checked_reward
+from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay.retrieval import POOL, SearchOptions, checked_count, checked_options, several
 from keepworth.memory.scope import Scope
-from keepworth.memory.store import Difference, Revision
+from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.ranking import Chosen, Fusion, Hit, Hits, Selected, Selector, Worth
+from keepworth.memory.store import episode_record, purge, rewarded, undo
+from keepworth.memory.store.decision_log import DecisionLog, Logged
+from keepworth.memory.store.near_duplicates import (
+    LIKENESS,
+    NEIGHBOURS,
+    NearDuplicates,
+    Pair,
+    likeness,
+    may_be_same,
+    merge,
+    merge_two,
+    near_duplicates,
+)
+from keepworth.memory.store.rows import number_of
+from keepworth.memory.store.store import Difference, Revision, Store
+from keepworth.memory.store.transaction import Transaction
+from keepworth.memory.timestamp import Clock, Timestamp, checked_interval, later, now, timestamp
+from keepworth.memory.wording import identity, worded, worded_actions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from keepworth.memory.live_episode import LiveEpisode
+    from keepworth.memory.episode import LiveEpisode
+    from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.off_policy import Estimate
+    from keepworth.memory.policy.pool import Advice
+    from keepworth.memory.policy.slots import Policy
+
+    PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
+
+_LOG = logging.getLogger("keepworth.memory")
+Message = Mapping[str, Any]
+Extractor = Callable[[Sequence[Message]], Iterable[str]]
+RECALLED = 4096
+SCOPES = 4096
 
 
-class Memory(MemoryWriting):
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+class Memory:
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    index: how large memories are searched by meaning: "exact", "int8" or "pq" (see `keepworth.memory.quantised`).
+    index: how large memories are searched by meaning: "exact", "int8" or "pq" (see `keepworth.memory.search.quantised`).
     log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     extractor: turns messages into facts for `add(..., infer=True)`.
     max_items: current items a scope may hold; a write beyond it is refused.
     dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
+    policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
+    that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
+    that was promoted in the file comes before it.
+    reward_range: rewards outside are refused. trusted: rewarders whose word is as good as the program's own. seed: of the
+    policy's draws; None draws anew each time.
     """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = ":memory:",
+        *,
+        encoder: Encoder | str | None = "default",
+        tenant: str = "",
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        durability: str = "process",
+        read_only: bool = False,
+        fusion: Fusion | None = None,
+        index: str = "exact",
+        log: str = "background",
+        log_share: float = 1.0,
+        keep_candidates: int | None = None,
+        extractor: Extractor | None = None,
+        max_items: int | None = None,
+        dedupe: bool | float = False,
+        policy: PolicyLike = "effect",
+        reward_range: tuple[float, float] | None = None,
+        trusted: Collection[str] = (),
+        seed: int | None = None,
+        clock: Clock = now,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        if log not in ("background", "off"):
+            raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
+        if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:
+            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share!r:.40}")
+        if max_items is not None and (not isinstance(max_items, int) or max_items < 1):
+            raise InvalidFilter(f"max_items must be a whole number of at least 1, got {max_items!r:.40}")
+        named = None if policy is None else _policies(policy)
+        if named is None and (reward_range is not None or trusted or seed is not None):
+            raise InvalidFilter(
+                "reward_range, trusted and seed are for a policy, and policy=None has none: leave them out"
+            )
+        self.scope = Scope(tenant, user_id, agent_id, session_id)
+        self.fusion = fusion or Fusion()
+        self._extractor = extractor
+        self._clock = clock
+        self._new_id = new_id
+        self._log_share = log_share if log == "background" else 0.0
+        if named is not None:
+            from keepworth.memory.policy.learning import check_settings
+
+            # What cannot take effect is refused before there is a file.
+            named[0](named[1])
+            check_settings(reward_range, trusted)
+        self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
+        self.store.max_items = max_items
+        found = self._named(encoder) if isinstance(encoder, str) else encoder
+        if found is not None:
+            self.store.use(Embedder(found))
+        if self.read_only:
+            _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
+        self._decisions = DecisionLog(self.store, keep=keep_candidates)
+        self._recalled: OrderedDict[str, str] = OrderedDict()
+        self._known_episodes: set[str] = set()
+        self._near = self._merging(dedupe) if dedupe else None
+        self._scopes: dict[tuple[str, str, str], Scope] = {}
+        self._draws = _uniform(self.store.store_id())
+        self.learning: Learning | None = None
+        if named is not None:
+            self.learning = self._learning(*named, reward_range, seed, trusted)
+
+    @property
+    def path(self) -> str:
+        return self.store.database.path
+
+    @property
+    def read_only(self) -> bool:
+        return self.store.database.read_only
+
+    def close(self) -> None:
+        """Write what is waiting and let go of the file."""
+        if self._near is not None:
+            self._near.close()
+        if not self.read_only:
+            self._decisions.close()
+        self.store.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Reading.
 
@@ -77,7 +224,7 @@ class Memory(MemoryWriting):
         start = number_of(after) if after else 0
         if start is None:
             raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
-        time = moment(self._clock())
+        time = timestamp(self._clock())
         out: list[Item] = []
         while len(out) < limit:
             page = list(self.store.items(scope, after=start, limit=max(limit, 256), current=not all_states))
@@ -100,17 +247,19 @@ class Memory(MemoryWriting):
         mode: str | None = None,
         threshold: float | None = None,
         selector: Selector | None = None,
+        actions: Sequence[str] = (),
+        by: str = "",
         episode: str = "",
         step: int = 0,
         **options: Unpack[SearchOptions],
     ) -> Hits:
-        """The `top_k` best items, best first; `.decision` is what `reward` takes.
+        """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
 
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. threshold: hits with a lower score
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
-        selector: chooses among more candidates than are shown, and says with what probability (by default the
-        best are shown, with probability 1). options: explain, kinds, statuses, where, since, until, as_of, diversity and
-        reranker, as `retrieval.SearchOptions` says.
+        selector: chooses in the policy's place, and says with what probability. actions: what can be done here, where that is
+        known; by: for whom. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
+        `retrieval.SearchOptions` says. The past (`as_of`) is shown as it was, without a policy.
         """
         return self.search_many(
             [query],
@@ -121,6 +270,8 @@ class Memory(MemoryWriting):
             mode=mode,
             threshold=threshold,
             selector=selector,
+            actions=actions,
+            by=by,
             episode=episode,
             step=step,
             **options,
@@ -137,11 +288,16 @@ class Memory(MemoryWriting):
         mode: str | None = None,
         threshold: float | None = None,
         selector: Selector | None = None,
+        actions: Sequence[str] = (),
+        by: str = "",
+        task: str = "",
         episode: str = "",
         step: int = 0,
         **options: Unpack[SearchOptions],
     ) -> list[Hits]:
-        """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
+        """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction.
+
+        task: what the queries are part of, where an episode says so."""
         if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
             raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
         queries = list(queries)
@@ -154,6 +310,73 @@ class Memory(MemoryWriting):
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         scope = self._narrowed(user_id, agent_id, session_id)
+        learning = self.learning if selector is None and not options.get("as_of") else None
+        if learning is None:
+            wide = top_k if selector is None else max(POOL, 5 * top_k)
+            found = self._found([query or task for query in queries], scope, wide, 0, mode, threshold, options)
+            label = mode or ("lexical" if self.store.embedder is None else "hybrid")
+            chosen = [
+                self._selected(query, hits, top_k, selector, f"static:{label}")
+                for query, hits in zip(queries, found, strict=True)
+            ]
+        else:
+            asked = (queries, scope, top_k, mode, threshold, options, worded_actions(actions), by, task, step)
+            chosen = self._chosen(learning, *asked)
+        for each in chosen:
+            for hit in each.hits:
+                self._note_recalled(hit.item)
+        self._log([query or task for query in queries], chosen, scope, episode, step)
+        return [each.hits for each in chosen]
+
+    def _chosen(
+        self,
+        learning: Learning,
+        queries: Sequence[str],
+        scope: Scope,
+        top_k: int,
+        mode: str | None,
+        threshold: float | None,
+        options: Mapping[str, Any],
+        actions: tuple[str, ...],
+        by: str,
+        task: str,
+        step: int,
+    ) -> list[Chosen]:
+        """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
+        from keepworth.memory.policy.learning import NEARBY, Ask, OtherPolicy
+
+        asks = [Ask(task or query, query if task else "", actions, step, by) for query in queries]
+        time = timestamp(self._clock())
+
+        def admits(item: Item) -> bool:
+            return item.in_force(time)
+
+        while True:
+            try:
+                if learning.searches():
+                    found = self._found(
+                        [query or task for query in queries], scope, top_k, NEARBY, mode, threshold, options
+                    )
+                    words = mode == "lexical"
+                    return [
+                        learning.among(ask, hits, top_k, by_words=words) for ask, hits in zip(asks, found, strict=True)
+                    ]
+                self._refuse_ranking(scope, mode, threshold, options)
+                return [learning.own(ask, top_k, admits) for ask in asks]
+            except OtherPolicy:
+                continue
+
+    def _found(
+        self,
+        queries: Sequence[str],
+        scope: Scope,
+        k: int,
+        beyond: int,
+        mode: str | None,
+        threshold: float | None,
+        options: Mapping[str, Any],
+    ) -> list[list[Hit]]:
+        """What the search of this memory finds, best first."""
         embedder = self.store.embedder
         if mode is None:
             mode = "hybrid" if embedder is not None else "lexical"
@@ -163,24 +386,40 @@ class Memory(MemoryWriting):
                 f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
                 f"{highest:.4g}; with mode='dense' the score is the cosine"
             )
-        bank = Bank.on(self.store.ground(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
+        bank = Bank.on(self.store.base(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
         with self.store.database.reading():
-            wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = bank.search_many(queries, wide, mode=mode, **options)
-        results, choices = [], []
-        for query, hits in zip(queries, found, strict=True):
-            candidates = [hit for hit in hits if threshold is None or hit.score >= threshold]
-            if selector is None:
-                choice = Selected(tuple(range(len(candidates))), 1.0, f"static:{mode}")
-            else:
-                choice = _checked_choice(selector(query, candidates, top_k), len(candidates), top_k)
-            kept = [candidates[position] for position in choice.positions]
-            for hit in kept:
-                self._note_recalled(hit.item)
-            results.append(Hits(kept))
-            choices.append((candidates, choice))
-        self._log(queries, results, choices, scope, episode, step)
-        return results
+            found = bank.search_many(queries, k, mode=mode, beyond=beyond, **options)
+        if threshold is None:
+            return found
+        return [[hit for hit in hits if hit.score >= threshold] for hits in found]
+
+    def _selected(self, query: str, candidates: list[Hit], top_k: int, selector: Selector | None, label: str) -> Chosen:
+        """Without a policy: the best, or what the caller's own selector chooses."""
+        if selector is None:
+            choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
+        else:
+            choice = _checked_choice(selector(query, candidates, top_k), len(candidates), top_k)
+        kept = [candidates[position] for position in choice.positions]
+        hits = Hits(kept, propensity=choice.propensity, policy=choice.policy)
+        return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates))
+
+    def _refuse_ranking(
+        self, scope: Scope, mode: str | None, threshold: float | None, options: Mapping[str, Any]
+    ) -> None:
+        """Raise InvalidFilter, InvalidScope for what a policy that finds items itself does not do."""
+        checked_options(options)
+        given = {"mode": mode, "threshold": threshold, **options}
+        for name, value in given.items():
+            if value is not None and value is not False and value != 0.0:
+                raise InvalidFilter(
+                    f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
+                    "memory with policy='effect' or None"
+                )
+        if scope != self.scope:
+            raise InvalidScope(
+                f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {scope} alone: bind the "
+                "memory, Memory(path, user_id=...)"
+            )
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
@@ -191,55 +430,86 @@ class Memory(MemoryWriting):
 
     # Outcome.
 
-    def episode(self, *, user_id: str = "", agent_id: str = "", session_id: str = "", task: str = "") -> LiveEpisode:
-        """One attempt at a task: what is read and written inside is recorded together, rewarded together, undone together."""
-        from keepworth.memory.live_episode import LiveEpisode
+    def episode(
+        self, task: str = "", *, user_id: str = "", agent_id: str = "", session_id: str = "", by: str = ""
+    ) -> LiveEpisode:
+        """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone together.
+
+        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself.
+        Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
+        from keepworth.memory.episode import LiveEpisode
 
         scope = self._narrowed(user_id, agent_id, session_id)
-        checked_label(task, "task")
+        said = worded(task, "task")
+        person = identity(by, "by") if by != "" else ""
         id = f"e{self._new_id()}"
-
-        def begin(transaction: Any) -> None:
-            transaction.connection.execute(
-                "INSERT INTO episodes(id, scope, task, began) VALUES(?,?,?,?)",
-                (id, transaction.book.row(scope).id, task, self._clock()),
-            )
-
-        self.store.change(scope, begin)
+        episode_record.begin(self.store, scope, id, said, person)
         self._known_episodes.add(id)
-        return LiveEpisode(self, id, scope, task)
+        return LiveEpisode(self, id, scope, said, person)
 
-    def reward(self, target: str, value: float, *, source: str = "user") -> Outcome:
+    def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
-        with the probability it had of being shown. Raises UnknownEpisode, InvalidReward."""
-        value = checked_reward(value)
+        with the probability it had of being shown, and the policy learns from it.
+
+        by: whose judgement it is; whom the episode is for if not given, "" for the program's own (a test, a verifier). source:
+        what it came through. Where the policy keeps what an episode taught, its reward is final: the same again changes
+        nothing, another one raises ClosedEpisode. Raises UnknownEpisode, InvalidReward."""
+        value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_label(source, "source")
-        if not isinstance(target, str) or not target.isascii():
-            raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: ids are text that it gave")
+        self._decisions.flush()
+        about = episode_record.rewarded(self.store, self.scope, target)
+        person = about.person if by is None else identity(by, "by") if by != "" else ""
+        if self.learning is not None and about.scope == self.scope and self.learning.keeps():
+            return self.learning.finish(about, value, person, source)
+        items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
+        act = Credit(value, items, f"own:{person}" if person else source, about.decision)
+        return self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
+
+    def propose(self, advice: Advice) -> str | None:
+        """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
+        `advice.source` says where it comes from: never memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
+        return self._learns("propose").propose(advice)
+
+    def pending(self) -> list[str]:
+        """Episodes in which something was done and that have no reward yet, oldest first."""
         self._decisions.flush()
         with self.store.database.reading() as connection:
-            from keepworth.memory.database import first
+            return rewarded.acted(connection, self.scope)
 
-            row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
-            if row is not None:
-                shown = decision_log.of_episode(connection, target)
-                home, episode, decision = row[0], target, ""
-            else:
-                one = decision_log.find(connection, target)
-                if one is None:
-                    raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: was it logged?")
-                shown, home, episode, decision = [one[0]], one[2], one[1], target
-            scope = self.store.scope_named(connection, home)
-        if not self.scope.contains(scope):
-            raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: was it logged?")
-        items = tuple((id, one.propensity) for one in shown for id in one.chosen)
-        act = Credit(value, items, source, decision)
-        return self.store.perform(scope, [(act, Draft(scope=scope))], episode=episode)[0]
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that chooses now; None where none does."""
+        return None if self.learning is None else self.learning.name()
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """What the file holds and the policy cannot read: why, by id."""
+        return {} if self.learning is None else self.learning.aside()
+
+    def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
+        """What mean reward another policy would have had on the logged choices. method: "snips", "ips" or "dr". Raises
+        CannotEvaluate where the log cannot say, such as one that was made without exploring."""
+        self._decisions.flush()
+        return self._learns("evaluate").evaluate(policy, method)
+
+    def promote(self, policy: str) -> None:
+        """Let `policy` choose from now on, with what it learns from the whole log; `demote` takes it back."""
+        self._decisions.flush()
+        self._learns("promote").promote(policy)
+
+    def demote(self) -> str:
+        """Back to the policy before the last promotion; its name."""
+        return self._learns("demote").demote()
+
+    def worth(self, id: str, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say. Raises UnknownItem, InvalidPolicy."""
+        self._decisions.flush()
+        return self._learns("worth").worth(self.get(id), query)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return assembled(self.store, self.scope, id)
+        return episode_record.assembled(self.store, self.scope, id)
 
     # Undo.
 
@@ -247,16 +517,28 @@ class Memory(MemoryWriting):
         """A name for the present state, for `restore`, `diff` and `bank`."""
         return f"s{self.store.head()}"
 
-    def rollback(self, target: str = "", *, source: str = "", since: str = "") -> undo.Rollback:
-        """Undo everything an episode did (`target` its id), everything from a source, or everything since a snapshot.
+    def rollback(self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "") -> undo.Rollback:
+        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, or everything
+        that follows from the rewards of one person, with all that was learned from it.
 
         What would have happened without it is what remains; entries that no longer apply are listed in the result.
         `rollback(result.id)` undoes the rollback. Raises UnknownEpisode, UnknownSnapshot, Purged.
         """
-        given = [bool(target), bool(source), bool(since)]
+        given = [bool(target), bool(source), bool(since), bool(rewarder)]
         if sum(given) != 1:
-            raise InvalidFilter("rollback takes one of: an episode or rollback id, source=..., since=<snapshot>")
+            raise InvalidFilter(
+                "rollback takes one of: an episode or rollback id, source=..., since=<snapshot>, rewarder=..."
+            )
         self._decisions.flush()
+        if rewarder:
+            with self.store.database.reading() as connection:
+                names = rewarded.rewarders(connection, self.scope)
+            if rewarder not in names:
+                raise InvalidPolicy(
+                    f"{rewarder!r:.60} rewarded nothing in this memory.",
+                    f"Known: {', '.join(names) or 'nobody by name'}.",
+                )
+            source = f"own:{rewarder}"
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since)
 
     def restore(self, snapshot: str) -> undo.Rollback:
@@ -276,8 +558,8 @@ class Memory(MemoryWriting):
         narrowed = scope if scope is not None else self._narrowed(user_id, agent_id, session_id)
         if not self.scope.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
-        ground = self.store.ground(narrowed, at or self.snapshot())
-        return Bank.on(ground, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
+        base = self.store.base(narrowed, at or self.snapshot())
+        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[Outcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
@@ -286,6 +568,522 @@ class Memory(MemoryWriting):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)
         return bank.commit_to(self.store, episode)
+
+    # Writing. Each is one journal entry or more, and can be rolled back, but for `forget(..., purge_history=True)`.
+
+    @overload
+    def add(self, content: str, **options: Any) -> Item: ...
+
+    @overload
+    def add(self, content: Sequence[Message], **options: Any) -> list[Item]: ...
+
+    def add(self, content: str | Sequence[Message], *, infer: bool = False, **options: Any) -> Item | list[Item]:
+        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
+        may come without a list around it.
+
+        infer: let the extractor turn the content into facts first; a fact that was only just recalled is not stored again.
+        Other options: see `add_many`. What an open item says already, in the same words and with nothing new beside them (time,
+        metadata, trust, a longer life), is not stored again: that item is returned.
+        """
+        if isinstance(content, str) and not infer:
+            return self.add_many([content], **options)[0]
+        messages = _messages(content)
+        if not infer:
+            texts, sources = [], []
+            for number, message in enumerate(messages):
+                texts.append(checked_text(message.get("content"), f"message {number}"))
+                speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
+                sources.append(Provenance("conversation", turn=number, speaker=speaker))
+            return self.add_many(texts, provenances=sources, **options)
+        if self._extractor is None:
+            raise NoExtractor(
+                "infer=True needs something that extracts facts: open the memory with extractor=..., "
+                "or store the text as it is with infer=False"
+            )
+        facts = [fact for fact in self._extractor(messages) if folded(fact) not in self._recalled]
+        return self.add_many(facts, **{"source": "extractor", **options})
+
+    def add_many(
+        self,
+        texts: Sequence[str],
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        kind: ItemKind | str = ItemKind.FACT,
+        key: str = "",
+        event_time: Timestamp = "",
+        valid_from: Timestamp = "",
+        valid_to: Timestamp = "",
+        expires_at: Timestamp = "",
+        ttl: float | None = None,
+        trust: float = 1.0,
+        status: Status | str = Status.ACTIVE,
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        provenances: Sequence[Provenance] | None = None,
+        dedupe: bool | float = False,
+        repeat: bool = False,
+        episode: str = "",
+    ) -> list[Item]:
+        """Remember several texts in one transaction: all of them or, if one is bad, none.
+
+        key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
+        dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one is
+        merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`);
+        repeat: store exact duplicates too (the same line said twice in a conversation).
+        Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
+        """
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise InvalidText(
+                f"add_many takes several texts, got {type(texts).__name__}: give a list, or use add for one"
+            )
+        texts = list(texts)
+        for number, text in enumerate(texts):
+            checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
+        if key != "":
+            checked_text(key, "key")
+        checked_label(source, "source")
+        self._check_episode(episode)
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if ttl is not None:
+            expires_at = later(timestamp(self._clock()), ttl)
+        checked_interval(timestamp(valid_from), timestamp(valid_to))
+        draft = Draft(
+            kind=kind_named(kind),
+            key=key,
+            scope=scope,
+            event_time=timestamp(event_time),
+            valid_from=timestamp(valid_from),
+            valid_to=timestamp(valid_to),
+            expires_at=timestamp(expires_at),
+            provenance=Provenance(source) if source else Provenance(),
+            trust=_trust(trust),
+            status=status_named(status),
+            metadata=plain_metadata(metadata),
+            deduplicate=not repeat,
+        )
+        sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
+        for one in sources if provenances is not None else ():
+            for part in ("source", "session", "speaker", "date"):
+                checked_label(getattr(one, part), f"{part} of a provenance")
+        if not texts:
+            return []
+        acts = [
+            (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
+            for text, one in zip(texts, sources, strict=True)
+        ]
+        vectors = self.store.encode([key] if key else texts)
+        if dedupe:
+            return self._add_unlike(acts, scope, vectors, likeness(dedupe), episode)
+        done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
+        return [_there(item, outcome) for outcome, item in done]
+
+    def apply(
+        self,
+        operation: Operation,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        event_time: Timestamp = "",
+        source: str = "",
+        episode: str = "",
+    ) -> Outcome:
+        """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
+        self._check_episode(episode)
+        scope = self._narrowed(user_id, agent_id, session_id)
+        draft = Draft(
+            scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_label(source, "source"))
+        )
+        text = operation.text if isinstance(operation, Operation) else ""
+        vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
+        try:
+            return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        except ScopeFull as full:
+            return Outcome(False, reason=str(full))
+
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        status: Status | str | None = None,
+        trust: float | None = None,
+        expires_at: Timestamp | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        repeat: bool = False,
+        episode: str = "",
+    ) -> Item:
+        """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
+        item then says the same. Raises UnknownItem, InvalidText."""
+        self._open_item(id)
+        self._check_episode(episode)
+        acts: list[tuple[Any, Draft]] = []
+        draft = Draft(scope=self.scope, deduplicate=not repeat)
+        if text is not None:
+            acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
+        fields: dict[str, Any] = {}
+        if status is not None:
+            fields["status"] = status_named(status).value
+        if trust is not None:
+            fields["trust"] = _trust(trust)
+        if expires_at is not None:
+            fields["expires_at"] = timestamp(expires_at)
+        if metadata is not None:
+            fields["metadata"] = plain_metadata(metadata)
+        if fields:
+            acts.append((Assignment(id, fields), draft))
+        if not acts:
+            raise InvalidText(
+                f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
+            )
+        outcomes = self.store.perform(
+            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
+        )
+        for outcome in outcomes:
+            if not outcome.applied and outcome.reason != "unchanged":
+                raise InvalidText(f"{id} was not updated: {outcome.reason}")
+        return self.get(id)
+
+    def supersede(
+        self,
+        id: str,
+        text: str,
+        *,
+        event_time: Timestamp = "",
+        key: str = "",
+        expires_at: Timestamp = "",
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        episode: str = "",
+    ) -> Item:
+        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
+        self._open_item(id)
+        self._check_episode(episode)
+        if key != "":
+            checked_text(key, "key")
+        draft = Draft(
+            scope=self.scope,
+            key=key,
+            event_time=timestamp(event_time),
+            expires_at=timestamp(expires_at),
+            metadata=plain_metadata(metadata),
+            provenance=Provenance(checked_label(source, "source")),
+        )
+        operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
+        vectors = self.store.encode([key or text])
+        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        if not outcome.item:
+            raise InvalidText(f"{id} was not superseded: {outcome.reason}")
+        return self.get(outcome.item)
+
+    def delete(self, id: str, *, episode: str = "") -> None:
+        """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        self._check_episode(episode)
+        target = id if isinstance(id, str) else repr(id)
+        outcome = self.store.perform(
+            self.scope, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))], episode=episode
+        )[0]
+        if not outcome.applied:
+            raise UnknownItem(
+                f"no item {id!r:.80} to delete in this scope of {self.path}: searches and lists give the ids there are"
+            )
+
+    def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
+        """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope("delete_all needs a user_id, agent_id or session_id: it never empties a whole memory")
+        ids = [item.id for item in self.store.items(scope) if not item.deleted]
+        draft = Draft(scope=scope)
+        self.store.perform(scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
+        return len(ids)
+
+    def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
+        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for good.
+        Raises UnknownItem before anything changed."""
+        if not ids:
+            raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
+        if purge_history:
+            self._decisions.flush()
+            return self._erased(purge.purge(self.store, self.scope, ids))
+        known = {item.id: item for item in map(self.get, ids)}
+        gone = [id for id, item in known.items() if item.deleted]
+        if gone:
+            raise UnknownItem(f"{gone[0]} is deleted already: nothing was forgotten")
+        draft = Draft(scope=self.scope)
+        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
+        return None
+
+    def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
+        """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
+        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when opening.
+
+        Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
+        Undo to before it raises Purged.
+        """
+        scope = self._narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope(
+                "erase needs a user_id, agent_id or session_id: it never erases a whole memory; delete the file"
+            )
+        self._decisions.flush()
+        return self._erased(purge.erase(self.store, self.scope, scope))
+
+    def _erased(self, result: purge.Erased) -> purge.Erased:
+        """What this handle remembers of it goes, too."""
+        gone = set(result.ids)
+        for text in [text for text, id in self._recalled.items() if id in gone]:
+            del self._recalled[text]
+        self._scopes.clear()
+        return result
+
+    def near_duplicates(
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = LIKENESS
+    ) -> list[Pair]:
+        """Items that say the same as an older one in another spelling. `Memory(dedupe=True)` merges them as they come."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        return list(near_duplicates(self.store, scope, threshold=likeness(threshold)))
+
+    def merge_near_duplicates(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Close the newer item of each pair in favour of the older; returns the pairs that were open still. Taken back with
+        `rollback(source="near-duplicates")`."""
+        return merge(self.store, self.scope, pairs)
+
+    def _add_unlike(
+        self,
+        acts: list[tuple[Operation, Draft]],
+        scope: Scope,
+        vectors: Mapping[str, bytes],
+        bound: float,
+        episode: str,
+    ) -> list[Item]:
+        """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
+        import numpy as np
+
+        if self.store.embedder is None:
+            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
+        time = self._clock()
+        searched = [draft.key or operation.text for operation, draft in acts]
+        matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
+        near = [
+            [f"m{n}" for n, cosine in line if cosine >= bound] for line in self.store.dense(scope, matrix, NEIGHBOURS)
+        ]
+
+        def work(transaction: Transaction) -> list[Item]:
+            out: list[Item] = []
+            for position, (operation, draft) in enumerate(acts):
+                outcome = transaction.perform(operation, draft, now=time, episode=episode)
+                item = _there(transaction.get(outcome.item), outcome)
+                if outcome.applied:
+                    earlier = (out[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound))
+                    for id in dict.fromkeys((*near[position], *earlier)):
+                        older = transaction.get(id)
+                        same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
+                        if (
+                            older is not None
+                            and same
+                            and merge_two(transaction, id, item.id, now=time, episode=episode)
+                        ):
+                            item = older
+                            break
+                out.append(item)
+            return out
+
+        added: list[Item] = self.store.change(scope, work, vectors, bounded=True)
+        return added
+
+    # What the verbs share.
+
+    def __len__(self) -> int:
+        return self.store.sums(self.scope)[1]
+
+    def get(self, id: str) -> Item:
+        """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
+        item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
+        if item is None:
+            erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
+            if erased:
+                raise UnknownItem(f"{id} was erased on purpose, for good: nothing of it is left in {self.path}")
+            raise UnknownItem(
+                f"no item {id!r:.80} in this scope of {self.path}: searches and lists give the ids there are"
+            )
+        return item
+
+    def _log(self, queries: Sequence[str], chosen: Sequence[Chosen], scope: Scope, episode: str, step: int) -> None:
+        if self.read_only or (not episode and not self._log_share):
+            return
+        entries = []
+        for query, each in zip(queries, chosen, strict=True):
+            if not episode and self._log_share < 1.0 and next(self._draws) >= self._log_share:
+                continue
+            hits = each.hits
+            hits.decision = f"d{self._new_id()}"
+            decision = Decision(
+                id=hits.decision,
+                kind=DecisionKind.SEARCH,
+                query=query[:10_000],
+                candidates=each.candidates,
+                chosen=tuple(hit.id for hit in hits),
+                propensity=hits.propensity,
+                policy=hits.policy,
+                step=step,
+            )
+            entries.append(Logged(self._clock(), scope, episode, decision, each.details, each.vector))
+        if episode:
+            self._decisions.write(entries)
+        else:
+            for entry in entries:
+                self._decisions.later(entry)
+
+    def _learns(self, verb: str) -> Learning:
+        if self.learning is None:
+            raise InvalidPolicy(
+                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
+            )
+        return self.learning
+
+    def _learning(
+        self,
+        policies: Callable[[str], Policy],
+        first: str,
+        reward_range: tuple[float, float] | None,
+        seed: int | None,
+        trusted: Collection[str],
+    ) -> Learning:
+        from keepworth.memory.policy.learning import Learning
+
+        try:
+            return Learning(
+                self.store, self.scope, policies, first, reward_range=reward_range, seed=seed, trusted=trusted
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def _merging(self, dedupe: bool | float) -> NearDuplicates:
+        try:
+            bound = likeness(dedupe)
+            if self.store.embedder is None:
+                raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
+            if self.read_only:
+                raise InvalidFilter(f"{self.path} is read-only: dedupe cannot merge anything in it")
+            return NearDuplicates(self.store, self.scope, bound)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
+        given = (user_id, agent_id, session_id)
+        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        if given == ("", "", ""):
+            return self.scope
+        # What is not text may not be hashable either; `Scope` says what is wrong with it.
+        plain = all(isinstance(part, str) for part in given)
+        known = self._scopes.get(given) if plain else None
+        if known is None:
+            parts = zip(("user", "agent", "session"), given, strict=True)
+            known = self.scope.narrowed(**{name: value for name, value in parts if value != ""})
+            if len(self._scopes) >= SCOPES:
+                self._scopes.clear()
+            self._scopes[given] = known
+        return known
+
+    def _check_episode(self, id: str, *, again: bool = False) -> None:
+        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
+        if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
+            return
+        if not episode_record.exists(self.store, self.scope, id):
+            raise UnknownEpisode(
+                f"no episode {id!r:.80} in this memory: `with memory.episode() as ep` begins one; nothing was done"
+            )
+        if len(self._known_episodes) >= SCOPES:
+            self._known_episodes.clear()
+        self._known_episodes.add(id)
+
+    def _open_item(self, id: str) -> Item:
+        item = self.get(id)
+        if not item.open:
+            raise UnknownItem(
+                f"{id} is closed ({'deleted' if item.deleted else 'superseded by ' + item.superseded_by})"
+            )
+        return item
+
+    def _note_recalled(self, item: Item) -> None:
+        self._recalled[folded(item.text)] = item.id
+        while len(self._recalled) > RECALLED:
+            self._recalled.popitem(last=False)
+
+    def _named(self, name: str) -> Encoder:
+        """An encoder by name; "default" is the one that made the vectors on file, else the usual one."""
+        from keepworth import defaults
+
+        try:
+            return defaults.encoder(name, self.store.encoder_identity() if name == "default" else None)
+        except BaseException:
+            self.store.close()
+            raise
+
+
+def _policies(
+    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]],
+) -> tuple[Callable[[str], Policy], str]:
+    """A function that makes a fresh policy by its name, and the name of the first. Raises UnknownName, InvalidPolicy."""
+    from keepworth import defaults
+    from keepworth.memory.policy.slots import Policy
+
+    given: dict[str, Callable[[], Policy]] = {}
+    if isinstance(policy, str):
+        first = policy
+    elif isinstance(policy, Policy):
+        first, given = policy.name, {policy.name: partial(deepcopy, policy)}
+    elif isinstance(policy, Mapping):
+        if not policy:
+            raise InvalidPolicy(
+                "the memory was opened without a policy.", 'Give one by name: {"advantage": advantage}.'
+            )
+        first, given = next(iter(policy)), dict(policy)
+    elif callable(policy):
+        first = policy().name
+        given = {first: policy}
+    else:
+        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
+
+    def named(name: str) -> Policy:
+        return given[name]() if name in given else defaults.policy(name, also=given)
+
+    return named, first
+
+
+def _messages(content: object) -> Sequence[Message]:
+    """`content` as messages. Raises InvalidText for what is neither a text nor messages."""
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    if isinstance(content, Mapping):
+        return [content]
+    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
+    messages = list(content)
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidText(
+                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
+                "use add_many for several texts"
+            )
+    return messages
+
+
+def _there(item: Item | None, outcome: Outcome) -> Item:
+    if item is None:
+        raise InvalidText(f"nothing was stored: {outcome.reason}")
+    return item
+
+
+def _trust(trust: float) -> float:
+    if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
+        raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}")
+    return float(trust)
 
 
 def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
@@ -297,4 +1095,9 @@ def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
     return choice
 
 
-__all__ = ["Extractor", "Memory", "Message"]
+def _uniform(seed: str) -> Iterator[float]:
+    import random
+
+    draw = random.Random(seed + str(os.getpid()))
+    while True:
+        yield draw.random()

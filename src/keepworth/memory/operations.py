@@ -34,8 +34,8 @@ from keepworth.memory.item import (
     indented_alike,
     text_problem,
 )
-from keepworth.memory.moment import later
 from keepworth.memory.scope import EVERYWHERE, Scope
+from keepworth.memory.timestamp import later
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,19 @@ def malformed(act: object) -> str | None:
 LARGEST_REWARD = 1e100
 
 
-def checked_reward(value: object) -> float:
-    """A number whose square and sums stay numbers. Raises InvalidReward."""
+def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> float:
+    """A number whose square and sums stay numbers, inside the bounds that were declared. True is 1. Raises InvalidReward."""
     try:
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        # NumPy's truth values are no numbers to Python, and what a comparison of arrays gives.
+        plain = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")
+        number = float(value) if plain else math.nan  # type: ignore[arg-type]
     except OverflowError:
         number = math.inf
+    if bounds is not None and not bounds[0] <= number <= bounds[1]:
+        raise InvalidReward(
+            f"the reward {value!r:.80} is not a finite number in [{bounds[0]:g}, {bounds[1]:g}].",
+            "Scale it, or declare another reward_range." if plain else "Give a plain number.",
+        )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(
             f"a reward must be a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, got {value!r:.40}"

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
-from keepworth.memory.policy.errors import InvalidPolicy
 from keepworth.memory.policy.gates import Trust, admit_all
 from keepworth.memory.policy.keyers import whole
 from keepworth.memory.policy.maintainers import MergeDuplicates, Probation, RetireHarmful
@@ -23,7 +23,7 @@ from keepworth.memory.policy.retrievers import MostRecent, WithProbation
 from keepworth.memory.policy.room import Crowd, Room
 from keepworth.memory.policy.same_episode import seeing_the_episode
 from keepworth.memory.policy.selectors import Thompson
-from keepworth.memory.policy.slots import Maintainer, Method
+from keepworth.memory.policy.slots import Maintainer, Policy
 from keepworth.memory.policy.writers import RawCases
 
 SUMMARY = "advantage credit, shared and local item values, Thompson selection, probation for outside advice"
@@ -70,7 +70,7 @@ def advantage(
     recent: int = 12,
     capacity: int = 400,
     admission: Mapping[str, Any] | None = None,
-) -> Method:
+) -> Policy:
     if without and without not in PARTS:
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
     selection = replace(selection, k=k)
@@ -96,7 +96,7 @@ def advantage(
     upkeep: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
     if without != "maintenance":
         upkeep += [RetireHarmful(), MergeDuplicates(), Crowd()]
-    method = Method(
+    method = Policy(
         "advantage" if not without else f"advantage-without-{without}",
         whole,
         MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold),
@@ -110,7 +110,7 @@ def advantage(
     return seeing_the_episode(method, here, recent)
 
 
-def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Method:
+def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Policy:
     """`advantage` or `advantage-without-PART` from one flat mapping over the fields of its settings, its selection and itself."""
     valuation = {field.name for field in fields(AdvantageSettings)}
     choice = {field.name for field in fields(Thompson)}

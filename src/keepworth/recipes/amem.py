@@ -12,7 +12,7 @@ from keepworth.memory.policy.maintainers import Capacity, LinkAndEvolve
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import WithLinked
 from keepworth.memory.policy.selectors import AllRetrieved
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import Unvalued
 from keepworth.memory.policy.writers import Notes
 
@@ -27,8 +27,8 @@ def amem(
     evolve_above: float = 0.75,
     failures: bool = True,
     steps: bool = False,
-) -> Method:
-    return Method(
+) -> Policy:
+    return Policy(
         "amem",
         whole,
         WithLinked(k),

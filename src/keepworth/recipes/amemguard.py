@@ -23,7 +23,7 @@ from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.selectors import Consensus, agreeing, path
-from keepworth.memory.policy.slots import Candidates, Method, Presented, Query, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values
 from keepworth.memory.policy.values import Unvalued
 from keepworth.memory.policy.writers import RawCases
 
@@ -82,9 +82,9 @@ class Guard:
         return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
 
 
-def amemguard(*, seed: int = 0, k: int = 5, least: int = 2, failures: bool = False, steps: bool = False) -> Method:
+def amemguard(*, seed: int = 0, k: int = 5, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:
     guard = Guard(k, least)
-    return Method(
+    return Policy(
         "amemguard",
         whole,
         MostSimilar(k),

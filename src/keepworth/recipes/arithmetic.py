@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
-    from keepworth.learning.progress import Progress
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.memory.bank import Bank
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.memory.overlay.bank import Bank
 
 SUMMARY = "Arithmetic word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from keepworth.learning.task_order import balanced, batch
+from keepworth.learning.collect.task_order import balanced, batch
 
 T = TypeVar("T")
 ATTEMPTS = 64

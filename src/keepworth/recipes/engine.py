@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from keepworth.episodes.model import SamplingParams
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ from typing import Any
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.policy.same_episode import seeing_the_episode
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.recipes import advantage, amem, amemguard, exprag, memento, memrl, reme, rememberer, statistical
 
 
-def _alike(recipe: Callable[..., Method]) -> Callable[..., Method]:
+def _alike(recipe: Callable[..., Policy]) -> Callable[..., Policy]:
     """`recipe` with items of the same episode before it, as `advantage` has them."""
 
-    def composed(*, here: str = "among", **settings: Any) -> Method:
+    def composed(*, here: str = "among", **settings: Any) -> Policy:
         return seeing_the_episode(recipe(**settings), here)
 
     return composed
 
 
-RIVALS: dict[str, Callable[..., Method]] = {
+RIVALS: dict[str, Callable[..., Policy]] = {
     "exprecent": exprag.exprecent,
     "exprag": exprag.exprag,
     "remem": exprag.remem,
@@ -39,14 +39,14 @@ RIVALS: dict[str, Callable[..., Method]] = {
     "linucb": statistical.linucb,
     "linear-thompson": statistical.linear_thompson,
 }
-METHODS: dict[str, Callable[..., Method]] = {
+METHODS: dict[str, Callable[..., Policy]] = {
     **{name: _alike(recipe) for name, recipe in RIVALS.items()},
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
 
 
-def method(name: str, *, seed: int = 0, **settings: object) -> Method:
+def method(name: str, *, seed: int = 0, **settings: object) -> Policy:
     """A fresh composition; two calls share no state."""
     if name not in METHODS:
         raise UnknownName("memory method", name, METHODS)

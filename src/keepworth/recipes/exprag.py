@@ -13,15 +13,15 @@ from keepworth.memory.policy.maintainers import Capacity
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import MostRecent, MostSimilar
 from keepworth.memory.policy.selectors import AllRetrieved, Pruned
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import Unvalued
 from keepworth.memory.policy.writers import RawCases
 
 SUMMARY = "raw successes: the most recent (ExpRecent), the most similar (ExpRAG), or the similar ones pruned (ReMem)"
 
 
-def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Method:
-    return Method(
+def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
+    return Policy(
         "exprecent",
         whole,
         MostRecent(k),
@@ -34,10 +34,10 @@ def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool 
     )
 
 
-def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Method:
+def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
     """failures: also keep and show failed cases, as the paper's separate table does. steps: keep every step by its own reward,
     where the paper keeps whole episodes by theirs: a fairer rival where steps have rewards."""
-    return Method(
+    return Policy(
         "exprag",
         whole,
         MostSimilar(k),
@@ -50,8 +50,8 @@ def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = F
     )
 
 
-def remem(*, seed: int = 0, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Method:
-    return Method(
+def remem(*, seed: int = 0, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
+    return Policy(
         "remem",
         whole,
         MostSimilar(k),

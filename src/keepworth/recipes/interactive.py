@@ -33,11 +33,11 @@ from keepworth.recipes.settings import (
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Group, Task
     from keepworth.episodes.model import Tokens
-    from keepworth.learning.asynchronous import Pipeline
-    from keepworth.learning.learner import Learner
-    from keepworth.learning.progress import Progress
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.stages import Stage
+    from keepworth.learning.collect.asynchronous import Pipeline
+    from keepworth.learning.collect.stages import Stage
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.learning.weights.learner import Learner
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.driver import Limits, Play
@@ -156,10 +156,10 @@ def _train_system(
     progress: Progress,
     engine: HttpModel | None,
 ) -> None:
-    from keepworth.learning.imitation import Imitator
-    from keepworth.learning.steering import SteeredCollector
+    from keepworth.learning.collect.steering import SteeredCollector
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
+    from keepworth.learning.weights.imitation import Imitator
     from keepworth.recipes.training import imitate_first, keep_weights, prepared
 
     model, learner = prepared(settings, objective, system.role, run, progress)
@@ -316,8 +316,8 @@ class Demonstrating:
 
 def ahead(playing: Playing, learner: Learner, engine: HttpModel | None = None) -> Pipeline:
     """The same tasks, played ahead of the learner, at an engine if there is one."""
-    from keepworth.learning.ahead import PlayedAhead
-    from keepworth.learning.tickets import draw_of, place_of
+    from keepworth.learning.collect.ahead import PlayedAhead
+    from keepworth.learning.collect.tickets import draw_of, place_of
     from keepworth.recipes.training import sampled_ahead
 
     settings, system = playing.settings, playing.system

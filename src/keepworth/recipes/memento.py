@@ -14,15 +14,15 @@ from keepworth.memory.policy.maintainers import Capacity
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import Everything, MostSimilar
 from keepworth.memory.policy.selectors import AllRetrieved, BestValue
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import CaseNetwork, Unvalued
 from keepworth.memory.policy.writers import RawCases
 
 SUMMARY = "cases chosen by likeness, by a network Q(s, c) learned online, or by a kernel Q with soft targets"
 
 
-def non_parametric(*, seed: int = 0, k: int = 4, failures: bool = True, steps: bool = False) -> Method:
-    return Method(
+def non_parametric(*, seed: int = 0, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:
+    return Policy(
         "memento-np",
         whole,
         MostSimilar(k),
@@ -45,10 +45,10 @@ def parametric(
     explore: float = 0.0,
     failures: bool = True,
     steps: bool = False,
-) -> Method:
+) -> Policy:
     """updates: steps of the optimiser at each write. pool: 0 ranks the whole bank by Q as the paper does; else only that many
     most similar cases are ranked."""
-    return Method(
+    return Policy(
         "memento-p",
         whole,
         MostSimilar(pool) if pool else Everything(),
@@ -70,8 +70,8 @@ def multi_step(
     gamma: float = 0.95,
     failures: bool = True,
     steps: bool = False,
-) -> Method:
-    return Method(
+) -> Policy:
+    return Policy(
         "memento-kernel",
         whole,
         MostSimilar(pool),

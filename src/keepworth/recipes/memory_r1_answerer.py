@@ -12,24 +12,24 @@ from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, Group, SamplingParams, Task
 from keepworth.evaluation.answering import answers, rows
-from keepworth.learning.attempt import Attempt
-from keepworth.learning.collector import Collector
-from keepworth.learning.imitation import Imitator
-from keepworth.learning.learner import Learner
-from keepworth.learning.plan import Plan
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import SteeredCollector
-from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.collect.attempt import Attempt
+from keepworth.learning.collect.collector import Collector
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import SteeredCollector
+from keepworth.learning.collect.tickets import draw_of, place_of
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
+from keepworth.learning.watch.plan import Plan
+from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.imitation import Imitator
+from keepworth.learning.weights.learner import Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
 from keepworth.recipes.engine import engine_of
-from keepworth.recipes.memory_r1 import Config, stages_of
+from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
 from keepworth.recipes.training import keep_weights, prepared, require_room, sampled_ahead
 from keepworth.rollouts.answering import answer, answer_one, demonstrations

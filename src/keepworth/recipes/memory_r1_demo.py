@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from keepworth.evaluation.answering import answers
-from keepworth.learning.learner import Learner
-from keepworth.learning.plan import STEP, Part, Plan
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.plan import STEP, Part, Plan
+from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.learner import Learner
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
 

@@ -29,23 +29,23 @@ from keepworth.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
-from keepworth.learning.attempt import Attempt
-from keepworth.learning.collector import Collector
-from keepworth.learning.learner import Learner
-from keepworth.learning.progress import Progress
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import SteeredCollector
-from keepworth.learning.tickets import draw_of, place_of
+from keepworth.learning.collect.attempt import Attempt
+from keepworth.learning.collect.collector import Collector
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import SteeredCollector
+from keepworth.learning.collect.tickets import draw_of, place_of
+from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
-from keepworth.memory.bank import Bank
+from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.learner import Learner
+from keepworth.memory.overlay.bank import Bank
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
 from keepworth.recipes.engine import engine_of
-from keepworth.recipes.memory_r1 import Config, stages_of
+from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
 from keepworth.recipes.training import (
     batch,

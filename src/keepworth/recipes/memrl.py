@@ -12,7 +12,7 @@ from keepworth.memory.policy.maintainers import Capacity
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.selectors import Blend
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import MovingAverage
 from keepworth.memory.policy.writers import RawCases
 
@@ -29,9 +29,9 @@ def memrl(
     rate: float = 0.3,
     failures: bool = True,
     steps: bool = False,
-) -> Method:
+) -> Policy:
     """steps: as for ExpRAG."""
-    return Method(
+    return Policy(
         "memrl",
         whole,
         MostSimilar(pool, threshold),

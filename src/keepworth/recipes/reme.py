@@ -13,7 +13,7 @@ from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility
 from keepworth.memory.policy.presenters import Guidance
 from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.selectors import AllRetrieved
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import Counts
 from keepworth.memory.policy.writers import Distilled
 
@@ -22,8 +22,8 @@ SUMMARY = "experiences distilled from successes, similarity top-k, deleted after
 
 def reme(
     *, seed: int = 0, k: int = 5, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False
-) -> Method:
-    return Method(
+) -> Policy:
+    return Policy(
         "reme",
         whole,
         MostSimilar(k),

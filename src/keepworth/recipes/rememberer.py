@@ -14,7 +14,7 @@ from keepworth.memory.policy.maintainers import Capacity
 from keepworth.memory.policy.presenters import EncouragedDiscouraged
 from keepworth.memory.policy.retrievers import GoalAndObservation
 from keepworth.memory.policy.selectors import AllRetrieved
-from keepworth.memory.policy.slots import Method
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import Unvalued
 
 SUMMARY = "a table of n-step action values per goal and observation, shown as encouraged and discouraged actions"
@@ -22,9 +22,9 @@ SUMMARY = "a table of n-step action values per goal and observation, shown as en
 
 def rememberer(
     *, seed: int = 0, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False
-) -> Method:
+) -> Policy:
     """n: steps before bootstrapping; 0 sums to the end of the episode. steps: single steps have rewards of their own."""
-    return Method(
+    return Policy(
         "rememberer",
         whole,
         GoalAndObservation(k, share),

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from keepworth.learning.difficulty import Band
+from keepworth.learning.collect.difficulty import Band
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import Steering
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.stages import Stage
-from keepworth.learning.steering import Steering
 
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]

@@ -13,7 +13,7 @@ from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.regressions import KernelMean, LinearReward, NearestMean
 from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.selectors import Thompson
-from keepworth.memory.policy.slots import Method, Valuer
+from keepworth.memory.policy.slots import Policy, Valuer
 from keepworth.memory.policy.writers import RawCases
 
 SUMMARY = "mean reward of the advised action nearby: by a kernel, by nearest neighbours, by linear bandits"
@@ -21,8 +21,8 @@ BELOW = -1.5
 """Under every estimate."""
 
 
-def _method(name: str, valuer: Valuer, pool: int, selection: Thompson, failures: bool) -> Method:
-    return Method(
+def _method(name: str, valuer: Valuer, pool: int, selection: Thompson, failures: bool) -> Policy:
+    return Policy(
         name,
         whole,
         MostSimilar(pool, 0.1),
@@ -54,31 +54,31 @@ def kernel_mean(
     weight: float = 0.005,
     keep: float = 1.0,
     failures: bool = True,
-) -> Method:
+) -> Policy:
     return _method("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, _best(k, 0.0), failures)
 
 
 def kernel_mean_of_items(
     *, seed: int = 0, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
-) -> Method:
+) -> Policy:
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
     return _method("kernel-mean-items", valuer, pool, _best(k, BELOW, 0.05), True)
 
 
 def nearest_mean(
     *, seed: int = 0, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False
-) -> Method:
+) -> Policy:
     return _method("nearest-mean", NearestMean(n, prior), pool, _best(k, _floor(failures)), failures)
 
 
 def linucb(
     *, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False
-) -> Method:
+) -> Policy:
     return _method("linucb", LinearReward(alpha, ridge), pool, _best(k, _floor(failures), 0.0), failures)
 
 
 def linear_thompson(
     *, seed: int = 0, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
-) -> Method:
+) -> Policy:
     selection = Thompson(k, _floor(failures), off=0.0, probe=0.0, explore=0.0, veto=False)
     return _method("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)

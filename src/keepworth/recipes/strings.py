@@ -19,8 +19,8 @@ from keepworth.recipes.settings import Count, Idle, Rate, Refill
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
-    from keepworth.learning.progress import Progress
-    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
     from keepworth.models.inprocess import InProcessModel
 
 SUMMARY = "String composition (arXiv 2509.25123): functions learned one by one, composed by reinforcement."

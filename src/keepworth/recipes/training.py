@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
-from keepworth.learning.admission import Staleness
-from keepworth.learning.asynchrony import Asynchrony, Episodes
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
+from keepworth.learning.collect.steering import Steering
+from keepworth.learning.collect.task_order import batch as batch
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
-from keepworth.learning.progress import Progress
-from keepworth.learning.rows import require_budget
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.steering import Steering
-from keepworth.learning.task_order import batch as batch
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.rows import require_budget
 from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
@@ -26,7 +26,7 @@ from keepworth.models.tree import round_up
 from keepworth.recipes.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from keepworth.learning.asynchronous import Pipeline
+    from keepworth.learning.collect.asynchronous import Pipeline
     from keepworth.models.http_engine import HttpModel
 
 
@@ -197,7 +197,7 @@ def sampled_ahead(
     engine: HttpModel | None = None,
 ) -> Pipeline:
     """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say; at the engine, if any."""
-    from keepworth.learning.asynchronous import Pipeline
+    from keepworth.learning.collect.asynchronous import Pipeline
 
     if settings.sampling == "synchronous":
         raise ValueError("sampling = synchronous samples nothing ahead")

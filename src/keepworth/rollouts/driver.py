@@ -27,7 +27,7 @@ from keepworth.episodes.model import FinishReason, Model, Sample, Tokens
 from keepworth.episodes.reward import RewardTerm, checked_terms
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
-from keepworth.memory.bank import Bank
+from keepworth.memory.overlay.bank import Bank
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.batching import Batcher, Lockstep, ReadyFirst
 from keepworth.rollouts.deadline import OutOfTime, within

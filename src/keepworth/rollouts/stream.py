@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from keepworth.agents.experience import Agent, Experience
+from keepworth.agents.simulated import Agent
 from keepworth.environments.free_words import in_free_words
 from keepworth.environments.scene import Scene, Stream, StreamTask, Visit
 from keepworth.episodes.encoder import Encoder
 from keepworth.memory.item import ItemKind
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.masked import Masked
-from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, OWN, Draft, advice, on_word_of
+from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, OWN, Advice, advice, on_word_of
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.retrievers import NOTHING
-from keepworth.memory.policy.slots import Candidates, Method, Presented, Use, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Use, Values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,7 +79,7 @@ class StreamRun:
 
 def run_stream(
     stream: Stream,
-    method: Method,
+    method: Policy,
     agent: Agent,
     encoder: Encoder,
     *,
@@ -115,7 +116,7 @@ class _Loop:
     def __init__(
         self,
         stream: Stream,
-        method: Method,
+        method: Policy,
         agent: Agent,
         encoder: Encoder,
         seed: int,
@@ -167,7 +168,7 @@ class _Loop:
             text = f"{record.key} -> {record.action}: it worked"
             if record.trigger:
                 text += f" (if it says {record.trigger}: {record.payload})"
-            draft = Draft(record.key, text, do=(record.action,), trigger=record.trigger, payload=record.payload)
+            draft = Advice(record.key, text, do=(record.action,), trigger=record.trigger, payload=record.payload)
             experience.observe(replace(draft, source=record.source) if record.source else draft)
         for visit in task.visits if self.control not in ("none", "attempts") else ():
             self._visit(visit)
@@ -274,7 +275,7 @@ class _Loop:
     def _predicted(self, use: Use) -> float:
         """The success that the valuer expects with what was shown."""
         mean = float(use.values.means[list(use.slate)].mean())
-        valuer = self.experience.method.valuer
+        valuer = self.experience.policy.valuer
         without: Callable[[object], float] | None = getattr(valuer, "success_without", None)
         if without is not None:
             return mean + without(use.query)
@@ -329,7 +330,7 @@ class _Loop:
     def _observe(self, scene: Scene) -> None:
         if scene.named:
             self.experience.observe(
-                Draft(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE, source=OWN)
+                Advice(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE, source=OWN)
             )
 
     def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:

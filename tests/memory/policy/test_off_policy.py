@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from keepworth.memory.policy.errors import CannotEvaluate, InvalidPolicy
+from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
 from keepworth.memory.policy.off_policy import (
     Logged,
     doubly_robust,

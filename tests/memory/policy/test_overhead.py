@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from keepworth.agents.experience import Experience
 from keepworth.memory.item import Status
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Draft
+from keepworth.memory.policy.pool import Advice
 from keepworth.recipes.advantage import advantage
 
 
@@ -19,7 +19,7 @@ def test_recall_and_reward_take_about_a_millisecond_among_a_thousand_items() -> 
     for number in range(1000):
         key = f"alpha{number % 50} beta{number % 7} gamma{number}"
         experience.pool.add(
-            Draft(key, key, do=(f"action{number % 6}",)), status=Status.ACTIVE, time=0, vector=encoder.encode([key])[0]
+            Advice(key, key, do=(f"action{number % 6}",)), status=Status.ACTIVE, time=0, vector=encoder.encode([key])[0]
         )
     experience.query("alpha3 beta2 gamma", "")
     spent = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Experience
 from keepworth.memory.item import Status
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import ACTIVE, OWN, Draft, Pool
+from keepworth.memory.policy.pool import ACTIVE, OWN, Advice, Pool
 from keepworth.memory.policy.retrievers import top
 from keepworth.recipes.advantage import advantage
 
@@ -27,14 +27,14 @@ def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:
 def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
     experience = Experience(advantage(), ENCODER)
     for number in range(6):
-        experience.observe(Draft(f"alpha w{number}", "t", do=("left",), source=OWN))
+        experience.observe(Advice(f"alpha w{number}", "t", do=("left",), source=OWN))
     pool = experience.pool
     vector = pool.encode("alpha w3")
     whole = pool.vectors[:6] @ vector
     assert np.allclose(pool.similarities(vector, pool.active()), whole)
     backwards = np.arange(6)[::-1].copy()
     assert np.allclose(pool.similarities(vector, backwards), whole[::-1])
-    experience.observe(Draft("alpha w3", "t", do=("left",), source=OWN))
+    experience.observe(Advice("alpha w3", "t", do=("left",), source=OWN))
     assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
     assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}
 
@@ -43,11 +43,11 @@ def test_where_most_items_are_archived_the_others_are_compared_and_those_that_ca
     pool = Pool(lambda text: ENCODER.encode([text])[0], ENCODER.identity.dimension)
     for number in range(30):
         status = Status.ARCHIVED if number % 3 else Status.ACTIVE
-        pool.add(Draft(f"word{number % 4}", "text", do=("a",)), status=status, time=0)
+        pool.add(Advice(f"word{number % 4}", "text", do=("a",)), status=status, time=0)
     asked = ENCODER.encode(["word1 word2"])[0]
     for key in ("word2", "word9", "word1 word2"):
         assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
-        row = pool.add(Draft(key, "text", do=("a",)), status=Status.ACTIVE, time=1)
+        row = pool.add(Advice(key, "text", do=("a",)), status=Status.ACTIVE, time=1)
         assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
         alike = pool.alike(key, 0.999)
         assert row in alike
@@ -64,7 +64,7 @@ def test_active_rows_are_those_of_a_plain_look_whatever_happened() -> None:
     given: list[tuple[np.ndarray, list[int]]] = []
     for number in range(300):
         status = (Status.ACTIVE, Status.ACTIVE, Status.CANDIDATE)[int(generator.integers(3))]
-        pool.add(Draft(f"key {number}", "text", do=("a",)), status=status, time=number)
+        pool.add(Advice(f"key {number}", "text", do=("a",)), status=status, time=number)
         if generator.random() < 0.1:
             changed = (Status.ARCHIVED, Status.ACTIVE)[int(generator.integers(2))]
             pool.set_status(int(generator.integers(len(pool))), changed, time=number, why="test")

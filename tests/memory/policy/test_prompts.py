@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.agents.experience import Experience
 from keepworth.memory.policy import prompts
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.amem import amem
 from keepworth.recipes.reme import reme
@@ -41,7 +41,7 @@ def test_replies_with_talk_and_fences_around_them_are_read() -> None:
 @pytest.mark.parametrize("reply", ["", "no idea", "[1, 2]", '{"when": "x"}'])
 def test_a_model_that_answers_garbage_writes_nothing(reply: str) -> None:
     experience = Experience(reme(), HashedWords(64))
-    experience.method.writer = prompts.DistilledByModel(lambda prompt: reply)
+    experience.policy.writer = prompts.DistilledByModel(lambda prompt: reply)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     assert len(experience.pool) == 0
@@ -57,7 +57,7 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
         return json.dumps([{"when": "rain outside", "advice": "Take the umbrella.", "action": "umbrella"}])
 
     experience = Experience(reme(), HashedWords(64))
-    experience.method.writer = prompts.DistilledByModel(ask)
+    experience.policy.writer = prompts.DistilledByModel(ask)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     (item,) = experience.pool.items
@@ -68,7 +68,7 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
 
 def test_notes_fall_back_to_plain_text() -> None:
     experience = Experience(amem(), HashedWords(64))
-    experience.method.writer = prompts.NotesByModel(lambda prompt: "?")
+    experience.policy.writer = prompts.NotesByModel(lambda prompt: "?")
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     assert experience.pool.items[0].key == "it rains"

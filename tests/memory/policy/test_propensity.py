@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import (
     Mixture,
     gumbel_top_k,

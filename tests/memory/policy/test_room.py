@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.agents.experience import Experience
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Draft
+from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.room import Crowd, Room
 from keepworth.recipes.advantage import advantage
 
@@ -53,7 +53,7 @@ def test_records_from_outside_never_take_the_places_of_what_was_learned_here(sou
         told(experience, f"the {thing} arrived broken", ACTIONS[number % 2], f"user-{number}")
     for number in range(100):
         experience.observe(
-            Draft(
+            Advice(
                 f"about {number} apples and {7 * number} pears", "t", do=("refund",), source=f"web-{number % sources}"
             )
         )

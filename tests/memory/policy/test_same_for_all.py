@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.agents.experience import Experience
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import OWN, Draft
+from keepworth.memory.policy.pool import OWN, Advice
 from keepworth.recipes.experience_methods import METHODS, method
 
 ENCODER = HashedWords(128)
@@ -41,14 +41,16 @@ def test_what_cannot_be_done_is_no_candidate_of_any_method(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_items_of_the_same_episode_are_candidates_of_every_method(name: str) -> None:
     experience = filled(name)
-    row = experience.observe(Draft("a sign on the wall", "a sign on the wall", do=("replace",), source=OWN))
+    row = experience.observe(Advice("a sign on the wall", "a sign on the wall", do=("replace",), source=OWN))
     assert row in experience.recall("torn coat", "", ("refund", "replace")).candidates.rows
 
 
 def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> None:
     for here in ("newest", "oldest"):
         experience = filled("exprag", here=here, k=3)
-        rows = [experience.observe(Draft(f"sign {number}", "sign", do=("replace",), source=OWN)) for number in range(2)]
+        rows = [
+            experience.observe(Advice(f"sign {number}", "sign", do=("replace",), source=OWN)) for number in range(2)
+        ]
         shown = experience.recall("torn coat", "", ("refund", "replace")).rows
         assert shown[:2] == (rows[::-1] if here == "newest" else rows)
         assert len(shown) == 3

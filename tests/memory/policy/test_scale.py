@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Experience, LinearAgent
+from keepworth.agents.simulated import LinearAgent
 from keepworth.environments.streams import generated
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.scale import Scale
 from keepworth.recipes.experience_methods import method

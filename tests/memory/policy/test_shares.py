@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Experience
 from keepworth.memory.item import Status
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Draft, on_word_of
+from keepworth.memory.policy.pool import Advice, on_word_of
 from keepworth.memory.policy.scale import Scale
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.shares import Clock, capped, voices
@@ -75,7 +75,7 @@ def test_what_one_person_alone_says_gives_way_to_a_warning(
     experience = Experience(advantage(), HashedWords(64))
     pool = experience.pool
     for by, do, avoid in (("mallory", ("refund",), ()), ("ana", (), ("refund",))):
-        draft = Draft("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))
+        draft = Advice("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))
         pool.add(draft, status=Status.ACTIVE, time=0, episode=0, vector=pool.encode("a torn shirt"))
     candidates = Candidates(np.array([0, 1]), np.array([0.6, 0.6]), 0)
     values = Values(np.array([0.4, 0.2]), np.full(2, 0.1), np.array([advice, (warning, 0.0)]))

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keepworth.agents.experience import Experience
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy import advantage as valuation
 from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.kernel_values import KernelQ
-from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.slots import Method, Use
+from keepworth.memory.policy.slots import Policy, Use
 from keepworth.memory.policy.values import CaseNetwork
 from keepworth.recipes.advantage import SETTINGS, advantage, from_flat
 from keepworth.recipes.amem import amem
@@ -35,7 +35,7 @@ def met(experience: Experience, text: str, action: str, outcome: float, goal: st
     return use
 
 
-def of(composition: Method, seed: int = 0) -> Experience:
+def of(composition: Policy, seed: int = 0) -> Experience:
     return Experience(composition, ENCODER, seed=seed)
 
 
@@ -64,15 +64,15 @@ def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
 def test_memrl_moves_q_as_worked_by_hand() -> None:
     experience = of(memrl(threshold=0.0, k=1, pool=1))
     met(experience, "alpha beta", "left", 1.0)
-    q = lambda: float(experience.method.valuer.q.upto(1)[0])  # noqa: E731
+    q = lambda: float(experience.policy.valuer.q.upto(1)[0])  # noqa: E731
     assert q() == 0.0  # Written by the episode, shown by none yet.
     met(experience, "alpha beta", "left", 1.0)
     assert q() == pytest.approx(0.3)
-    experience.method.writer = lambda finished, pool: []
+    experience.policy.writer = lambda finished, pool: []
     met(experience, "alpha beta", "left", 0.0)
     # Row 1 now ties with row 0 and is newer: only it moved.
     assert q() == pytest.approx(0.3)
-    assert float(experience.method.valuer.q.upto(2)[1]) == pytest.approx(-0.3)
+    assert float(experience.policy.valuer.q.upto(2)[1]) == pytest.approx(-0.3)
 
 
 def test_reme_deletion_fires_and_can_be_undone() -> None:
@@ -121,8 +121,8 @@ def test_rememberer_bootstraps_after_n_steps() -> None:
 
 def test_memento_network_learns_which_case_helps() -> None:
     pool = Pool(lambda text: ENCODER.encode([text])[0], 256)
-    good = pool.add(Draft("red apple", "x", do=("left",)), status=Status.ACTIVE, time=0)
-    bad = pool.add(Draft("green pear", "y", do=("right",)), status=Status.ACTIVE, time=0)
+    good = pool.add(Advice("red apple", "x", do=("left",)), status=Status.ACTIVE, time=0)
+    bad = pool.add(Advice("green pear", "y", do=("right",)), status=Status.ACTIVE, time=0)
     experience = of(parametric(k=1))
     experience.pool = pool
     network = CaseNetwork(steps=4)
@@ -162,7 +162,7 @@ def test_memento_network_gradient_agrees_with_finite_differences() -> None:
 
 def test_kernel_q_target_follows_the_soft_bellman_equation() -> None:
     experience = of(multi_step())
-    experience.pool.add(Draft("room", "x", do=("left",)), status=Status.ACTIVE, time=0)
+    experience.pool.add(Advice("room", "x", do=("left",)), status=Status.ACTIVE, time=0)
     kernel = KernelQ(alpha=0.2, gamma=0.9, rate=1.0, metric_rate=0.0, start=0.3)
     first, second = experience.recall("room one"), experience.recall("room two")
     first.slate, second.slate = (0,), (0,)
@@ -188,7 +188,7 @@ def test_amem_links_to_neighbours_that_exist_and_shares_tags() -> None:
 def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
     experience = of(amemguard())
     for number, action in enumerate(("left", "left", "right")):
-        experience.observe(Draft(f"alpha beta x{number}", "t", do=(action,)))
+        experience.observe(Advice(f"alpha beta x{number}", "t", do=(action,)))
     use = experience.recall("alpha beta", actions=ACTIONS)
     advised = [(a, w) for a, w, _ in experience.present(use).advice]
     assert advised.count(("left", 1.0)) == 2
@@ -199,8 +199,8 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
 def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -> None:
     valuer = Advantage(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
     experience = of(advantage())
-    experience.method.valuer = valuer
-    experience.method.writer = lambda finished, pool: []
+    experience.policy.valuer = valuer
+    experience.policy.writer = lambda finished, pool: []
     for text, outcome in (("easy task", 1.0), ("hard thing", 0.0)) * 10:
         met(experience, text, "left", outcome)
     assert valuer.success_without(experience.query("easy task", "")) > 0.8
@@ -212,11 +212,11 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
     """An item of hard tasks that lifts 0 to 0.5 is worth more than one of easy tasks that does nothing at 0.9."""
     settings = AdvantageSettings(keep=1.0)
     experience = of(advantage(settings=settings))
-    experience.method.writer = lambda finished, pool: []
+    experience.policy.writer = lambda finished, pool: []
     generator = np.random.default_rng(0)
-    hard = experience.observe(Draft("hard thing", "h", do=("left",)))
-    easy = experience.observe(Draft("easy task", "e", do=("right",)))
-    experience.method.maintainers = ()
+    hard = experience.observe(Advice("hard thing", "h", do=("left",)))
+    easy = experience.observe(Advice("easy task", "e", do=("right",)))
+    experience.policy.maintainers = ()
     off = Mixture("greedy", np.zeros(0), np.zeros(0), 4)
     for _ in range(80):
         for text, row, action, without, with_ in (
@@ -244,10 +244,10 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
         experience = of(advantage(settings=replace(SETTINGS, keep=0.5)))
         for number in range(90):
             met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-        valuer = experience.method.valuer
+        valuer = experience.policy.valuer
         assert isinstance(valuer, Advantage)
         query = experience.query("word1 other2", "", ACTIONS, learning=not frozen)
-        candidates = experience.method.retriever(query, experience.pool)
+        candidates = experience.policy.retriever(query, experience.pool)
         found = valuer.estimate(query, candidates, experience.pool)
         return [*found.means, *found.deviations], valuer._first_that_counts(query)
 
@@ -261,7 +261,7 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
 
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:
     experience = of(advantage())
-    row = experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
+    row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     assert experience.pool.items[row].status is Status.CANDIDATE
     shown = {experience.recall("alpha beta", actions=ACTIONS).part for _ in range(200)}
     uses = [experience.recall("alpha beta", actions=ACTIONS) for _ in range(400)]
@@ -278,7 +278,7 @@ def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> 
 
 def test_advice_that_adds_nothing_is_not_promoted() -> None:
     experience = of(advantage())
-    row = experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
+    row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 1.0)
         met(experience, "alpha beta", "left", 0.0)
@@ -288,18 +288,18 @@ def test_advice_that_adds_nothing_is_not_promoted() -> None:
 
 def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
     experience = of(advantage())
-    experience.observe(Draft("alpha beta", "t", do=("left",), source="web", trust=0.3))
+    experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 0.0)
         met(experience, "alpha beta", "left", 1.0)
-    later = experience.observe(Draft("gamma delta", "t", do=("right",), source="web", trust=0.3))
+    later = experience.observe(Advice("gamma delta", "t", do=("right",), source="web", trust=0.3))
     met(experience, "epsilon", "stay", 0.0)
     assert experience.pool.items[later].status is Status.ACTIVE
 
 
 def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:
     experience = of(advantage())
-    sleeper = Draft("alpha beta", "t", do=("left",), source="web", trust=0.3, trigger="now", payload="right")
+    sleeper = Advice("alpha beta", "t", do=("left",), source="web", trust=0.3, trigger="now", payload="right")
     row = experience.observe(sleeper)
     for _ in range(12):
         met(experience, "alpha beta", "stay", 0.0)

@@ -14,18 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory.database import scalar, select
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Item, checked_text, plain_metadata
 from keepworth.memory.memory import Memory
-from keepworth.memory.moment import later
 from keepworth.memory.operations import Act, Assignment, Draft
-from keepworth.memory.ranking import Hit
+from keepworth.memory.search.ranking import Hit
+from keepworth.memory.timestamp import later
 
 if TYPE_CHECKING:
-    import apsw
-
-    from keepworth.memory.transaction import Transaction
+    from keepworth.memory.store.transaction import Changed, Transaction
 
 AGENT = "langgraph"
 Namespace = tuple[str, ...]
@@ -109,7 +106,7 @@ class _Entries:
         fresh = Draft(scope=home, key=searched, metadata=metadata, expires_at=expires, deduplicate=False)
 
         def work(transaction: Transaction) -> None:
-            self._follow(transaction.connection, transaction.get, transaction.seq - 1)
+            self._follow(transaction.changed_since(self._head), transaction.get, transaction.seq - 1)
             id = self._ids.get((namespace, key))
             old = None if id is None else transaction.get(id)
             act: Act
@@ -173,13 +170,13 @@ class _Entries:
     def _known(self) -> dict[tuple[Namespace, str], str]:
         store = self._memory.store
         scope = self._memory.scope.narrowed(agent=AGENT)
-        with store.database.reading() as connection:
+        with store.database.reading():
             if self._head < 0:
                 self._head = store.head()
                 items = store.items(scope, current=True)
                 self._ids, self._names = {}, {}
                 self._take({entry: item.id for item in items if (entry := _entry(item)) is not None})
-            self._follow(connection, lambda id: store.fetch(scope, [id])[id], store.head())
+            self._follow(store.changed_since(self._head), lambda id: store.fetch(scope, [id])[id], store.head())
         return self._ids
 
     def _take(self, ids: Mapping[tuple[Namespace, str], str]) -> None:
@@ -189,17 +186,13 @@ class _Entries:
     def _read(self, ids: Sequence[str]) -> list[Item | None]:
         return list(self._memory.store.fetch(self._memory.scope.narrowed(agent=AGENT), ids).values())
 
-    def _follow(self, connection: apsw.Connection, get: Callable[[str], Item | None], head: int) -> None:
-        """Apply what the journal says changed since `_head`, as `connection` sees it at `head`."""
+    def _follow(self, news: Changed, get: Callable[[str], Item | None], head: int) -> None:
+        """Apply `news`, what changed since `_head`, as `get` sees it at `head`."""
         if head == self._head:
             return
-        since = self._head
-        changed = [
-            f"m{n}" for (n,) in select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (since,))
-        ]
-        if scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (since,)):
-            changed.extend(self._ids.values())  # what is erased leaves no trace of what it was
-        gone = set(changed)
+        gone = set(news.ids)
+        if news.erased:
+            gone.update(self._ids.values())  # what is erased leaves no trace of what it was
         fresh = {
             entry: id
             for id in gone

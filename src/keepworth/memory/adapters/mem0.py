@@ -14,8 +14,8 @@ from typing import Any
 from keepworth.memory import memory as engine
 from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
 from keepworth.memory.item import Item
-from keepworth.memory.moment import Moment
-from keepworth.memory.store import Revision
+from keepworth.memory.store.store import Revision
+from keepworth.memory.timestamp import Timestamp
 
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 
@@ -34,8 +34,8 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        timestamp: Moment = "",
-        expiration_date: Moment = "",
+        timestamp: Timestamp = "",
+        expiration_date: Timestamp = "",
         infer: bool = True,
     ) -> dict[str, Any]:
         """{"results": [{"id", "memory", "event"}]}; event is NONE for what was there already. As in mem0, system messages are not

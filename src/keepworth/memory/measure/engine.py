@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.encoder import Encoder
-from keepworth.memory.lexical import InvertedIndex, tokens
 from keepworth.memory.measure.corpus import GIVEN, USERS, Corpus, GivenVectors, corpus
 from keepworth.memory.measure.opening import first_results
 from keepworth.memory.measure.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
 from keepworth.memory.memory import Memory
-from keepworth.memory.upkeep import lay_out
+from keepworth.memory.search.lexical import InvertedIndex, tokens
+from keepworth.memory.store.maintenance import lay_out
 
 if TYPE_CHECKING:
     import numpy as np

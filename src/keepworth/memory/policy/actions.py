@@ -28,6 +28,10 @@ SURE = 0.5
 """Two answers of at least this sameness are taken for the same."""
 
 
+NONE = -1
+"""In place of an action's number: none, as of an item that advises nothing."""
+
+
 class Actions:
     """Numbers actions by their text, and compares them. encode: text to a unit vector."""
 
@@ -65,7 +69,12 @@ class Actions:
 
     def sameness(self, numbers: Numbers, others: Numbers) -> Floats:
         """(n, m): how surely each of `numbers` means the same as each of `others`, from 0 to 1; 1 for equal strings, and for two
-        that were offered 1 or 0."""
+        that were offered 1 or 0. `NONE` means the same as nothing."""
+        if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
+            known: Floats = np.zeros((len(numbers), len(others)))
+            some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)
+            known[np.ix_(some, others_some)] = self.sameness(numbers[some], others[others_some])
+            return known
         same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
         open_rows, open_columns = ~self._listed[numbers], ~self._listed[others]
         if not len(numbers) or not len(others) or not (open_rows.any() or open_columns.any()):
@@ -77,7 +86,12 @@ class Actions:
         return found
 
     def apart(self, numbers: Numbers, others: Numbers) -> Bools:
-        """(n, m): pairs that are known to mean different actions."""
+        """(n, m): pairs that are known to mean different actions. Of `NONE` nothing is known."""
+        if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
+            sure: Bools = np.zeros((len(numbers), len(others)), dtype=bool)
+            some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)
+            sure[np.ix_(some, others_some)] = self.apart(numbers[some], others[others_some])
+            return sure
         differ: Bools = numbers[:, None] != others[None, :]
         free = ~(self._listed[numbers][:, None] & self._listed[others][None, :])
         if not free.any():

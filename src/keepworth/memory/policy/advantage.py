@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.memory.policy.errors import need
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import NOBODY, Pool, advice
 from keepworth.memory.policy.shares import capped, voices
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
@@ -161,6 +161,8 @@ class Advantage:
         return Values((mean / variance + total / s.noise) / precision, np.sqrt(1.0 / precision), backing)
 
     def learn(self, use: Use, pool: Pool) -> None:
+        if not use.taken:
+            return  # nobody said what was done, so no action gets the credit
         s, query = self.settings, use.query
         base = self.success_without(query, pool.person_of(query.by)) if s.baseline else 0.0
         gained = use.reward - base

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keepworth.memory.item import Status
-from keepworth.memory.policy.pool import CANDIDATE, Draft, Pool, learned
+from keepworth.memory.policy.pool import CANDIDATE, Advice, Pool, learned
 
 
-def admit_all(draft: Draft, pool: Pool) -> Status | None:
+def admit_all(draft: Advice, pool: Pool) -> Status | None:
     """Everything, at once: what most published methods do."""
     return Status.ACTIVE
 
 
-def trusted_only(draft: Draft, pool: Pool) -> Status | None:
+def trusted_only(draft: Advice, pool: Pool) -> Status | None:
     """Own experience alone; the rest is kept out of sight. The strictest gate there is."""
     return Status.ACTIVE if pool.vouches(draft.source) else Status.QUARANTINED
 
@@ -28,7 +28,7 @@ class Trust:
 
     most: int = 50
 
-    def __call__(self, draft: Draft, pool: Pool) -> Status | None:
+    def __call__(self, draft: Advice, pool: Pool) -> Status | None:
         if learned(draft.source):
             return Status.ACTIVE
         waiting = pool.having(CANDIDATE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.memory.item import ItemKind
-from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Query, Use, Values
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ExperienceTable:
     steps: bool = False
     most_actions: int = 20
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         uses = finished.uses
         given = [use.reward for use in uses] if self.steps else [finished.outcome]
         if self.signed:
@@ -136,11 +136,11 @@ class ExperienceTable:
         return [_record(fresh) for fresh in drafts.values()]
 
 
-def _record(data: dict[str, Any]) -> Draft:
+def _record(data: dict[str, Any]) -> Advice:
     q = data["q"]
     best = max(q, key=lambda action: q[action])
     text = f"{data['goal']} {data['observation']}".strip()
-    return Draft(
+    return Advice(
         text,
         text,
         do=(best,) if q[best] > 0 else (),

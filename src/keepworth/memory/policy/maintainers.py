@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import Status
-from keepworth.memory.policy.errors import need
+from keepworth.memory.policy.actions import NONE
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool
 from keepworth.memory.policy.retrievers import top
 from keepworth.memory.policy.slots import Use, Valuer
@@ -33,7 +34,7 @@ class Capacity:
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:
             return
-        rows = pool.active()
+        rows = pool.advising()
         for row in rows[: max(0, len(rows) - self.most)]:
             pool.set_status(int(row), Status.ARCHIVED, time=time, why="over capacity, oldest first")
 
@@ -121,7 +122,9 @@ class Probation:
             for source in self._sums:
                 self._decide(pool, source, time)
             return
-        outside = np.flatnonzero(pool.person[use.candidates.rows] == NOBODY)
+        outside = np.flatnonzero(
+            (pool.person[use.candidates.rows] == NOBODY) & (pool.content[use.candidates.rows] != NONE)
+        )
         foreign = [(place, int(use.candidates.rows[place])) for place in outside]
         if not foreign:
             return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.errors import CannotEvaluate, InvalidPolicy
+from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
 
 if TYPE_CHECKING:
     import numpy.typing as npt

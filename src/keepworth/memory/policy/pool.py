@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.episodes.prompt_text import as_line
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, ItemKind, Provenance, Status
-from keepworth.memory.policy.actions import Actions
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.policy.actions import NONE, Actions
 from keepworth.memory.policy.hashed_words import word_set
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Advice:
     """A candidate item. key: the situation it is for; do, avoid: actions it advises; good: it came of a success.
 
     source: where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of` who
@@ -87,6 +87,8 @@ def learned(source: str) -> bool:
 def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
     """What `item` alone would have its reader do in `situation`: pairs of action and +1 (do) or -1 (avoid)."""
     data = item.metadata
+    if "do" not in data:
+        return ()
     trigger = data.get("trigger", "")
     if trigger and trigger in situation:
         return ((data["payload"], 1.0),)
@@ -125,6 +127,7 @@ class Pool:
         # Rows that speak of several actions, with the numbers of all of them.
         self._several: dict[int, frozenset[int]] = {}
         self.sources: dict[str, int] = {}
+        self._plain = False
         # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
         # below `_given` were handed out, so they are not written again.
         self._rows: Rows | None = np.zeros(size, dtype=np.intp)
@@ -146,17 +149,19 @@ class Pool:
         return self.actions.number(action)
 
     def speaking_of(self, rows: Rows, actions: Sequence[str]) -> Rows:
-        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words that may mean one of them."""
+        """Those of `rows` that advise or warn of one of `actions`, or of an answer in free words that may mean one of them; and
+        those that advise nothing."""
         numbers = np.array([self.content_of(action) for action in actions])
         offered = np.zeros(len(self.actions), dtype=bool)
         offered[numbers] = True
         free = np.flatnonzero(~self.actions.listed(np.arange(len(offered))))
         offered[free] = (self.actions.sameness(free, numbers) > 0.0).any(axis=1)
-        kept = offered[self.content[rows]]
+        kept = offered[self.content[rows]] | (self.content[rows] == NONE)
         for place in np.flatnonzero(~kept) if self._several else ():
             also = self._several.get(int(rows[place]))
             kept[place] = also is not None and any(offered[number] for number in also)
-        return rows[kept]
+        found: Rows = rows[kept]
+        return found
 
     def source_of(self, name: str) -> int:
         return self.sources.setdefault(name, len(self.sources))
@@ -184,11 +189,23 @@ class Pool:
         self._rows = np.concatenate([rows, np.zeros(ROOM, dtype=np.intp)])
         self._first, self._listed, self._given = 0, len(rows), 0
 
+    def advising(self) -> Rows:
+        """Those of `active` that advise something: what a policy may retire."""
+        rows = self.active()
+        return rows if not self._plain else rows[self.content[rows] != NONE]
+
     def having(self, code: int) -> Rows:
         return np.flatnonzero(self.status[: len(self.items)] == code)
 
     def add(
-        self, draft: Draft, *, status: Status, time: int, episode: int = -1, vector: Vectors | None = None, id: str = ""
+        self,
+        draft: Advice,
+        *,
+        status: Status,
+        time: int,
+        episode: int = -1,
+        vector: Vectors | None = None,
+        id: str = "",
     ) -> int:
         """The new row. vector: of the key, where it is known already."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
@@ -211,12 +228,22 @@ class Pool:
         return row
 
     def restore(self, item: Item, vector: Vectors) -> int:
-        """The row of an item that is on file already. `metadata` says when it was written: `born`, and `of` which episode."""
-        data = dict(item.metadata)
-        born, episode = int(data.pop("born")), int(data.pop("of"))
+        """The row of an item that is on file already. `metadata` says when it was written: `born`, and `of` which episode; of an
+        item that no policy wrote neither."""
+        data, born, episode = dict(item.metadata), 0, -1
+        if "do" in data:
+            born, episode = int(data.pop("born", 0)), int(data.pop("of", -1))
         row = self._append(replace(item, metadata=data), born, episode, vector)
         self.history.append(Change("add", row, None, born, "on file"))
         return row
+
+    def refresh(self, row: int, item: Item) -> None:
+        """The item of a row as it is on file now; not an event of this pool."""
+        ours = ("born", "of") if "do" in item.metadata else ()
+        data = {name: value for name, value in item.metadata.items() if name not in ours}
+        if self.items[row].status is not item.status:
+            self._put_status(row, CODES[item.status])
+        self._put(row, replace(item, metadata=data))
 
     def _append(self, item: Item, time: int, episode: int, vector: Vectors) -> int:
         row = len(self.items)
@@ -251,8 +278,8 @@ class Pool:
 
     def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
         before = int(self.status[row])
-        if self._held or before == CODES[status]:
-            return
+        if self._held or before == CODES[status] or self.content[row] == NONE:
+            return  # what people keep here is not a policy's to retire
         self.history.append(Change("status", row, before, time, why))
         self._put_status(row, CODES[status])
 
@@ -364,7 +391,7 @@ class Pool:
         self.items[row] = replace(self.items[row], status=STATUSES[code])
 
     def _put(self, row: int, item: Item) -> None:
-        if item.key != self.items[row].key:
+        if item.key != self.items[row].key and self.vectors.shape[1] > 1:
             self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)
@@ -373,11 +400,12 @@ class Pool:
         self.items[row] = replace(item, status=self.items[row].status)
 
     def _note_advice(self, row: int, item: Item) -> None:
-        do, avoid = item.metadata["do"], item.metadata["avoid"]
+        do, avoid = item.metadata.get("do", ()), item.metadata.get("avoid", ())
         numbers = [self.content_of(action) for action in (*do, *avoid)]
-        self.good[row] = item.metadata["good"]
-        self.content[row] = numbers[0]
-        self.warns[row] = not do
+        self.good[row] = item.metadata.get("good", True)
+        self.content[row] = numbers[0] if numbers else NONE
+        self._plain = self._plain or not numbers
+        self.warns[row] = bool(avoid) and not do
         self._several.pop(row, None)
         if len(numbers) > 1:
             self._several[row] = frozenset(numbers)

@@ -14,14 +14,14 @@ from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import advice
 from keepworth.memory.policy.slots import Presented, Query
 
-Advice = tuple[tuple[str, float, float], ...]
+Advised = tuple[tuple[str, float, float], ...]
 WORKED, FAILED = "worked", "failed"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
 # Also with letters behind it: to a reader ": it worked0" says that it worked.
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
 
 
-def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advice:
+def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advised:
     return tuple(
         (action, weight, near)
         for item, near in zip(items, likeness, strict=True)
@@ -38,6 +38,18 @@ def case_line(text: str, label: str) -> str:
     return _ENDING.sub(",", line.removesuffix(kept)) + kept
 
 
+def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Cases that succeeded, cases that failed, and what is no case."""
+    cases = [item for item in items if "do" in item.metadata]
+    good = [item for item in cases if item.metadata["good"]]
+    return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
+
+
+def lines(items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+    """One line for each item, in the order in which they are shown."""
+    return Presented("\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, likeness))
+
+
 @dataclass(frozen=True, slots=True)
 class Exemplars:
     """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
@@ -47,9 +59,9 @@ class Exemplars:
     def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
         if not items:
             return Presented("")
-        good = [item for item in items if item.metadata["good"]]
-        bad = [item for item in items if not item.metadata["good"]]
-        lines = [self.heading]
+        good, bad, facts = sorted_out(items)
+        lines = [f"- {as_line(item.text)}" for item in facts]
+        lines += [self.heading] if good or bad else []
         lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
         lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
         return Presented("\n".join(lines), combined_advice(items, query, likeness))

@@ -15,7 +15,7 @@ from typing import Any
 
 from keepworth.episodes.prompt_text import as_line
 from keepworth.memory.item import Item
-from keepworth.memory.policy.pool import Draft, Pool, numbered
+from keepworth.memory.policy.pool import Advice, Pool, numbered
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.policy.writers import ended, judged
 
@@ -226,7 +226,7 @@ class DistilledByModel:
     ask: Ask
     failures: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         if not finished.uses or (not finished.success and not self.failures):
             return []
         drafts = []
@@ -235,7 +235,7 @@ class DistilledByModel:
                 continue
             good = finished.success
             drafts.append(
-                Draft(
+                Advice(
                     each["when"],
                     each["advice"],
                     do=(each["action"],) if good else (),
@@ -253,14 +253,14 @@ class NotesByModel:
 
     ask: Ask
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, steps=False):
             text = f"{use.query.text} -> {use.taken}: {ended(use, good)}"
             note = parse_note(self.ask(note_prompt(text)))
             key = " ".join([use.query.text, *note.get("keywords", ()), *note.get("tags", ()), note.get("context", "")])
             drafts.append(
-                Draft(
+                Advice(
                     key.strip(),
                     text,
                     do=(use.taken,) if good else (),

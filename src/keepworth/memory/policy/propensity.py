@@ -14,13 +14,13 @@ Indices are positions in the candidate list. Probabilities are plain floats; 0.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.errors import InvalidPolicy
+from keepworth.memory.errors import InvalidPolicy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -161,6 +161,12 @@ class Mixture:
     def certain(self) -> Mixture:
         """The same preferences without any exploration: what a frozen memory shows."""
         return Mixture("greedy", self.first, self.second, self.k, self.floor, conflicts=self.conflicts)
+
+    def at_most(self, k: int) -> Mixture:
+        """The same preferences for fewer places."""
+        return (
+            self if k >= self.k else replace(self, k=k, waiting=tuple(each for each in self.waiting if len(each) <= k))
+        )
 
     def _main(self, generator: np.random.Generator) -> Slate:
         if not len(self.first):

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from keepworth.memory.item import Item, ItemKind, text_problem
-from keepworth.memory.policy.pool import Draft
+from keepworth.memory.policy.pool import Advice
+from keepworth.memory.wording import source_problem
 
 RESERVED = frozenset(("do", "avoid", "good", "trigger", "payload", "key", "born", "of", "extra"))
 """Names of an item's metadata that are memory's own."""
@@ -22,8 +23,8 @@ LONGEST = 200_000
 DEEPEST = 8
 
 
-def draft_problem(draft: object) -> str:
-    if not isinstance(draft, Draft):
+def advice_problem(draft: object) -> str:
+    if not isinstance(draft, Advice):
         return f"{draft!r:.60} is no draft"
     for name, text in (("text", draft.text), ("key", draft.key)):
         problem = text_problem(text)
@@ -45,11 +46,16 @@ def draft_problem(draft: object) -> str:
     return _advice_problem(data) or (_extra_problem(draft.extra) if draft.extra is not None else "")
 
 
+def is_ours(item: Item) -> bool:
+    """Whether a policy wrote it, so that a problem with it is damage, and not somebody's own metadata."""
+    return "do" in item.metadata and "born" in item.metadata and "of" in item.metadata
+
+
 def item_problem(item: Item) -> str:
     """Of an item as it is on file: lists in place of tuples, links as ids."""
     data = item.metadata
     for name in ("born", "of"):
-        if not _is_count(data.get(name)):
+        if not _is_count(data.get(name, 0)):
             return f"metadata {name!r} is {data.get(name)!r:.40}, not a number of an episode"
     problem = text_problem(data.get("key", item.key or item.text))
     if problem is not None:
@@ -58,16 +64,15 @@ def item_problem(item: Item) -> str:
     return _advice_problem(data) or _slots_problem(slots)
 
 
-def source_problem(source: object) -> str:
-    if not isinstance(source, str) or not source.strip() or not source.isprintable() or len(source) > 1000:
-        return f"its source {source!r:.60} is not a name: text that can be printed, at most 1,000 characters"
-    return ""
+def plain_names(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Somebody's own metadata, without names that slots of a policy would read."""
+    return {name: value for name, value in metadata.items() if name not in RESERVED and name not in _READ}
 
 
 def _advice_problem(data: Mapping[str, Any]) -> str:
     actions: list[object] = []
     for name in ("do", "avoid"):
-        listed = data.get(name)
+        listed = data.get(name, ())
         if not isinstance(listed, (tuple, list)):
             return f"{name!r} is {listed!r:.40}, not a list of actions"
         actions += listed
@@ -81,7 +86,7 @@ def _advice_problem(data: Mapping[str, Any]) -> str:
         return "an action is empty"
     if bool(trigger) != bool(payload):
         return "trigger and payload belong together: give both or neither"
-    if not isinstance(data.get("good"), (bool, np.bool_)):
+    if not isinstance(data.get("good", True), (bool, np.bool_)):
         return f"'good' is {data.get('good')!r:.40}, not true or false"
     return ""
 
@@ -157,6 +162,10 @@ def _is_table(value: object) -> bool:
     )
 
 
+_READ = frozenset(
+    ("q", "n", "goal", "observation", "visits", "links", "tags", "content", "keywords", "context", "earned")
+)
+"""Names that slots of the policies here read."""
 _TYPES: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("keywords", "tags", "tools"), lambda value: _all(value, str)),
     **dict.fromkeys(("content", "context", "goal", "observation"), lambda value: isinstance(value, str)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.errors import need
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
 
@@ -88,7 +88,7 @@ class KernelMean:
         if self.of_items:
             for row in use.rows:
                 self.known.add(pool.vectors[row], 0, use.reward, use.query.time)
-        else:
+        elif use.taken:
             self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
 
 
@@ -119,7 +119,8 @@ class NearestMean:
         return Values(_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
+        if use.taken:
+            self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
 
 
 class LinearReward:
@@ -154,6 +155,8 @@ class LinearReward:
         return Values(_advice(means - self.prior, candidates, pool), deviations)
 
     def learn(self, use: Use, pool: Pool) -> None:
+        if not use.taken:
+            return
         x, content = self._features(use.query), pool.content_of(use.taken)
         if content not in self._inverse:
             self._inverse[content] = np.eye(len(x), dtype=np.float32) / np.float32(self.ridge)

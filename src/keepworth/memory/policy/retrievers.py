@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.errors import InvalidPolicy, need
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import CANDIDATE, Pool
 from keepworth.memory.policy.slots import Candidates, Query
 

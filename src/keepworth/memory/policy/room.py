@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import Status
-from keepworth.memory.policy.errors import need
+from keepworth.memory.policy.actions import NONE
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool
 from keepworth.memory.policy.slots import Use, Valuer
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 def living(pool: Pool) -> Rows:
     """Items that take a place: those that are shown, and those on probation."""
-    return np.flatnonzero(np.isin(pool.status[: len(pool)], (ACTIVE, CANDIDATE)))
+    n = len(pool)
+    return np.flatnonzero(np.isin(pool.status[:n], (ACTIVE, CANDIDATE)) & (pool.content[:n] != NONE))
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class Crowd:
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:
             return
-        fresh = self._seen + np.flatnonzero(pool.person[self._seen : len(pool)] != PROGRAM)
+        latest = slice(self._seen, len(pool))
+        fresh = self._seen + np.flatnonzero((pool.person[latest] != PROGRAM) & (pool.content[latest] != NONE))
         self._seen = len(pool)
         for row in fresh.tolist():
             n = len(pool)

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.memory.policy.errors import InvalidPolicy, need
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.slots import Candidates, Method, Query, Retriever, Selector, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Retriever, Selector, Values
 
 PLACES = ("ignored", "among", "newest", "oldest")
 
 
-def seeing_the_episode(method: Method, here: str = "among", recent: int = 12) -> Method:
+def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) -> Policy:
     """`method` with the `recent` newest items of the same episode among its candidates.
 
     here: "among" leaves it to the method what it makes of them, "newest" and "oldest" show them before anything else, and
@@ -23,6 +24,7 @@ def seeing_the_episode(method: Method, here: str = "among", recent: int = 12) ->
         raise InvalidPolicy(f"items of the same episode cannot be {here!r}.", f"Use one of {', '.join(PLACES)}.")
     if here == "ignored":
         return method
+    assert method.retriever is not None
     method.retriever = WithSameEpisode(method.retriever, recent)
     if here != "among":
         method.selector = SameEpisodeFirst(method.selector, here == "newest")
@@ -65,6 +67,7 @@ class SameEpisodeFirst:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         choice = self.selector(query, candidates, values, pool)
+        assert isinstance(choice, Mixture)
         rows = candidates.rows[: len(choice.first)]
         here = np.flatnonzero(pool.episode[rows] == query.episode)
         if not len(here):

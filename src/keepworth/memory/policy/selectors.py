@@ -9,7 +9,7 @@ import numpy as np
 
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.advantage import contents_in
-from keepworth.memory.policy.errors import need
+from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Query, Values

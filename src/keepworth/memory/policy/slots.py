@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.pool import Draft, Pool
-from keepworth.memory.policy.propensity import Mixture, Slate
+from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.propensity import Slate
+from keepworth.memory.search.ranking import Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,10 +54,16 @@ class Candidates:
     similarities: Floats
     waiting: int = 0
 
+    def among(self, admits: Callable[[int], bool]) -> Candidates:
+        """Those of rows that `admits` admits."""
+        kept = np.array([place for place, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
+        waiting = int((kept >= len(self.rows) - self.waiting).sum())
+        return Candidates(self.rows[kept], self.similarities[kept], waiting)
+
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Estimated reward (or advantage) of showing each candidate, with its standard deviation.
+    """Estimated reward (or advantage, or effect) of showing each candidate, with its standard deviation.
 
     voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
     but the person on whose word the item stands (see `shares.voices`)."""
@@ -64,6 +71,7 @@ class Values:
     means: Floats
     deviations: Floats
     voices: Floats | None = None
+    worth: Sequence[Worth] = ()
 
 
 @dataclass(slots=True)
@@ -74,13 +82,13 @@ class Use:
     to 1 (see `Scale`); told: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
     where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
     much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
-    without memory.
+    without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
     """
 
     query: Query
     candidates: Candidates
     values: Values
-    choice: Mixture | None
+    choice: Choice | None
     slate: Slate
     part: str
     taken: str = ""
@@ -93,6 +101,8 @@ class Use:
     by: str = ""
     share: float = 1.0
     bonus: dict[str, float] = field(default_factory=dict)
+    withheld: Slate = ()
+    most: int = 0
 
     @property
     def rows(self) -> list[int]:
@@ -137,8 +147,26 @@ class Valuer(Protocol):
         ...
 
 
+class Choice(Protocol):
+    """A distribution over slates, such as `propensity.Mixture`."""
+
+    def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
+        """A slate, and which part of the distribution drew it."""
+        ...
+
+    def probability(self, slate: Sequence[int]) -> float: ...
+
+    def certain(self) -> Choice:
+        """The same preferences without exploration."""
+        ...
+
+    def at_most(self, k: int) -> Choice:
+        """The same preferences for fewer places."""
+        ...
+
+
 class Selector(Protocol):
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture: ...
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Choice: ...
 
 
 class Presenter(Protocol):
@@ -155,11 +183,11 @@ class Presented:
 
 
 class Writer(Protocol):
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]: ...
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]: ...
 
 
 class Gate(Protocol):
-    def __call__(self, draft: Draft, pool: Pool) -> Status | None:
+    def __call__(self, draft: Advice, pool: Pool) -> Status | None:
         """The status to admit the draft with; None rejects it."""
         ...
 
@@ -171,18 +199,25 @@ class Maintainer(Protocol):
 
 
 @dataclass(slots=True)
-class Method:
-    """A composition. name and version name the policy in the log. rehearse: lets a slot that learns while choosing see again
-    a choice that is on file."""
+class Policy:
+    """A composition. name and version name the policy in the log. writer, gate: None for a policy that keeps nothing of its own.
+
+    retriever: None for one that chooses among what the memory's own search finds. rehearse: lets a slot that learns while
+    choosing see again a choice that is on file."""
 
     name: str
     keyer: Keyer
-    retriever: Retriever
+    retriever: Retriever | None
     valuer: Valuer
     selector: Selector
     presenter: Presenter
-    writer: Writer
-    gate: Gate
+    writer: Writer | None = None
+    gate: Gate | None = None
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
     rehearse: Callable[[Query, Candidates, Pool], None] | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it writes items of its own when an episode gets its reward."""
+        return self.writer is not None

@@ -191,6 +191,8 @@ def _doubled(column: Vectors) -> Vectors:
 def followed(pool: Pool, row: int, use: Use) -> bool:
     """Whether the action taken is surely one that the item advises (or, for a warning, one that it does not warn of)."""
     numbers, warns, taken = _spoken_of(pool, row, use)
+    if not len(numbers):
+        return False
     if warns:
         return bool(pool.actions.apart(numbers, taken).all())
     return bool((pool.actions.sameness(numbers, taken) > SURE).any())
@@ -199,6 +201,8 @@ def followed(pool: Pool, row: int, use: Use) -> bool:
 def opposed(pool: Pool, row: int, use: Use) -> bool:
     """Whether the action taken is surely none that the item advises (or, for a warning, one that it warns of)."""
     numbers, warns, taken = _spoken_of(pool, row, use)
+    if not len(numbers):
+        return False
     if warns:
         return bool((pool.actions.sameness(numbers, taken) > SURE).any())
     return bool(pool.actions.apart(numbers, taken).all())
@@ -209,4 +213,4 @@ def _spoken_of(pool: Pool, row: int, use: Use) -> tuple[npt.NDArray[np.int64], b
     pairs = advice(pool.items[row], use.query.text)
     wanted = [action for action, weight in pairs if weight > 0]
     numbers = [pool.content_of(action) for action in wanted or [action for action, _ in pairs]]
-    return np.array(numbers), not wanted, np.array([pool.content_of(use.taken)])
+    return np.array(numbers, dtype=np.int64), not wanted, np.array([pool.content_of(use.taken)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.hashed_words import _WORD
-from keepworth.memory.policy.pool import Draft, Pool
+from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Use
 
 
@@ -37,7 +37,7 @@ def earned(use: Use) -> dict[str, Any]:
     return {"earned": use.told} if 0.0 < use.told < 1.0 else {}
 
 
-def no_writing(finished: Finished, pool: Pool) -> list[Draft]:
+def no_writing(finished: Finished, pool: Pool) -> list[Advice]:
     return []
 
 
@@ -49,9 +49,9 @@ class RawCases:
     failures: bool = True
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         return [
-            Draft(
+            Advice(
                 use.query.text,
                 f"{use.query.text} -> {use.taken}: {ended(use, good)}",
                 do=(use.taken,) if good else (),
@@ -75,14 +75,14 @@ class Distilled:
     alike: float = 0.98
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, self.steps):
             if not good or self._known(use, pool):
                 continue
             scenario = use.query.text
             drafts.append(
-                Draft(
+                Advice(
                     scenario,
                     f"When you meet '{scenario}', choose {use.taken}.",
                     do=(use.taken,),
@@ -104,7 +104,7 @@ class Notes:
     failures: bool = True
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Draft]:
+    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, self.steps):
             if not good and not self.failures:
@@ -112,7 +112,7 @@ class Notes:
             words = keywords(use.query.text)
             context = f"{use.taken} {'worked' if good else 'failed'}"
             drafts.append(
-                Draft(
+                Advice(
                     note_key(use.query.text, tuple(words), (use.taken,), context),
                     f"{use.query.text} -> {use.taken}: {ended(use, good)}",
                     do=(use.taken,) if good else (),

@@ -1,0 +1,132 @@
+"""Whether a memory that learns does harm where rewards say nothing, or lie: the default policy beside `policy=None`.
+
+    python -m benchmarks.memory.guards --data path/to/banking77 --out benchmarks/memory/guards.json
+
+A memory holds ten labelled customer queries of each of 77 intents (BANKING77, Casanueva et al. 2020, CC BY 4.0). Other queries
+come one after the other, the same ones in both arms; the agent takes the intent that most of the items shown have (the best
+ranked wins a tie), and it is right or wrong. What memory is told is the truth, nothing, always 1, the reward of an earlier
+query drawn at random, or the truth with one in five turned round. A pair of runs is a draw of items and queries; intervals are
+over draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from keepworth import Memory
+from keepworth.defaults import encoder as encoder_named
+from keepworth.environments.banking import read
+from keepworth.episodes.encoder import Encoder
+from keepworth.evaluation.statistics import paired_difference
+
+CONDITIONS = ("true", "absent", "constant", "permuted", "flipped")
+PER_INTENT = 10
+
+
+def drawn(folder: Path, seed: int, length: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Items and queries, of the training half."""
+    generator = np.random.default_rng([101, seed])
+    pairs = read(folder / "train.csv.gz")
+    order = [pairs[place] for place in generator.permutation(len(pairs))]
+    items, rest, counts = [], [], dict[str, int]()
+    for text, intent in order:
+        counts[intent] = counts.get(intent, 0) + 1
+        (items if counts[intent] <= PER_INTENT else rest).append((text, intent))
+    # Some of each are asked again and again, as people do: half of the queries come from a tenth of them.
+    few = rest[: max(1, length // 10)]
+    picked = [
+        few[int(generator.integers(len(few)))] if generator.random() < 0.5 else rest[int(generator.integers(len(rest)))]
+        for _ in range(length)
+    ]
+    return items, picked
+
+
+def run(
+    encoder: Encoder,
+    items: list[tuple[str, str]],
+    queries: list[tuple[str, str]],
+    condition: str,
+    top_k: int,
+    seed: int,
+    policy: str | None,
+) -> list[float]:
+    generator = np.random.default_rng([102, seed])
+    options = {} if policy is None else {"seed": seed}
+    right, past = [], list[float]()
+    with Memory(encoder=encoder, policy=policy, **options) as memory:  # type: ignore[arg-type]
+        intents = {
+            item.id: intent
+            for item, (_, intent) in zip(memory.add_many([text for text, _ in items], repeat=True), items, strict=True)
+        }
+        for text, intent in queries:
+            hits = memory.search(text, top_k=top_k)
+            votes = [intents[hit.id] for hit in hits]
+            taken = max(dict.fromkeys(votes), key=votes.count) if votes else ""
+            success = float(taken == intent)
+            right.append(success)
+            past.append(success)
+            told = {
+                "true": success,
+                "constant": 1.0,
+                "permuted": past[int(generator.integers(len(past)))],
+                "flipped": 1.0 - success if generator.random() < 0.2 else success,
+            }
+            if policy is not None and condition != "absent":
+                memory.reward(hits.decision, told[condition])
+    return right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/memory/guards.json"))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--length", type=int, default=1000, help="queries of a run")
+    parser.add_argument("--encoder", default="minilm")
+    options = parser.parse_args()
+    encoder = encoder_named(options.encoder)
+    rows = []
+    for top_k in (1, 4):
+        gains: dict[str, list[float]] = {condition: [] for condition in CONDITIONS}
+        plain = []
+        for seed in range(options.seeds):
+            started = time.monotonic()
+            items, queries = drawn(options.data, seed, options.length)
+            base = run(encoder, items, queries, "absent", top_k, seed, None)
+            plain.append(float(np.mean(base)))
+            for condition in CONDITIONS:
+                found = run(encoder, items, queries, condition, top_k, seed, "effect")
+                gains[condition].append(100.0 * float(np.mean(found) - np.mean(base)))
+            print(f"top_k {top_k}, draw {seed + 1} of {options.seeds}: {time.monotonic() - started:.0f} s", flush=True)
+        for condition, values in gains.items():
+            compared = paired_difference(condition, values)
+            rows.append(
+                {
+                    "top_k": top_k,
+                    "rewards": condition,
+                    "plain": 100.0 * float(np.mean(plain)),
+                    "gain": compared.difference,
+                    "low": compared.low,
+                    "high": compared.high,
+                    "n": options.seeds,
+                }
+            )
+            print(f"top_k {top_k}, {condition}: {compared.difference:+.2f} [{compared.low:+.2f}, {compared.high:+.2f}]")
+    facts = {
+        "command": f"python -m benchmarks.memory.guards --data banking77 --seeds {options.seeds} --length {options.length}",
+        "encoder": encoder.identity.model,
+        "length": options.length,
+        "versions": {name: version(name) for name in ("numpy", "scipy")},
+        "rows": rows,
+    }
+    options.out.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

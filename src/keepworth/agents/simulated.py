@@ -1,0 +1,79 @@
+"""Simulated agents: frozen policies that follow what memory shows, more surely the more of it agrees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.slots import Presented
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+class TabularAgent:
+    """A frozen policy: its own log-odds for each action, plus `follow` for each vote of the items shown.
+
+    Stands for a model that does what its context says, more surely the more of it agrees. noise: one Gumbel draw per
+    action makes the choice a softmax sample.
+    """
+
+    def __init__(self, follow: float = 2.5, against: float = 1.5) -> None:
+        self.follow, self.against = follow, against
+
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
+        logits = np.asarray(leaning, dtype=np.float64) + noise
+        for action, weight, _ in shown.advice:
+            if action in actions:
+                logits[actions.index(action)] += self.follow if weight > 0 else -self.against
+        return actions[int(logits.argmax())]
+
+
+class LinearAgent:
+    """A frozen policy whose votes count by how alike the remembered situation is: not at all up to `none`, fully from
+    `full`, linearly between. Models follow experience where the inputs are similar (arXiv 2505.16067)."""
+
+    def __init__(self, follow: float = 2.5, against: float = 1.5, none: float = 0.15, full: float = 0.5) -> None:
+        self.follow, self.against, self.none, self.full = follow, against, none, full
+
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
+        logits = np.asarray(leaning, dtype=np.float64) + noise
+        for action, weight, likeness in shown.advice:
+            if action in actions:
+                share = min(1.0, max(0.0, (likeness - self.none) / (self.full - self.none)))
+                logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
+        return actions[int(logits.argmax())]
+
+
+class ReadingAgent:
+    """As `LinearAgent`, but it reads the text: a line that begins with a label and ends with an action and how it went is an
+    example, and it is as alike as the share of the words of what is seen that it holds."""
+
+    LINE = re.compile(r"- \((worked|failed)\) (.*) -> (.+?)(?:: it (?:worked|failed))?$")
+
+    def __init__(self) -> None:
+        self.decide = LinearAgent()
+
+    def __call__(
+        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
+    ) -> str:
+        seen = set(situation.lower().split())
+        examples = [found.groups() for line in shown.text.split("\n") if (found := self.LINE.match(line))]
+        advice = tuple(
+            (action, 1.0 if label == "worked" else -1.0, len(seen.intersection(question.lower().split())) / len(seen))
+            for label, question, action in examples
+        )
+        return self.decide(situation, actions, leaning, Presented(shown.text, advice), noise)
+
+
+Agent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
+"""(what is seen, the actions, the simulated agent's log-odds, what memory shows, noise) -> the action taken."""

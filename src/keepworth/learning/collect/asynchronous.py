@@ -1,0 +1,394 @@
+"""Asynchronous collecting: rollouts run while the learner learns, wait while others decode, and survive both.
+
+Every group has a ticket, 0, 1, 2 ...; its task and its stage are functions of the ticket. Rollouts are coroutines on one loop;
+their model calls go to a sampler: a continuous batch on a copy of the weights, or an engine behind HTTP. Groups are
+started as `Staleness` allows, trained oldest first among those that are ready, and nothing that is unfinished when
+a batch is complete is thrown away: it goes on under the next weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.episode import Episode, Group, StopReason
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Receipt
+from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
+from keepworth.learning.collect.attempt import Attempt, Rollout, Tape, has_failed, run_attempt
+from keepworth.learning.collect.collector import Collected, Collector
+from keepworth.learning.collect.event_loop import EventLoop
+from keepworth.learning.collect.expected_lengths import ExpectedLengths
+from keepworth.learning.collect.open_group import OpenGroup, open_from_json, open_to_json, said
+from keepworth.learning.collect.pipeline_store import (
+    STATE,
+    Finished,
+    Journal,
+    Waiting,
+    finished_from_json,
+    finished_to_json,
+    read_state,
+    write_state,
+)
+from keepworth.learning.collect.sampler import Host, LocalSampler, Sampler, Samples
+from keepworth.learning.collect.steering import Steering
+from keepworth.learning.collect.steering_ahead import SteeredAhead
+from keepworth.learning.collect.tickets import Tickets
+from keepworth.learning.objective.inputs import require_off_policy
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.run.checkpoint import Checkpoint, reading
+from keepworth.learning.run.run_folder import RunFolder
+from keepworth.models.continuous import ContinuousBatch, Draft
+
+if TYPE_CHECKING:
+    from keepworth.models.http_engine import HttpModel
+
+
+class RolloutsFail(KeepworthError):
+    """Group after group comes to nothing: there is nothing to train on."""
+
+
+class Pipeline(Collector):
+    """The asynchronous collector. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
+    thread calls, happens on the event loop, so that nothing here needs a lock.
+
+    engine: samples in place of this process. steering: stages, which groups are replaced by others, which tasks are put
+    aside, hooks, as in turns; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the
+    engine cannot honour, or that contradict each other, and ObjectiveError for an objective that would take stale tokens for
+    its own policy's."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        learner: Samples,
+        episodes: Episodes,
+        settings: Asynchrony,
+        engine: HttpModel | None = None,
+        steering: Steering | None = None,
+    ) -> None:
+        objective = getattr(learner, "objective", None)
+        if isinstance(objective, Objective):
+            require_off_policy(objective, 1, settings.staleness.max_staleness)
+        self.settings = settings
+        self._run, self._learner, self._episodes = run, learner, episodes
+        self._steering = SteeredAhead(
+            steering or Steering(settings.staleness.groups), settings.staleness, run, episodes.task
+        )
+        host = Host(self._order, self._learn_length, self._may_draw, self._settle)
+        self.sampler = _sampler(learner, settings, host, engine, run)
+        self._open: dict[int, OpenGroup] = {}
+        self._taken: list[Finished] = []
+        self._tickets = Tickets()
+        self._waiting = Waiting(self._tickets)
+        self._updates = self._step = self._first = 0
+        self._failed: list[Episode] = []
+        self._failures = 0
+        self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0, "rejected_groups": 0}
+        self._lengths = ExpectedLengths()
+        self._collecting = False
+        self._loop = EventLoop()
+
+    # -- called by the trainer --------------------------------------------------------------------------------------
+
+    def begin(self, checkpoint: Checkpoint | None, step: int) -> None:
+        if self.settings.mode == "overlap":
+            self._loop.go_on_by_itself()
+        self._loop.do(self._begin(checkpoint, step, self.sampler.outgoing()))
+
+    def collect(self, step: int) -> Collected:
+        """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
+        return self._loop.do(self._collect(step))
+
+    def publish(self) -> dict[str, float]:
+        receipt = self._loop.do(self._publish(self.sampler.outgoing()))
+        return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
+
+    def save(self, folder: Path, step: int) -> None:
+        write_state(folder, self._loop.do(self._state(step)))
+
+    def evaluate(self, step: int) -> None:
+        self._episodes.evaluate(step)
+
+    def close(self) -> None:
+        self._loop.close()
+
+    @property
+    def batch(self) -> ContinuousBatch:
+        """Of the sampler of this process."""
+        assert isinstance(self.sampler, LocalSampler)
+        return self.sampler.batch
+
+    # -- the same, on the event loop --------------------------------------------------------------------------------
+
+    async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Any) -> None:
+        self._step = self._first = step
+        await self.sampler.begin(sent)
+        self._journal = Journal(self._run.path, self._learner.role, step)
+        self._waiting.journal = None if self._repeats else self._journal
+        state = read_state(checkpoint.path) if checkpoint else None
+        if checkpoint is not None and state is not None:
+            with reading(checkpoint.path / STATE, checkpoint):
+                self._load(state)
+        self._steering.restore(self._first)
+        if not self._repeats:
+            for each in self._journal.since(step):
+                self._waiting.found(each, self._version)
+        if checkpoint is not None and state is not None:
+            with reading(checkpoint.path / STATE, checkpoint):
+                for record in state["open"]:
+                    self._continue(record)
+        for each in self._waiting.take_awaited():
+            self._branch_again(each)
+        self._start_groups()
+        self._loop.spawn(self.sampler.run())
+
+    async def _collect(self, step: int) -> Collected:
+        begun = time.perf_counter()
+        self._collecting = True
+        self.sampler.wake()
+        while True:
+            self._loop.require_alive()
+            await self._settle()
+            self._evict()
+            tickets = self._choose()
+            if tickets is not None:
+                break
+            self._loop.changed.clear()
+            await self._loop.changed.wait()
+        self._collecting = False
+        self._taken = chosen = self._waiting.take(tickets)
+        failed, self._failed = tuple(self._failed), []
+        version, limit = self._version, self.settings.staleness
+        metrics = {
+            "pipeline/running": float(len(self._open)),
+            "pipeline/finished": float(len(self._waiting)),
+            "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
+            "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
+            **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
+            **self._steering.metrics(each.ticket for each in chosen),
+            "seconds/wait": time.perf_counter() - begun,
+        }
+        groups = self._steering.chosen(chosen, step)
+        self._steering.write(self._step + 1)
+        return Collected(groups, failed, metrics)
+
+    async def _publish(self, sent: Any) -> Receipt:
+        receipt = await self.sampler.publish(sent)
+        self._tickets.done |= {each.ticket for each in self._taken}
+        self._taken = []
+        self._updates += 1
+        self._step += 1
+        self._start_groups()
+        self._steering.write(self._step)
+        self.sampler.wake()
+        return receipt
+
+    async def _state(self, step: int) -> dict[str, Any]:
+        self._steering.write(step)
+        self._journal.rotate(step, [each.step for each in self._run.checkpoints()])
+        waiting = sorted((*self._waiting.groups.values(), *self._taken), key=lambda each: each.ticket)
+        return {
+            "format": 1,
+            "version": self._version,
+            "updates": self._updates,
+            "first": self._first,
+            **self._tickets.state(),
+            "finished": [finished_to_json(each) for each in waiting],
+            "open": [open_to_json(self._open[ticket], self._version) for ticket in sorted(self._open)],
+            "counts": self._counts,
+            "steering": self._steering.state(),
+            "lengths": self._lengths.state(),
+        }
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _repeats(self) -> bool:
+        """In serial mode what was finished after a checkpoint is sampled again, the same to the last bit; taking it from
+        disk instead would give the next batch other company than it had."""
+        return self.settings.mode == "serial"
+
+    @property
+    def _version(self) -> int:
+        return self.sampler.version
+
+    def _start_groups(self) -> None:
+        staleness = self.settings.staleness
+        trained = self._updates * staleness.groups
+        accepted = trained + len(self._waiting) + len(self._taken)
+        capacity = staleness.capacity(
+            version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
+        )
+        for _ in range(capacity):
+            ticket, task = self._steering.admit(self._tickets.take(), self._step + 1)
+            tapes = [Tape() for _ in range(self.settings.group_size)]
+            self._begin_group(OpenGroup(ticket, self._version, task, tapes))
+
+    def _begin_group(self, group: OpenGroup) -> None:
+        self._open[group.ticket] = group
+        for member in group.missing():
+            self._loop.spawn(self._member(group, member))
+
+    async def _member(self, group: OpenGroup, member: int) -> None:
+        settings, tape = self.settings, group.tapes[member]
+        rollout = self._rollout_of(group, member)
+        worth, stage = settings.failed_reward, self._steering.stage(group.ticket)
+        while True:
+            attempt = Attempt(
+                self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, worth, stage
+            )
+            episode = await run_attempt(rollout, group.task, attempt, settings.episode_seconds)
+            again = tape.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
+            if not (has_failed(episode) and again):
+                break
+            self._failed.append(episode)
+            self._counts["retried"] += 1
+            tape.entries.clear()
+            tape.tries += 1
+        group.done[member] = episode
+        if not group.missing():
+            self._end_group(group)
+
+    def _rollout_of(self, group: OpenGroup, member: int) -> Rollout:
+        rerolls, branches = group.rerolls, self._steering.branches
+        if rerolls is None or branches is None:
+            return self._episodes.rollout
+        return lambda task, attempt: branches.reroll(rerolls.anchor, rerolls.call_of(member), attempt)
+
+    def _end_group(self, group: OpenGroup) -> None:
+        del self._open[group.ticket]
+        if group.rerolls is None:
+            self._end_members(group)
+        else:
+            groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
+            self._failed += left_out
+            again = tuple(self._steering.weighed(group.ticket, each) for each in groups)
+            self._waiting.keep(Finished(group.ticket, group.born, group.rerolls.trunk, again))
+        self._loop.changed.set()
+
+    def _end_members(self, group: OpenGroup) -> None:
+        """Keep what is whole of it; a group that comes to nothing makes room for exactly one other."""
+        whole, left_out = group.outcome()
+        self._failed += left_out
+        if len(whole) < self.settings.enough:
+            self._counts["failed_groups"] += 1
+            self._failures += 1
+            if self._failures >= self.settings.patience:
+                raise RolloutsFail(
+                    f"{self._failures} groups in a row came to nothing; the last one says: {said(left_out)}.",
+                    "The episodes are in the run's folder with the arm failed; mend the environment or the reward.",
+                )
+            self._start_instead_of(group.ticket)
+        else:
+            self._failures = 0
+            ended = self._steering.weighed(group.ticket, Group(group.task.key, whole[0].memory_snapshot, whole))
+            if self._steering.replaces(group.ticket, ended, self._step + 1):
+                self._counts["rejected_groups"] += 1
+                self._start_instead_of(group.ticket)
+            else:
+                calls = self._steering.calls(group.ticket, ended)
+                self._waiting.keep(Finished(group.ticket, group.born, ended, awaited=bool(calls)))
+                self._branch(group, ended, calls)
+
+    def _branch(self, group: OpenGroup, trunk: Group, calls: Sequence[int]) -> None:
+        """Go on with the re-rolls of `trunk`, which waits for them."""
+        if calls and self._steering.branches is not None:
+            self._begin_group(group.branched(trunk, calls, self._steering.branches.size))
+
+    def _start_instead_of(self, ticket: int) -> None:
+        self._tickets.replace(ticket)
+        self._start_groups()
+
+    def _choose(self) -> list[int] | None:
+        """The groups of the next update; None where some are still missing."""
+        return self.settings.staleness.choose(
+            self._version,
+            {ticket: each.born for ticket, each in self._waiting.groups.items()},
+            {ticket: each.born for ticket, each in self._open.items()},
+        )
+
+    def _evict(self) -> None:
+        """Drop what is too old to be trained, and start one other for each."""
+        staleness = self.settings.staleness
+        if staleness.on_stale != "evict":
+            return
+        groups = self._waiting.groups.values()
+        stale = [each for each in groups if staleness.lag(self._version, each.oldest()) > staleness.max_staleness]
+        for each in self._waiting.take(each.ticket for each in stale):
+            self._tickets.replace(each.ticket)
+            self._counts["evicted"] += 1
+            self._failed += each.group.episodes
+        self._start_groups()
+        self.sampler.wake()  # the batch may no longer be complete
+
+    # -- sampling ---------------------------------------------------------------------------------------------------
+
+    def _may_draw(self) -> bool:
+        """In turns, nothing is drawn but while a batch is being collected: what a checkpoint holds is then what is read
+        again under the next weights, whether the run was killed in between or not."""
+        return self.settings.mode == "overlap" or (self._collecting and self._choose() is None)
+
+    async def _settle(self) -> None:
+        """In serial mode, let everything go on until every unfinished episode waits for the model."""
+        if not self._repeats:
+            return
+        rounds = 0
+        while self._loop.broken is None and self.sampler.waited_for() < self._members():
+            await asyncio.sleep(0 if rounds < 20 else 0.001)
+            rounds += 1
+
+    def _members(self) -> int:
+        return sum(len(each.missing()) for each in self._open.values())
+
+    def _order(self, draft: Draft) -> tuple[Any, ...]:
+        if self.settings.order == "arrival":
+            return draft.stream
+        return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.stream)
+
+    def _task_of(self, draft: Draft) -> str:
+        return self._open[draft.stream[0]].task.key
+
+    def _learn_length(self, draft: Draft) -> None:
+        self._lengths.learn(self._task_of(draft), float(len(draft.ids)))
+
+    # -- continued --------------------------------------------------------------------------------------------------
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self._updates, self._first = int(state["updates"]), int(state.get("first", self._first))
+        self._tickets.load(state)
+        self._counts |= {name: int(state["counts"][name]) for name in self._counts}
+        self._steering.load(state.get("steering", {}))
+        self._lengths.load(state["lengths"])
+        for record in state["finished"]:
+            self._waiting.found(finished_from_json(record), self._version)
+
+    def _continue(self, record: Mapping[str, Any]) -> None:
+        """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
+        ticket = int(record["ticket"])
+        if not self._waiting.fills(ticket):
+            self._begin_group(open_from_json(record, self._episodes.task(ticket)))
+
+    def _branch_again(self, finished: Finished) -> None:
+        """Begin the re-rolls of a group whose own members were done before the run ended; where it is to have none now, it is
+        ready."""
+        ticket = finished.ticket
+        calls = self._steering.calls(ticket, finished.group)
+        if not calls:
+            self._waiting.keep(replace(finished, awaited=False))
+            return
+        tapes = [Tape() for _ in range(self.settings.group_size)]
+        group = OpenGroup(ticket, finished.born, self._episodes.task(ticket), tapes)
+        self._branch(group, finished.group, calls)
+
+
+def _sampler(learner: Samples, settings: Asynchrony, host: Host, engine: HttpModel | None, run: RunFolder) -> Sampler:
+    """Of `engine`, or of this process where there is none."""
+    if engine is None:
+        return LocalSampler(learner, settings, host)
+    from keepworth.learning.collect.http_sampler import HttpSampler
+
+    return HttpSampler(learner, settings, host, engine, run.path)

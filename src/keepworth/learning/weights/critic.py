@@ -1,0 +1,107 @@
+"""The critic: the value of every state a policy drew a token in, from the policy's own base.
+
+How it shares the base with the policy: `role_head`. Source: PPO, arXiv 1707.06347.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from keepworth.learning.objective.advantage import value_targets
+from keepworth.learning.objective.aggregation import Denominators
+from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.options import Objective, require_range
+from keepworth.learning.objective.policy_loss import value_loss
+from keepworth.learning.objective.ratio import unit_of, unit_sum
+from keepworth.learning.weights.forward import layout
+from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.role_head import RoleHead
+from keepworth.learning.weights.rows import Rows
+from keepworth.models.inprocess import InProcessModel
+
+ADAPTER = "critic"
+
+
+@dataclass(frozen=True, slots=True)
+class CriticSettings:
+    """learning_rate of head and adapter; rank of the adapter (scaled by 2 * rank); warmup: updates that train the
+    critic alone, before the policy follows its advice."""
+
+    learning_rate: float = 1e-3
+    rank: int = 8
+    warmup: int = 0
+    max_norm: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, interval in (("rank", "[1, inf)"), ("warmup", "[0, inf)"), ("max_norm", "(0, inf]")):
+            require_range(name, getattr(self, name), interval)
+
+
+class Critic:
+    """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
+
+    def __init__(self, model: InProcessModel, settings: CriticSettings) -> None:
+        self.settings = settings
+        self._role = RoleHead(model, ADAPTER, settings.rank, settings.seed)
+        self.head = self._role.head
+        self.masters = Masters(self._role.named, settings.learning_rate, max_norm=settings.max_norm)
+
+    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token).
+
+        With gradient to the critic's own weights where gradients are on.
+        """
+        plan = layout(rows, chosen)
+        batch = plan.tree
+        hidden = self._role.hidden(batch.ids, batch.positions, batch.mask).flatten(0, 1)
+        found = self._role(torch.cat([hidden[batch.predictor], hidden[plan.last]]))
+        drawn, ends = found[: len(batch.predictor)], found[len(batch.predictor) :]
+        blank = drawn.new_zeros(len(chosen) * plan.width)
+        return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
+
+    @torch.no_grad()
+    def valued(self, rows: Rows, batch: Batch, micro_batches: Sequence[Sequence[int]], bootstrap: bool) -> Batch:
+        """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
+        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
+        for chosen in micro_batches:
+            found, behind = self.values(rows, chosen)
+            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
+        if not bootstrap:
+            return replace(batch, values=values)
+        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
+        return replace(batch, values=values, bootstrap=end)
+
+    def teach(
+        self, rows: Rows, micro_batches: Sequence[Sequence[int]], objective: Objective, divisors: Denominators
+    ) -> dict[str, float]:
+        """One step towards the returns of this batch, whose values `valued` has filled in."""
+        targets = value_targets(rows.batch, objective)
+        total = 0.0
+        for chosen in micro_batches:
+            values, _ = self.values(rows, chosen)
+            wanted = targets[torch.tensor(chosen)].to(values.dtype)
+            scalar = value_loss(values, wanted, rows.batch.rows(chosen), objective, divisors)
+            scalar.backward()  # type: ignore[no-untyped-call]
+            total += float(scalar.detach())
+        norm = self.masters.step()
+        assert rows.batch.values is not None
+        drawn = rows.batch.mask > 0
+        explained = explained_variance(rows.batch.values[drawn], targets[drawn])
+        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
+
+    def state(self) -> dict[str, Any]:
+        return self.masters.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.masters.load(dict(state))
+
+
+def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:
+    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
+    spread = float(targets.var()) if len(targets) > 1 else 0.0
+    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

@@ -1,0 +1,382 @@
+"""The weight learner: groups of episodes in, better weights out."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from keepworth.episodes.episode import Group
+from keepworth.episodes.model import Model, Tokens
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.aggregation import Denominators, denominators
+from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.control import Controls, advanced, initial, learning_rate_scale
+from keepworth.learning.objective.correction import effective_sample_size
+from keepworth.learning.objective.filters import kept_groups
+from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
+from keepworth.learning.objective.optimal import score_norms
+from keepworth.learning.objective.options import Objective, ObjectiveError, require_range
+from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
+from keepworth.learning.objective.ratio import unit_of, unit_sum
+from keepworth.learning.objective.selection import select
+from keepworth.learning.weights import forward
+from keepworth.learning.weights.critic import Critic, CriticSettings
+from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.weights.rows import Rows, micro_batches, require_budget, require_credit, rows_of, soft_values_of
+from keepworth.models.adapter import Named
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.tree import micro_batches as prompt_batches
+from keepworth.models.tree import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Optimisation:
+    """AdamW and its schedule.
+
+    max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value.
+    token_budget: padded tokens of one forward and backward pass at most; it bounds memory only. A prompt and the answers that
+    share it are computed together: where they alone are more, `update` raises BudgetTooSmall.
+    passes: optimiser steps on the same episodes; from the second on, the ratio to the proximal policy is not 1.
+    Raises ObjectiveError for a number outside its range."""
+
+    learning_rate: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    max_norm: float = 1.0
+    warmup_steps: int = 0
+    token_budget: int = 2048
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        for name, interval in _RANGES.items():
+            require_range(name, getattr(self, name), interval)
+        for beta in self.betas:
+            require_range("betas", beta, "[0, 1)")
+
+
+_RANGES = {
+    "weight_decay": "[0, inf)",
+    "max_norm": "(0, inf]",
+    "warmup_steps": "[0, inf)",
+    "token_budget": "[1, inf)",
+    "passes": "[1, inf)",
+}
+
+
+class Learner:
+    """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published.
+
+    role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
+    objective with a teacher's term. soft_values: V* of each task, for one that regresses on it. critic: settings of the
+    value model of an objective that has one.
+    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one pass, also a
+    clip of your own; that of a preset is warned of, because many train it so.
+    """
+
+    def __init__(
+        self,
+        model: InProcessModel,
+        named: Named,
+        objective: Objective,
+        optimisation: Optimisation,
+        role: str,
+        *,
+        roles: Sequence[str] = (),
+        teacher: Model | None = None,
+        soft_values: Mapping[str, float] | None = None,
+        critic: CriticSettings | None = None,
+    ) -> None:
+        given = {
+            "lp_teacher": teacher is not None,
+            "soft_value": soft_values is not None,
+            "adapter_decay": hasattr(model.network, "peft_config"),
+        }
+        require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "the learner")
+        _require_effect(objective, teacher is not None, soft_values is not None, critic is not None)
+        require_off_policy(objective, optimisation.passes)
+        if idle := require_clip(objective, optimisation.passes):
+            warnings.warn(idle, stacklevel=2)
+        if teacher is not None:
+            require_same_tokens(teacher, model)
+        self.model = model
+        self.objective = objective
+        self.optimisation = optimisation
+        self.role = role
+        self.roles = tuple(roles) or (role,)
+        self.teacher = teacher
+        self.soft_values = soft_values
+        self.masters = Masters(
+            named,
+            optimisation.learning_rate,
+            optimisation.betas,
+            optimisation.weight_decay,
+            optimisation.max_norm,
+        )
+        self.reference = reference_for(model, named, objective)
+        self.critic = Critic(model, critic or CriticSettings()) if objective.needs_critic else None
+        self.controls = initial(objective)
+        self.steps = 0
+        self._validation: float | None = None
+
+    def update(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Optimiser steps on these groups: one, or `passes`. Raises FloatingPointError where a step would diverge, and
+        does not take it (a critic, which goes first, may have taken its own)."""
+        begun = time.perf_counter()
+        kept, rejected = kept_groups(
+            {i: [e.metric for e in group.episodes] for i, group in enumerate(groups)}, self.objective
+        )
+        if rejected and not kept:
+            self.steps += 1
+            self.model.version += 1
+            return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
+        groups = [groups[i] for i in kept]
+        rows = rows_of(groups, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
+        require_credit(rows, groups, self.objective.credit, self.objective.reward_term, self.objective.name)
+        temperature = self._temperature(groups)
+        rows = replace(rows, batch=self._completed(rows, temperature))
+        advantage = advantages(rows.batch, self.objective)
+        if self.objective.needs_selection:
+            generator = torch.Generator().manual_seed(self.steps)
+            rows = replace(rows, batch=select(rows.batch, self.objective, advantage, self.controls, generator))
+        divisors = denominators(rows.batch, self.objective)
+        learning = self._rows_with_gradient(rows.batch, advantage)
+        measured = group_metrics(rows.batch)
+        for _ in range(self.optimisation.passes):
+            if self.critic is not None:
+                every = self._micro_batches(rows, range(rows.batch.shape[0]))
+                measured |= self.critic.teach(rows, every, self.objective, divisors)
+            if learning and not self._warming_up():
+                measured |= self._step(rows, learning, advantage, divisors, temperature)
+        self._advance(measured)
+        self.steps += 1
+        self.model.version += 1
+        if rejected or self.objective.group_filter != "none":
+            measured["rejected_groups"] = float(len(rejected))
+        if self.objective.local_weight is not None:
+            measured["local_episodes"] = float(sum(bool(e.parent) for group in groups for e in group.episodes))
+        return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
+
+    def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
+        """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats."""
+        begun = time.perf_counter()
+        by_prompt: dict[Tokens, list[Tokens]] = {}
+        for prompt, completion in pairs:
+            by_prompt.setdefault(prompt, []).append(completion)
+        prompts, completions = list(by_prompt), list(by_prompt.values())
+        total = sum(len(completion) for _, completion in pairs)
+        value = 0.0
+        for prompt, own in by_prompt.items():
+            require_budget(len(prompt) + sum(map(len, own)), self.optimisation.token_budget, len(own))
+        for index in prompt_batches(prompts, completions, self.optimisation.token_budget):
+            lp, _ = self.model.tree_scores(tree([prompts[i] for i in index], [completions[i] for i in index]))
+            scalar = -lp.sum() / total
+            scalar.backward()  # type: ignore[no-untyped-call]
+            value += float(scalar.detach())
+        scale = 1.0 if learning_rate is None else learning_rate / self.optimisation.learning_rate
+        norm = self.masters.step(scale)
+        self.steps += 1
+        self.model.version += 1
+        return {"loss": value, "gradient_norm": norm, "seconds/learn": time.perf_counter() - begun}
+
+    def forget_moments(self) -> None:
+        """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
+        self.masters.optimiser.state.clear()
+        self.steps = 0
+
+    def validated(self, score: float) -> None:
+        """A validation score, higher is better, for objectives that watch it (reference='reset')."""
+        self._validation = score
+
+    def state(self) -> dict[str, Any]:
+        """Everything the next step depends on, apart from the data."""
+        return {
+            **self.masters.state(),
+            "controls": asdict(self.controls),
+            "steps": self.steps,
+            "version": self.model.version,
+            "reference": self.reference.state() if self._keeps_reference() and self.reference else {},
+            "critic": self.critic.state() if self.critic is not None else {},
+            "validation": self._validation,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.masters.load({"masters": state["masters"], "optimiser": state["optimiser"]})
+        self.controls = Controls(**state["controls"])
+        self.steps = int(state["steps"])
+        self.model.version = int(state["version"])
+        if self.reference is not None and state.get("reference"):
+            self.reference.load(state["reference"])
+        if self.critic is not None:
+            self.critic.load(state["critic"])
+        self._validation = state.get("validation")
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _completed(self, rows: Rows, temperature: float) -> Batch:
+        """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
+        objective, batch = self.objective, rows.batch
+        if self._has_proximal() and self._reads_proximal_first():
+            lp, entropy = self._scores(rows, temperature)
+            batch = replace(batch, lp_proximal=lp, entropy_behaviour=entropy)
+        elif objective.selection == "top_entropy":
+            batch = replace(batch, entropy_behaviour=self._scores(rows, temperature)[1])
+        if self.reference is not None:
+            with self.reference.active():
+                batch = replace(batch, lp_reference=self._scores(rows, temperature)[0])
+        if self.teacher is not None:
+            batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, temperature))
+        if self.soft_values is not None:
+            batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
+        if objective.center == "optimal":
+            named = list(self.masters.named.values())
+            batch = replace(
+                batch,
+                score_norm=score_norms(named, batch, lambda c: forward.scores(self.model, rows, c, temperature)[0]),
+            )
+        if self.critic is not None:
+            every = self._micro_batches(rows, range(batch.shape[0]))
+            batch = self.critic.valued(rows, batch, every, self.objective.bootstrap == "truncated")
+        return batch
+
+    def _step(
+        self,
+        rows: Rows,
+        learning: Sequence[int],
+        advantage: torch.Tensor,
+        divisors: Denominators,
+        temperature: float,
+    ) -> dict[str, float]:
+        """One optimiser step of the policy, accumulated over micro-batches."""
+        parts: list[dict[str, float]] = []
+        scored: list[tuple[Batch, torch.Tensor]] = []
+        for chosen in self._micro_batches(rows, learning):
+            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            part = rows.batch.rows(chosen)
+            if self._has_proximal() and part.lp_proximal is None:
+                part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
+            scalar, metrics = loss(
+                self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
+            )
+            scalar.backward()  # type: ignore[no-untyped-call]
+            parts.append(metrics)
+            scored.append((part, lp.detach()))
+        measured = {**merge_metrics(parts), **mismatch(scored)}
+        if self.objective.adapter_decay:
+            for value in self.masters.named.values():
+                decay = 2 * self.objective.adapter_decay * value.detach()
+                value.grad = decay if value.grad is None else value.grad + decay
+        return measured | {"gradient_norm": self.masters.step(self._learning_rate_scale(rows.batch))}
+
+    def _advance(self, measured: Mapping[str, float]) -> None:
+        """The controls of the next update, where this one measured what they follow."""
+        steered = self.objective.negatives != "keep" or self.objective.entropy == "adaptive"
+        if (steered and "entropy" not in measured) or (
+            self.objective.reference == "reset" and "reference_kl" not in measured
+        ):
+            return
+        self.controls = advanced(
+            self.controls,
+            self.objective,
+            entropy=measured.get("entropy"),
+            kl=measured.get("reference_kl"),
+            validation=self._validation,
+        )
+        self._validation = None
+        if self.controls.reset and isinstance(self.reference, Snapshot):
+            self.reference.retake()
+            self.masters.optimiser.state.clear()
+
+    def _temperature(self, groups: Sequence[Group]) -> float:
+        found = {s.temperature for g in groups for e in g.episodes for s in e.segments if s.role in self.roles}
+        if len(found) != 1 or 0.0 in found:
+            raise ValueError(
+                f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"
+            )
+        return found.pop()
+
+    def _has_proximal(self) -> bool:
+        return self.objective.anchor in ("proximal", "interpolated")
+
+    def _keeps_reference(self) -> bool:
+        """A reference that is reset is not a function of the checkpoint the run began from."""
+        return self.objective.reference == "reset"
+
+    def _reads_proximal_first(self) -> bool:
+        """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
+
+        Elsewhere they cost nothing: with one optimiser step per update, the weights of the forward pass are the
+        proximal ones.
+        """
+        objective = self.objective
+        return (
+            objective.kl_placement == "reward"
+            or objective.center == "optimal"
+            or objective.denominator == "kept"
+            or objective.step_control != "constant"
+            or objective.needs_selection
+            or self.optimisation.passes > 1
+        )
+
+    def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
+        """Rows of zero advantage teach nothing unless a regulariser also reads them."""
+        if self.objective.reads_every_row:
+            return list(range(batch.shape[0]))
+        strength = advantage.abs().sum(1)
+        if self.objective.needs_whole_episodes:
+            strength = unit_sum(strength[:, None], unit_of(batch, "episode"))
+        return [int(i) for i in strength.nonzero().flatten()]
+
+    def _micro_batches(self, rows: Rows, chosen: Sequence[int]) -> list[list[int]]:
+        return micro_batches(rows, chosen, self.optimisation.token_budget, self.objective.needs_whole_episodes)
+
+    @torch.no_grad()
+    def _scores(self, rows: Rows, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
+        scores, entropies = torch.zeros_like(rows.batch.lp_behaviour), torch.zeros_like(rows.batch.lp_behaviour)
+        for chosen in self._micro_batches(rows, range(len(rows.contexts))):
+            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            scores[torch.tensor(chosen)], entropies[torch.tensor(chosen)] = (
+                lp.to(scores.dtype),
+                entropy.to(scores.dtype),
+            )
+        return scores, entropies
+
+    def _warming_up(self) -> bool:
+        return self.critic is not None and self.steps < self.critic.settings.warmup
+
+    def _warmup(self) -> float:
+        warmup = self.optimisation.warmup_steps
+        return min(1.0, (self.steps + 1) / warmup) if warmup else 1.0
+
+    def _learning_rate_scale(self, batch: Batch) -> float:
+        if self.objective.step_control == "constant":
+            return self._warmup()
+        assert batch.lp_proximal is not None
+        _, episode = torch.unique(batch.episode, return_inverse=True)
+        gap = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
+        drift = torch.zeros(int(episode.max()) + 1, dtype=gap.dtype).index_add_(0, episode, gap)
+        return self._warmup() * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
+
+
+def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:
+    """Raises ObjectiveError for something that was handed over and would be left unused."""
+    unused = [
+        name
+        for name, given, used in (
+            ("a teacher", teacher, objective.needs_teacher),
+            ("values of tasks", soft_values, objective.credit == "soft_value"),
+            ("critic settings", critic, objective.needs_critic),
+        )
+        if given and not used
+    ]
+    if unused:
+        raise ObjectiveError(
+            f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
+            "Leave it out, or choose an objective that uses it.",
+        )

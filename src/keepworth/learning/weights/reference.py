@@ -1,0 +1,133 @@
+"""Whom the policy is compared with: its own base, a copy of itself, or a teacher.
+
+With an adapter, the reference is the base with the adapter switched off and costs nothing. Where all weights are
+trained, or where the reference is reset to the policy (ProRL, arXiv 2505.24864), it is a frozen copy of what is trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from keepworth.episodes.episode import Group
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Model
+from keepworth.learning.objective.credit import soft_value
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.weights.rows import Rows, by_context
+from keepworth.models.adapter import Named
+from keepworth.models.inprocess import InProcessModel
+
+
+class OtherTokenizer(KeepworthError, ValueError):
+    """A teacher that reads text as other tokens than the policy."""
+
+
+class Reference(Protocol):
+    """Inside `active`, the model computes as the reference."""
+
+    def active(self) -> contextlib.AbstractContextManager[None]: ...
+    def state(self) -> dict[str, torch.Tensor]: ...
+    def load(self, state: Mapping[str, torch.Tensor]) -> None: ...
+
+
+class AdapterOff:
+    """The base under the adapter: nothing is kept and nothing can change it."""
+
+    def __init__(self, model: InProcessModel) -> None:
+        self._model = model
+
+    def active(self) -> contextlib.AbstractContextManager[None]:
+        return self._model.without_adapter()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        pass
+
+
+class Snapshot:
+    """A frozen copy of the trained weights, put in their place for a pass by exchanging pointers."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._held = {name: value.detach().clone() for name, value in named.items()}
+
+    def retake(self) -> None:
+        """The reference becomes the policy as it is now."""
+        for name, value in self._named.items():
+            self._held[name].copy_(value.detach())
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for name, value in self._named.items():
+            value.data, self._held[name] = self._held[name], value.data
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return self._held
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        for name, value in state.items():
+            self._held[name].copy_(value)
+
+
+def reference_for(model: InProcessModel, named: Named, objective: Objective) -> Reference | None:
+    """The reference an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads none."""
+    if not objective.needs_reference:
+        return None
+    if objective.reference == "frozen" and hasattr(model.network, "disable_adapter"):
+        return AdapterOff(model)
+    return Snapshot(named)
+
+
+_PROBE = 'Ana moved to Oslo in May 2024.\n\n  {\'id\': 17, "city": "Zürich"} <|im_start|>user'
+
+
+def require_same_tokens(teacher: Model, student: Model) -> None:
+    """Raises OtherTokenizer where the teacher would score other tokens than those that were drawn."""
+    theirs, ours = teacher.encode(_PROBE), student.encode(_PROBE)
+    if theirs != ours:
+        raise OtherTokenizer(
+            f"The teacher {teacher.name} reads a probe text as {len(theirs)} tokens, {student.name} as {len(ours)} "
+            "others: it cannot score what the student draws.",
+            "Take a teacher with the same tokenizer, for example a larger model of the same family.",
+        )
+
+
+def teacher_scores(teacher: Model, rows: Rows, temperature: float) -> torch.Tensor:
+    """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere."""
+    found = torch.zeros_like(rows.batch.lp_behaviour)
+    shared = by_context(rows.contexts, range(len(rows.contexts)))
+    scored = teacher.score(
+        list(shared), [[rows.answers[row] for row in members] for members in shared.values()], temperature
+    )
+    for members, branches in zip(shared.values(), scored, strict=True):
+        for row, logprobs in zip(members, branches, strict=True):
+            found[row, : len(logprobs)] = torch.tensor(logprobs)
+    return torch.where(rows.batch.mask > 0, found, 0.0)
+
+
+def reference_values(groups: Sequence[Group], objective: Objective) -> dict[str, float]:
+    """V* of each task from groups that the reference sampled (about 8 answers each), for credit='soft_value'.
+
+    Source: A*-PO, arXiv 2505.20686.
+    """
+    temperature = objective.soft_value_temperature
+    if temperature is None:
+        raise ValueError(f"objective {objective.name!r} has no soft_value_temperature: it reads no values of tasks")
+    values = {}
+    for group in groups:
+        rewards = torch.tensor([episode.reward for episode in group.episodes], dtype=torch.float64)
+        values[group.task] = float(soft_value(rewards, temperature))
+    return values

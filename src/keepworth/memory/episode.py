@@ -1,0 +1,157 @@
+"""LiveEpisode: one attempt at a task, while it happens. Made by `Memory.episode`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Real
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.operation import Operation
+from keepworth.episodes.prompt_text import as_text
+from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidText
+from keepworth.memory.item import Item
+from keepworth.memory.operations import Outcome, checked_reward
+from keepworth.memory.scope import Scope
+from keepworth.memory.search.ranking import Hits
+from keepworth.memory.store import episode_record, rewarded
+from keepworth.memory.wording import worded
+
+if TYPE_CHECKING:
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.store.transaction import Transaction
+
+Judge = Callable[[str, str], float]
+"""(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
+
+
+class LiveEpisode:
+    """Search, act, reward, in this order, as often as there are steps.
+
+    id: for `Memory.reward` and `rollback`, also long afterwards. Everything is on disk before the call returns."""
+
+    def __init__(self, memory: Memory, id: str, scope: Scope, task: str, by: str = "") -> None:
+        self.id = id
+        self.scope = scope
+        self.task = task
+        self.by = by
+        self._memory = memory
+        self._steps = 0
+        self._waiting: list[str] = []
+        self._action: str | None = None
+        self._closed = False
+
+    def search(self, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+        """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
+
+        query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
+        Raises InvalidText, ClosedEpisode."""
+        self._open()
+        seen = worded(query, "the query")
+        if not (self.task.strip() or seen.strip()):
+            raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
+        hits = self._memory.search_many(
+            [seen],
+            task=self.task,
+            top_k=top_k,
+            actions=actions,
+            by=self.by,
+            episode=self.id,
+            step=self._steps,
+            **{**self._bounds(), **options},
+        )[0]
+        self._steps += 1
+        if hits.decision:
+            self._waiting.append(hits.decision)
+        return hits
+
+    def act(self, action: str) -> None:
+        """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
+        self._open()
+        if not self._waiting:
+            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
+        done = worded(action, "the action")
+        if not done.strip():
+            raise InvalidText("the action is empty: say what was done")
+        self._note("act", decisions=self._waiting, action=done)
+        self._waiting, self._action = [], done
+
+    def step_reward(self, value: float) -> None:
+        """The reward of the last action alone; steps without one are credited with the final reward. Raises InvalidReward,
+        ClosedEpisode."""
+        if self._action is None or self._closed:
+            raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
+        self._note("step", reward=checked_reward(value, self._range()))
+
+    def next_state(self, text: str, judge: Judge) -> float:
+        """Let what came next speak for the last action: the judge's vote of -1, 0 or 1, scaled to the reward range (0 to 1 where
+        none was declared)."""
+        if self._action is None:
+            raise ClosedEpisode(f"episode {self.id!r} has no action yet.", "Call `act` first.")
+        vote = judge(self._action, text)
+        if not isinstance(vote, Real) or not math.isfinite(vote):
+            raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
+        low, high = self._range() or (0.0, 1.0)
+        value = low + (max(-1.0, min(1.0, float(vote))) + 1.0) / 2.0 * (high - low)
+        self.step_reward(value)
+        return value
+
+    def remember(self, text: str, **options: Any) -> Item:
+        """As `Memory.add`, as part of this episode."""
+        return self._memory.add_many([text], episode=self.id, **{"source": "episode", **self._bounds(), **options})[0]
+
+    add = remember
+
+    def apply(self, operation: Operation, **options: Any) -> Outcome:
+        """As `Memory.apply`, as part of this episode."""
+        return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
+
+    def reward(self, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
+        """Credit everything this episode showed. by: whose judgement it is, as for `Memory.reward`."""
+        outcome = self._memory.reward(self.id, value, by=by, source=source)
+        learning = self._memory.learning
+        self._closed = learning is not None and learning.keeps()
+        return outcome
+
+    def end(self, outcome: str = "") -> None:
+        """Note that it is over. Rewards may still come."""
+        episode_record.end(self._memory.store, self.scope, self.id, outcome)
+
+    def __enter__(self) -> LiveEpisode:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.end("completed" if kind is None else f"stopped by {kind.__name__}")
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
+
+    def _range(self) -> tuple[float, float] | None:
+        return None if self._memory.learning is None else self._memory.learning.reward_range
+
+    def _note(self, what: str, **body: Any) -> None:
+        store = self._memory.store
+
+        def work(transaction: Transaction) -> None:
+            rewarded.note(transaction, self.scope, store.clock(), what, self.id, **body)
+
+        self._memory._check_episode(self.id, again=True)
+        store.change(self.scope, work)
+
+    def _bounds(self) -> dict[str, Any]:
+        return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
+
+
+def answered(
+    memory: Memory, task: str, agent: Callable[[str], str], grade: Callable[[str], float], *, by: str = ""
+) -> str:
+    """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one). by: who asks and
+    grades."""
+    with memory.episode(task, by=by) as episode:
+        shown = episode.search()
+        answer = agent(f"{shown.text}\n\n{as_text(task)}".strip())
+        episode.act(answer)
+        episode.reward(grade(answer))
+    return answer

@@ -1,0 +1,264 @@
+"""Experience: an agent's memory of what worked, under one composition of slots; and frozen agents that follow it.
+
+    experience = Experience(policy, encoder, seed=0)
+    use = experience.recall(goal, observation, actions)
+    shown = experience.present(use)           # text for a prompt, advice for a policy
+    experience.finish([(use, action)], outcome=1.0)
+
+No weight changes anywhere: what learns is which items are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.encoder import Encoder
+from keepworth.memory.item import Item, Status
+from keepworth.memory.policy.hashed_words import word_set
+from keepworth.memory.policy.pool import Advice, Pool, on_word_of
+from keepworth.memory.policy.records import advice_problem
+from keepworth.memory.policy.scale import Scale
+from keepworth.memory.policy.shares import Clock
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+    Floats = npt.NDArray[np.float64]
+
+WORDS = 512
+
+
+class Experience:
+    """cached: how many texts keep their vectors. seed: of the policy's own draws. trusted: rewarders whose word is as good as the
+    program's own. columns: False where items are found elsewhere, and need no vectors here."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        encoder: Encoder,
+        *,
+        seed: int = 0,
+        cached: int = 50_000,
+        trusted: Collection[str] = (),
+        columns: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.encoder = encoder
+        self._cache: dict[str, tuple[Vectors, Vectors]] = {}
+        self._cached = cached if columns else 0
+        self._trusted, self._columns = trusted, columns
+        self.pool = self.fresh_pool()
+        self.generator = np.random.default_rng([31, seed])
+        # The number of the episode; the clock says how old things are.
+        self.time = 0
+        self.clock = Clock()
+        self.scale = Scale()
+        # What was learned from, each with its reward as it was given.
+        self.uses: list[tuple[Use, float]] = []
+
+    def fresh_pool(self) -> Pool:
+        """One without items."""
+        width, words = (self.encoder.identity.dimension, WORDS) if self._columns else (1, 1)
+        return Pool(lambda text: self._embedded(text)[0], width, words, self._trusted)
+
+    def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
+        found = self._cache.get(text)
+        if found is None:
+            found = (self.encoder.encode([text])[0], word_set(text, WORDS))
+            if self._cached:
+                if len(self._cache) >= self._cached:
+                    self._cache.clear()
+                self._cache[text] = found
+        return found
+
+    def share_cache(self, cache: dict[str, tuple[Vectors, Vectors]]) -> None:
+        """Use vectors that another Experience of the same encoder has made."""
+        self._cache = cache
+
+    def copy(self) -> Experience:
+        """Another that goes on alone from here. Vectors of texts are shared, and so are items, which never change; what was used
+        before is left behind."""
+        shared = {id(each): each for each in (self.encoder, self._cache)}
+        lists = {id(each): list(each) for each in (self.pool.items, self.pool.history)}
+        return deepcopy(self, {**shared, **lists, id(self.uses): []})
+
+    def query(
+        self,
+        goal: str,
+        observation: str,
+        actions: Sequence[str] = (),
+        step: int = 0,
+        *,
+        learning: bool = True,
+        by: str = "",
+        vector: Vectors | None = None,
+    ) -> Query:
+        """vector: of the situation, where it is known."""
+        text = self.policy.keyer(goal, observation)
+        self.pool.actions.offer(actions)
+        if vector is None:
+            vector, words = self._embedded(text)
+        else:
+            words = word_set(text, WORDS)
+        return Query(
+            text, vector, words, self.clock.now, self.time, goal, observation, tuple(actions), step, learning, by
+        )
+
+    def recall(
+        self,
+        goal: str,
+        observation: str = "",
+        actions: Sequence[str] = (),
+        *,
+        step: int = 0,
+        frozen: bool = False,
+        by: str = "",
+        admits: Callable[[int], bool] | None = None,
+        most: int | None = None,
+    ) -> Use:
+        """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom. admits: which
+        rows may be shown; most: at most so many."""
+        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
+        assert self.policy.retriever is not None
+        candidates = self.policy.retriever(query, self.pool)
+        if admits is not None:
+            candidates = candidates.among(admits)
+        return self.choose(query, candidates, frozen=frozen, most=most)
+
+    def choose(self, query: Query, candidates: Candidates, *, frozen: bool = False, most: int | None = None) -> Use:
+        """Choose among candidates that are found."""
+        values = self.policy.valuer.estimate(query, candidates, self.pool)
+        choice = self.policy.selector(query, candidates, values, self.pool)
+        if most is not None:
+            choice = choice.at_most(most)
+        if frozen:
+            choice = choice.certain()
+        slate, part = choice.draw(self.generator)
+        return Use(query, candidates, values, choice, slate, part)
+
+    def present(self, use: Use) -> Presented:
+        likeness = use.candidates.similarities[list(use.slate)].tolist()
+        return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, likeness)
+
+    def observe(self, draft: Advice) -> int | None:
+        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected."""
+        if advice_problem(draft):
+            return None
+        status = self.policy.gate(draft, self.pool) if self.policy.gate is not None else Status.ACTIVE
+        if status is None:
+            return None
+        vector = self._embedded(draft.key)[0] if self._columns else np.zeros(1, dtype=np.float32)
+        return self.pool.add(draft, status=status, time=self.clock.now, episode=self.time, vector=vector)
+
+    def finish(
+        self,
+        taken: Sequence[tuple[Use, str]],
+        outcome: float,
+        *,
+        per_step: Sequence[float] | None = None,
+        by: str = "",
+    ) -> Finished:
+        """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
+
+        outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
+        where they have their own, on the same scale. by: on whose word, "" for the program's own.
+        """
+        finished, share = self._learned(taken, outcome, per_step, by)
+        done = replace(finished, uses=tuple(use for use in finished.uses if use.taken))
+        for draft in self.policy.writer(done, self.pool) if self.policy.writer is not None and done.uses else ():
+            # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
+            self.observe(replace(draft, source=on_word_of(by)) if isinstance(draft, Advice) else draft)
+        for maintain in self.policy.maintainers:
+            maintain(self.pool, self.policy.valuer, None, self.clock.now)
+        self._over(share)
+        return finished
+
+    def _over(self, share: float) -> None:
+        self.clock.go_on(share)
+        self.time += 1
+
+    def remember(
+        self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
+    ) -> None:
+        """Learn again from an episode that is on file: what it wrote and retired is there already."""
+        with self.pool.held():
+            for use, _ in taken:
+                if self.policy.rehearse is not None:
+                    self.policy.rehearse(use.query, use.candidates, self.pool)
+            _, share = self._learned(taken, outcome, per_step, by)
+        self._over(share)
+
+    def _learned(
+        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str
+    ) -> tuple[Finished, float]:
+        rewards = [outcome] * len(taken) if per_step is None else list(per_step)
+        if taken and taken[-1][0].choice is None:
+            # A choice read from a file: valuers may learn from what they knew when they were asked.
+            self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
+        share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
+        if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
+            self._rescale()
+        for place, (use, action) in enumerate(taken):
+            use.following = taken[place + 1][0] if place + 1 < len(taken) else None
+            use.taken, use.told, use.by, use.share = action, rewards[place], by, share
+            use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.told)
+        for use, _ in taken:
+            self.learn(use)
+            self.scale.count(use.reward, share)
+            # Where a valuer knows what is usual in this situation, that is the bar.
+            use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
+        result = self.scale.of(outcome)
+        uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
+        return Finished(uses, result, self.clock.now, self.time, good), share
+
+    def _rescale(self) -> None:
+        """A reward beyond all others: values are learned again, and cases that were filed by the old scale are filed anew."""
+        self.relearn()
+        for row in self.pool.active().tolist():
+            data = self.pool.items[row].metadata
+            if "earned" in data and (good := self.scale.of(data["earned"]) >= self.scale.usual) != data["good"]:
+                spoken = (*data["do"], *data["avoid"])
+                do, avoid = (spoken, ()) if good else ((), spoken)
+                self.pool.revise(row, time=self.clock.now, why="rewards of another size", do=do, avoid=avoid, good=good)
+
+    def relearn(self, without: Container[int] = ()) -> None:
+        """Values from the start, by the present scale, from the uses in which none of the rows `without` was shown."""
+        self.policy.valuer.reset()
+        self.scale.forget()
+        for use, told in self.uses:
+            use.reward = self.scale.of(told)
+            self.scale.count(use.reward, use.share)
+            if not any(row in without for row in use.rows):
+                self.policy.valuer.learn(use, self.pool)
+
+    def settle(self) -> None:
+        """After the last `remember`: let maintainers see the items that are there."""
+        with self.pool.held():
+            for maintain in self.policy.maintainers:
+                maintain(self.pool, self.policy.valuer, None, self.clock.now)
+
+    def restore(self, item: Item, vector: Vectors) -> int:
+        """An item that is on file; its row."""
+        row = self.pool.restore(item, vector)
+        if self._columns and len(self._cache) < self._cached:
+            self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
+        return row
+
+    def learn(self, use: Use) -> None:
+        self.policy.valuer.learn(use, self.pool)
+        for maintain in self.policy.maintainers:
+            maintain(self.pool, self.policy.valuer, use, self.clock.now)
+        self.uses.append((use, use.told))
+
+    def roll_back_source(self, name: str) -> list[int]:
+        """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""
+        rows = set(self.pool.roll_back_source(name, time=self.clock.now))
+        self.relearn(rows)
+        return sorted(rows)

@@ -1,0 +1,870 @@
+"""Learning: the policy of a memory with what it has learned, kept equal to what the journal says.
+
+What is learned is a function of the rewards that count, in the order of the journal, each with the choices that led to it. So a
+file that is opened again, another process that learns on the same file, and a rollback all come to the same: read what is new,
+or read all of it again. Nothing is read before the first choice.
+
+| what happened | what is written |
+| --- | --- |
+| a choice | its decision: candidates, what was shown, the propensity, what the policy knew, the vector of the query |
+| an action, the reward of a step, a change of policy | a note in the journal |
+| a reward | a credit in the journal; of a policy that keeps items of its own also those, in the same transaction |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory import operations
+from keepworth.memory.errors import (
+    CannotEvaluate,
+    ClosedEpisode,
+    InvalidAdvice,
+    InvalidPolicy,
+    InvalidReward,
+    SetAside,
+    UnknownEpisode,
+)
+from keepworth.memory.item import Item, Provenance, Status
+from keepworth.memory.operations import Assignment, Credit, Outcome
+from keepworth.memory.policy.effect import Effect
+from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
+from keepworth.memory.policy.pool import Advice, learned, on_word_of
+from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
+from keepworth.memory.scope import Scope
+from keepworth.memory.search.ranking import Chosen, Explanation, Hit, Hits, Worth
+from keepworth.memory.store import forking, rewarded
+from keepworth.memory.store.episode_record import Rewarded
+from keepworth.memory.store.rewarded import Cancelled, Choice, News
+from keepworth.memory.store.transaction import changed_since
+from keepworth.memory.wording import identity
+
+if TYPE_CHECKING:
+    import apsw
+    import numpy.typing as npt
+
+    from keepworth.memory.policy.pool import Pool
+    from keepworth.memory.search.embedding import Embedder
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+    Vectors = npt.NDArray[np.float32]
+
+DRAWS = 32
+"""Slates that are drawn to estimate what a policy would earn (doubly robust)."""
+NEARBY = 5
+"""Candidates beyond those that are asked for: what moves down has something to make way for."""
+MET = 50_000
+"""Items that the default policy remembers having met."""
+ENCODED = 2_000
+"""Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
+
+
+class OtherPolicy(Exception):
+    """Another policy was chosen meanwhile: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for. goal: the task; observation: what is seen or searched for; actions: what can be done here, where that is
+    known; step: within the episode; by: for whom."""
+
+    goal: str
+    observation: str = ""
+    actions: tuple[str, ...] = ()
+    step: int = 0
+    by: str = ""
+
+
+class _Embedded:
+    """The memory's own encoder, with the vectors it remembers."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self._embedder.identity
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        return self._embedder(texts)
+
+
+class Learning:
+    """Thread-safe. policies: a fresh policy by name; first: the one that runs where the file names no other.
+
+    reward_range: rewards outside are refused; None takes all. trusted: rewarders whose word is as good as the program's own.
+    set_aside: what the file holds and cannot be read, why by id; it takes no part.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        policies: Callable[[str], Policy],
+        first: str,
+        *,
+        reward_range: tuple[float, float] | None = None,
+        seed: int | None = None,
+        trusted: Collection[str] = (),
+    ) -> None:
+        self.store, self.scope = store, scope
+        self.policy = first
+        self.reward_range = reward_range
+        self.set_aside: dict[str, str] = {}
+        self._policies, self._first = policies, first
+        self._seed, self._trusted = seed, frozenset(trusted)
+        self._lock = threading.RLock()
+        self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
+        self._mine: set[int] = set()
+        self._rows: dict[str, int] = {}
+        self._unreadable: list[str] = []
+        self._embedder: Embedder | None = None
+        self._generation = 0
+        forking.register(self)
+
+    def before_fork(self) -> None:
+        """What is learned is read anew in the child where it is needed."""
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            self._lock = threading.RLock()
+            self._seq = -1
+
+    @property
+    def experience(self) -> Experience:
+        """What is learned, as the file says now."""
+        with self._lock:
+            return self._now()
+
+    # Choosing.
+
+    def searches(self) -> bool:
+        """Whether the policy chooses among what the memory's own search finds."""
+        with self._lock:
+            return self._now().policy.retriever is None
+
+    def keeps(self) -> bool:
+        """Whether the policy keeps items of its own, and so closes an episode with its reward."""
+        with self._lock, self.store.database.reading() as connection:
+            if self._seq >= 0 and not rewarded.turned_back(connection, self._seq):
+                return self._experience.policy.keeps
+            return self._chosen(connection)[1].keeps
+
+    def name(self) -> str:
+        """Of the policy that chooses now."""
+        with self._lock:
+            self._now()
+            return self.policy
+
+    def aside(self) -> dict[str, str]:
+        with self._lock:
+            self._now()
+            return dict(self.set_aside)
+
+    def among(self, ask: Ask, hits: Sequence[Hit], top_k: int, *, by_words: bool = False) -> Chosen:
+        """At most `top_k` of what a search found, best first. by_words: the search needed no vector of the query."""
+        with self._lock:
+            experience = self._now()
+            policy, valuer = experience.policy, experience.policy.valuer
+            if policy.retriever is not None:
+                raise OtherPolicy
+            listed = tuple((hit.id, hit.score) for hit in hits)
+            if isinstance(valuer, Effect) and not len(valuer) and by_words:
+                # Nothing was rewarded yet: what the search says, for sure.
+                return Chosen(Hits(hits[:top_k], policy=self.policy), listed)
+            if isinstance(valuer, Effect) and len(self._rows) + len(hits) > MET:
+                self._rows, experience.pool = {}, experience.fresh_pool()
+            rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
+            candidates = Candidates(rows, np.array([hit.score for hit in hits]))
+            query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, by=ask.by)
+            use = experience.choose(query, candidates, most=top_k)
+            shown = [_explained(hits[place], place, use, policy) for place in use.slate]
+            details: dict[str, Any] = {"k": top_k, "part": use.part}
+            if use.part == "withheld":
+                details["withheld"] = [hits[place].id for place in range(len(hits)) if _withheld(use, place)]
+            if ask.observation and ask.goal != ask.observation:
+                details["observation"] = ask.observation
+            if ask.actions:
+                details["actions"] = ask.actions
+            return self._chose(experience, use, shown, listed, details, whole=False)
+
+    def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
+        """What the policy itself retrieves and chooses. admits: whether an item may be shown at all."""
+        with self._lock:
+            experience = self._now()
+            if experience.policy.retriever is None:
+                raise OtherPolicy
+            pool = experience.pool
+            use = experience.recall(
+                ask.goal,
+                ask.observation,
+                ask.actions,
+                step=ask.step,
+                by=ask.by,
+                admits=lambda row: admits(pool.items[row]),
+                most=top_k,
+            )
+            ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
+            near = use.candidates.similarities.tolist()
+            items = self.store.fetch(self.scope, [ids[place] for place in use.slate])
+            hits = [
+                Hit(item, near[place], None, near[place])
+                for place in use.slate
+                if (item := items[ids[place]]) is not None
+            ]
+            details = {
+                "observation": use.query.observation,
+                "actions": use.query.actions,
+                "k": top_k,
+                "time": use.query.time,
+                "of": use.query.episode,
+                "similarities": near,
+                "waiting": use.candidates.waiting,
+                "means": use.values.means.tolist(),
+                "deviations": use.values.deviations.tolist(),
+                "slate": use.slate,
+                "part": use.part,
+            }
+            return self._chose(experience, use, hits, tuple(zip(ids, near, strict=True)), details, whole=True)
+
+    def _chose(
+        self,
+        experience: Experience,
+        use: Use,
+        hits: list[Hit],
+        listed: tuple[tuple[str, float], ...],
+        details: Mapping[str, Any],
+        *,
+        whole: bool,
+    ) -> Chosen:
+        presented = experience.present(use)
+        shown = Hits(hits, text=presented.text, advice=presented.advice, propensity=use.propensity, policy=self.policy)
+        packed = self._packed(use.query.vector, whole=whole)
+        return Chosen(shown, listed, json.dumps(details, ensure_ascii=False, separators=(",", ":")), packed)
+
+    # Being told.
+
+    def finish(self, about: Rewarded, value: float, by: str, source: str) -> Outcome:
+        """The final reward of an episode, or the reward of a single decision, and what is kept of it, in one transaction. by: on
+        whose word, "" for the program's own. Raises ClosedEpisode."""
+        with self._lock:
+            self._now()
+            before, named = self._seq, dict[int, str]()
+
+            def work(transaction: Transaction) -> Outcome:
+                nonlocal before
+                connection, now = transaction.connection, self.store.clock()
+                with self.store.database.reading() as reading:
+                    experience = self._now(reading)
+                before = self._seq
+                task, person, choices = self._told(connection, about, value)
+                if choices is None:
+                    return Outcome(False, reason="it has this reward already")
+                credited = tuple((id, each.decision.propensity) for each in choices for id in each.decision.chosen)
+                act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
+                draft = operations.Draft(scope=about.scope)
+                if not experience.policy.keeps:  # another policy was chosen meanwhile
+                    return transaction.perform(act, draft, now=now, episode=about.episode)
+                pairs, steps = self._taken(experience, task, person, choices, value)
+                version = experience.pool.version
+                self._seq = -1  # until all of it is on file
+                experience.finish(pairs, self._scaled(value), per_step=steps, by=by)
+                self._mine.add(transaction.seq)
+                outcome = transaction.perform(act, draft, now=now, episode=about.episode)
+                named.update(self._changes(transaction, experience.pool, version, now, about.episode, by))
+                if about.episode and not about.decision:
+                    rewarded.completed(transaction, about.episode, now)
+                return Outcome(True, outcome.changed)
+
+            outcome: Outcome = self.store.change(self.scope, work)
+            self._name(named)
+            self._seq = before
+            return outcome
+
+    def propose(self, advice: Advice) -> str | None:
+        """An item from outside, through the gate; its id, or None where the gate rejected it. Raises InvalidAdvice."""
+        problem = advice_problem(advice)
+        if problem:
+            raise InvalidAdvice(
+                f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
+            )
+        if learned(advice.source):
+            raise InvalidAdvice(
+                f"the advice says that its source is {advice.source!r}, which is what memory learned itself.",
+                "Name where it comes from, such as source='import:wiki'.",
+            )
+        with self._lock:
+            experience = self._now()
+            pool, version = experience.pool, experience.pool.version
+            row = experience.observe(advice)
+            if row is None:
+                return None
+            self._seq, seq = -1, self._seq
+            vectors = self.store.encode([advice.key]) if experience.policy.retriever is None else {}
+
+            def work(transaction: Transaction) -> dict[int, str]:
+                return self._changes(transaction, pool, version, self.store.clock(), "", "")
+
+            self._name(self.store.change(self.scope, work, vectors))
+            self._seq = seq
+            return pool.items[row].id
+
+    def _told(self, connection: apsw.Connection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
+        """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
+        record = rewarded.record(connection, self._scopes(connection), about.episode) if about.episode else None
+        task, person = (record.task, record.person) if record is not None else ("", "")
+        if about.decision:
+            listed = record.choices if record is not None else ()
+            one = next((each for each in listed if each.decision.id == about.decision), None)
+            one = one or rewarded.single(connection, about.decision)
+            if one is None:
+                raise UnknownEpisode(f"decision {about.decision!r:.80} was erased meanwhile: nothing was learned")
+            return task, person, [one]
+        if record is None:
+            raise UnknownEpisode(f"episode {about.episode!r:.80} was erased meanwhile: nothing was learned")
+        if not record.rewards:
+            return task, person, list(record.choices)
+        if record.rewards[-1][0] == value:
+            return task, person, None
+        raise ClosedEpisode(
+            f"episode {record.id!r} was rewarded with {record.rewards[-1][0]:g} and cannot become {value:g}.",
+            "Open a new episode.",
+        )
+
+    def _name(self, named: Mapping[int, str]) -> None:
+        """New rows have the ids that the file gave them."""
+        pool = self._experience.pool
+        for row, id in named.items():
+            pool.items[row] = replace(pool.items[row], id=id, scope=self.scope)
+            self._rows[id] = row
+
+    # Judging and changing the policy.
+
+    def evaluate(self, policy: str, method: str = "snips") -> Estimate:
+        """What mean reward `policy` would have had on the logged choices; CannotEvaluate where the log cannot say.
+
+        Prequential: before each choice the new policy has learned from the earlier ones alone. It is judged on the candidates
+        that were logged, so it answers for selection and valuation, not for retrieval. method: "snips", "ips", or "dr", whose
+        reward model is learned from the earlier choices too and averaged over `DRAWS` slates of the new policy.
+        """
+        known(method)
+        with self._lock:
+            self._now()
+            other, model = self._policies(policy), SlateModel()
+            generator = np.random.default_rng([37, self._seed or 0])
+            with self.store.database.reading() as connection:
+                uses, experience = self._uses(connection, other)
+            if policy != self.policy and len(uses) >= 50 and all(use.propensity == 1.0 for use in uses):
+                raise CannotEvaluate(
+                    "no randomness",
+                    f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
+                    'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.02).',
+                )
+            pool, rows = experience.pool, []
+            for use in uses:
+                values = other.valuer.estimate(use.query, use.candidates, pool)
+                choice = other.selector(use.query, use.candidates, values, pool)
+                if use.most:
+                    choice = choice.at_most(use.most)
+                near, means = use.candidates.similarities, values.means
+                predicted = expected = 0.0
+                if method == "dr":
+                    predicted = model.predict(use.slate, near, means)
+                    slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
+                    expected = float(np.mean([model.predict(slate, near, means) for slate in slates]))
+                    model.learn(use.slate, near, means, use.told)
+                rows.append(Logged(use.told, use.propensity, choice.probability(use.slate), predicted, expected))
+                other.valuer.learn(use, pool)
+            return evaluate(rows, method)
+
+    def promote(self, policy: str) -> None:
+        """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
+        self._policies(policy)
+        self._note("promote", policy=policy)
+
+    def demote(self) -> str:
+        """Back to the policy before the last promotion; its name."""
+        with self._lock:
+            with self.store.database.reading() as connection:
+                promoted = rewarded.promotions(
+                    connection, self._scopes(connection), self.scope, rewarded.cancelled(connection)
+                )
+            if not promoted:
+                raise InvalidPolicy(
+                    f"{self._first!r} is the first policy of this memory.", "There is nothing to go back to."
+                )
+            self._note("demote")
+            return self.name()
+
+    def worth(self, item: Item, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say."""
+        with self._lock:
+            experience = self._now()
+            valuer = experience.policy.valuer
+            if not isinstance(valuer, Effect):
+                raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'effect'.")
+            asked = experience.query(query, "")
+            return valuer.worth(asked.vector, asked.text, [_as_pooled(item)])[0]
+
+    # Keeping up with the file.
+
+    def _now(self, connection: apsw.Connection | None = None) -> Experience:
+        """What is learned, brought to what the file says."""
+        if connection is None:
+            with self.store.database.reading() as reading:
+                self._now(reading)
+            if self._unreadable and not self.store.database.read_only:
+                ids, self._unreadable = self._unreadable, []
+                self._quarantine(ids)
+            return self._experience
+        head = rewarded.head(connection)
+        since = self._seq if self._embedder is self.store.embedder else -1
+        if since != head or since < 0:
+            self._seq = -1  # what fails half way is read again from the start
+            if since < 0 or rewarded.turned_back(connection, since):
+                self._build(connection, head)
+            else:
+                self._follow(connection, since)
+            self._seq = head
+        return self._experience
+
+    def _scopes(self, connection: apsw.Connection) -> Callable[[int], Scope]:
+        return lambda id: self.store.scope_named(connection, id)
+
+    def _chosen(self, connection: apsw.Connection) -> tuple[str, Policy]:
+        """The policy that the file says, fresh."""
+        gone = rewarded.cancelled(connection)
+        promoted = rewarded.promotions(connection, self._scopes(connection), self.scope, gone)
+        name = promoted[-1] if promoted else self._first
+        try:
+            return name, self._policies(name)
+        except UnknownName:
+            if name == self._first:
+                raise
+            warnings.warn(
+                f"{self.store.database.path} says that the policy {name!r} chooses, which is not known here: {self._first!r} "
+                "chooses. Give it by name, Memory(path, policy={...}), or call demote().",
+                SetAside,
+                stacklevel=6,
+            )
+            return self._first, self._policies(self._first)
+
+    def _build(self, connection: apsw.Connection, head: int) -> None:
+        """Everything from the file: items as they are, values learned from the rewards that count."""
+        self.policy, policy = self._chosen(connection)
+        self._embedder = self.store.embedder
+        encoder: Encoder = HashedWords()
+        if self._embedder is not None:
+            # Where the memory searches, it has encoded the query already.
+            encoder = _Embedded(self._embedder) if policy.retriever is None else self._embedder.encoder
+        valuer = policy.valuer
+        if isinstance(valuer, Effect):
+            valuer.bounds = self.reward_range or valuer.bounds
+        self._experience = Experience(
+            policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
+        )
+        self._rows, self._mine = {}, set()
+        aside: dict[str, str] = {}
+        if policy.retriever is not None:
+            self._restore(self.store.items(self.scope), aside)
+        gone = rewarded.cancelled(connection)
+        news = rewarded.news(connection, self.scope, gone, newest=valuer.newest if isinstance(valuer, Effect) else None)
+        for each in news:
+            self._learn(connection, each, aside, gone, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
+        self._put_aside(aside)
+        self._experience.settle()
+        # Draws after a restart must not repeat those before it.
+        self._generation += 1
+        place = [head, self._generation, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+        seeds = None if self._seed is None else [31, self._seed, *place]
+        self._experience.generator = np.random.default_rng(seeds)
+
+    def _follow(self, connection: apsw.Connection, since: int) -> None:
+        """What others, or other calls, wrote since."""
+        aside: dict[str, str] = {}
+        if self._experience.policy.retriever is not None:
+            pool = self._experience.pool
+            changed = changed_since(connection, since)
+            ids = sorted(changed.ids, key=lambda id: int(id[1:]))  # rows are in order of writing
+            items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
+            self._restore([item for item in items if item.id not in self._rows], aside)
+            for item in items:
+                if item.id in self._rows:
+                    pool.refresh(self._rows[item.id], self._linked(_as_pooled(item)))
+        for each in rewarded.news(connection, self.scope, rewarded.NOTHING, since):
+            if each.seq not in self._mine:
+                self._learn(connection, each, aside, rewarded.NOTHING)
+        self._mine.clear()
+        self._put_aside({**self.set_aside, **aside})
+
+    def _restore(self, items: Iterable[Item], aside: dict[str, str]) -> None:
+        """Rows for items of the file. What a policy wrote and nobody can read is left out."""
+        sound, fresh = [], []
+        for item in items:
+            problem = item_problem(item) if is_ours(item) else ""
+            if problem:
+                aside[item.id] = problem
+            else:
+                sound.append(item)
+        vectors = self.store.vectors_for(sound)
+        for item in sound:
+            pooled = _as_pooled(item)
+            vector = vectors.get(item.id) if pooled.key == item.searched_text else None
+            if vector is None:
+                vector = self._experience.encoder.encode([pooled.key])[0]
+            self._rows[item.id] = row = self._experience.restore(pooled, vector)
+            fresh.append(row)
+        for row in fresh:
+            self._experience.pool.items[row] = self._linked(self._experience.pool.items[row])
+
+    def _linked(self, item: Item) -> Item:
+        """Links are ids on file and rows in the pool."""
+        if "links" not in item.metadata or "do" not in item.metadata:
+            return item
+        links = tuple(self._rows.get(each, each) for each in item.metadata["links"])
+        return replace(
+            item, metadata={**item.metadata, "links": tuple(each for each in links if isinstance(each, int))}
+        )
+
+    def _row(self, experience: Experience, item: Item) -> int:
+        """The row of an item that a search found."""
+        row = self._rows.get(item.id)
+        if row is None:
+            nothing = np.zeros(experience.pool.vectors.shape[1], dtype=np.float32)
+            row = self._rows[item.id] = experience.pool.restore(_as_pooled(item), nothing)
+        elif experience.pool.items[row].text is not item.text:
+            experience.pool.refresh(row, _as_pooled(item))
+        return row
+
+    def _learn(
+        self, connection: apsw.Connection, each: News, aside: dict[str, str], gone: Cancelled, *, stale: bool = False
+    ) -> None:
+        """stale: too old to be encoded again where its vector is missing."""
+        experience = self._experience
+        try:
+            task, person, choices = self._about(connection, each, gone)
+            if isinstance(experience.policy.valuer, Effect):
+                shared = sum(not math.isfinite(choice.reward) for choice in choices)
+                for choice in choices:
+                    own = math.isfinite(choice.reward)
+                    self._add_evidence(
+                        experience.policy.valuer, task, choice, choice.reward if own else each.value,
+                        1.0 if own else 1.0 / shared, stale,
+                    )  # fmt: skip
+                return
+            if experience.policy.retriever is None:
+                listed = [id for choice in choices for id, _ in choice.decision.candidates if id not in self._rows]
+                for item in self.store.fetch(self.scope, listed).values():
+                    if item is not None:
+                        self._row(experience, item)
+            pairs, steps = self._taken(experience, task, person, choices, each.value)
+            experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by)
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+            # What cannot be read takes no part; the rest does.
+            aside.setdefault(
+                each.episode or each.decision, f"entry {each.seq} does not fit its choices: {error!r:.200}"
+            )
+
+    def _add_evidence(self, valuer: Effect, task: str, choice: Choice, told: float, weight: float, stale: bool) -> None:
+        vector = self._unpacked(choice)
+        if vector is None:
+            text = self._experience.policy.keyer(task or choice.decision.query, choice.details.get("observation", ""))
+            if stale or not text.strip():
+                return
+            vector = self._experience.encoder.encode([text])[0]
+        decision, withheld = choice.decision, choice.details.get("withheld", ())
+        others = [id for id, _ in decision.candidates if id not in decision.chosen and id not in withheld]
+        valuer.add(
+            vector,
+            told,
+            decision.chosen,
+            withheld,
+            unshown=others,
+            action=choice.action,
+            weight=weight,
+            decision=decision.id,
+        )
+
+    def _about(self, connection: apsw.Connection, each: News, gone: Cancelled) -> tuple[str, str, list[Choice]]:
+        """The task, for whom it is, and the choices that a reward on file is about."""
+        record = None
+        if each.episode:
+            items = -1 if each.decision else each.items
+            record = rewarded.record(
+                connection, self._scopes(connection), each.episode, gone, until=each.seq, items=items
+            )
+        task, person = (record.task, record.person) if record is not None else ("", "")
+        choices = list(record.choices) if record is not None else []
+        if each.decision:
+            choices = [choice for choice in choices if choice.decision.id == each.decision]
+            single = None if choices else rewarded.single(connection, each.decision)
+            choices = choices if single is None else [single]
+        return task, person, choices
+
+    def _put_aside(self, found: dict[str, str]) -> None:
+        fresh = {id: why for id, why in found.items() if id not in self.set_aside}
+        self.set_aside = found
+        if not fresh:
+            return
+        self._unreadable = [
+            id for id, item in self.store.fetch(self.scope, list(fresh)).items() if item is not None and item.current
+        ]
+        some = "; ".join(f"{id}: {why}" for id, why in list(fresh.items())[:3])
+        warnings.warn(
+            f"{len(fresh)} records of {self.store.database.path} cannot be read and were set aside ({some}). They are in "
+            "`memory.set_aside`; the rest of the memory is as it was.",
+            SetAside,
+            stacklevel=5,
+        )
+
+    def _quarantine(self, ids: Sequence[str]) -> None:
+        """Items that cannot be read are shown by no search."""
+
+        def work(transaction: Transaction) -> None:
+            now = self.store.clock()
+            for id in ids:
+                act = Assignment(id, {"status": Status.QUARANTINED.value})
+                transaction.perform(act, operations.Draft(scope=self.scope), now=now)
+
+        self.store.change(self.scope, work)
+
+    # Choices, from a file and to it.
+
+    def _use(
+        self, experience: Experience, rows: Mapping[str, int], task: str, person: str, choice: Choice
+    ) -> Use | None:
+        """The choice that is on file, among the items that are still there; None where one that it showed is not."""
+        decision, details = choice.decision, choice.details
+        pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
+        ids = [id for id, _ in pairs]
+        slate = details.get("slate")
+        if slate is None or not decision.candidates:
+            slate = [ids.index(id) for id in decision.chosen]
+            details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
+        there = [place for place, id in enumerate(ids) if id in rows]
+        moved = {place: position for position, place in enumerate(there)}
+        if any(place not in moved for place in slate):
+            return None
+        near = details.get("similarities") or [score for _, score in pairs]
+        means = details.get("means") or [0.0] * len(ids)
+        deviations = details.get("deviations") or [0.0] * len(ids)
+        query = self._query(experience, task, person, choice)
+        candidates = Candidates(
+            np.array([rows[ids[place]] for place in there], dtype=np.intp),
+            np.array([near[place] for place in there], dtype=np.float64),
+            # As it was at the time of the choice, whatever became of the items since.
+            sum(place >= len(ids) - details.get("waiting", 0) for place in there),
+        )
+        withheld = set(choice.details.get("withheld", ()))
+        return Use(
+            query,
+            candidates,
+            Values(
+                np.array([means[place] for place in there], dtype=np.float64),
+                np.array([deviations[place] for place in there], dtype=np.float64),
+            ),
+            None,
+            tuple(moved[place] for place in slate),
+            details.get("part", "main"),
+            logged=decision.propensity,
+            withheld=tuple(moved[place] for place in there if ids[place] in withheld),
+            most=int(details.get("k", 0)),
+        )
+
+    def _query(self, experience: Experience, task: str, person: str, choice: Choice) -> Query:
+        decision, details = choice.decision, choice.details
+        goal = task or decision.query
+        observation = details.get("observation", decision.query if task and task != decision.query else "")
+        vector = self._unpacked(choice, exact=True) if decision.policy == self.policy else None
+        query = experience.query(
+            goal, observation, tuple(details.get("actions", ())), decision.step, by=person, vector=vector
+        )
+        time = details.get("time", query.time)
+        return replace(query, time=time, episode=details.get("of", time))
+
+    def _taken(
+        self, experience: Experience, task: str, person: str, choices: Sequence[Choice], reward: float
+    ) -> tuple[list[tuple[Use, str]], list[float] | None]:
+        """Choices with their actions and step rewards. What showed an item that is gone teaches nothing, and neither does, where
+        somebody said what was done, a choice after which nothing was."""
+        if any(choice.action for choice in choices):
+            choices = [choice for choice in choices if choice.action]
+        pairs, steps = [], []
+        for choice in choices:
+            use = self._use(experience, self._rows, task, person, choice)
+            if use is not None:
+                pairs.append((use, choice.action))
+                steps.append(self._scaled(choice.reward if math.isfinite(choice.reward) else reward))
+        return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
+
+    def _uses(self, connection: apsw.Connection, other: Policy) -> tuple[list[Use], Experience]:
+        """What was learned from, in order and on the scale from 0 to 1, and an experience with the items they speak of."""
+        current = self._experience
+        if current.policy.retriever is not None:
+            return [use for use, _ in current.uses], current
+        gone = rewarded.cancelled(connection)
+        told = []
+        for each in rewarded.news(connection, self.scope, gone):
+            task, person, choices = self._about(connection, each, gone)
+            told += [(task, person, each, choice) for choice in choices]
+        experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
+        ids = dict.fromkeys(id for *_, choice in told for id, _ in choice.decision.candidates)
+        items = [item for item in self.store.fetch(self.scope, list(ids)).values() if item is not None]
+        vectors, rows = self.store.vectors_for(items), dict[str, int]()
+        for item in items:
+            vector = vectors.get(item.id)
+            pooled = _as_pooled(item)
+            if vector is None:
+                vector = experience.encoder.encode([pooled.key])[0]
+            rows[item.id] = experience.pool.restore(pooled, vector)
+        uses = []
+        for task, person, each, choice in told:
+            use = self._use(experience, rows, task, person, choice)
+            if use is not None:
+                use.taken, use.by = choice.action, each.by
+                use.told = choice.reward if math.isfinite(choice.reward) else each.value
+                experience.scale.see([use.told], experience.pool.person_of(each.by))
+                uses.append(use)
+        for use in uses:
+            use.reward = use.outcome = experience.scale.of(use.told)
+            use.good = use.reward >= experience.scale.usual
+        return uses, experience
+
+    def _scaled(self, reward: float) -> float:
+        if self.reward_range is None:
+            return reward
+        low, high = self.reward_range
+        return (reward - low) / (high - low)
+
+    def _packed(self, vector: Vectors, *, whole: bool) -> bytes:
+        """The number of the encoder's set of vectors, then the vector: as it is, or (`whole` False) in eight bits a number."""
+        head = struct.pack("<H", self.store.set_id or 0)
+        if whole:
+            return head + bytes(vector.astype("<f4").tobytes())
+        most = float(np.abs(vector).max(initial=0.0)) or 1.0
+        rough: bytes = np.rint(vector * (127.0 / most)).astype(np.int8).tobytes()
+        return head + rough
+
+    def _unpacked(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
+        """A unit vector of this encoder, as it was where `exact`; None where none is on file."""
+        packed, width = choice.vector, self._experience.encoder.identity.dimension
+        if packed is None or struct.unpack_from("<H", packed)[0] != (self.store.set_id or 0):
+            return None
+        if len(packed) == 2 + 4 * width:
+            return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)
+        if len(packed) != 2 + width or exact:
+            return None
+        rough = np.frombuffer(packed, np.int8, offset=2).astype(np.float32)
+        length = float(np.sqrt(rough @ rough))
+        return rough / np.float32(length) if length else rough
+
+    def _note(self, what: str, **body: Any) -> None:
+        self.store.change(
+            self.scope,
+            lambda transaction: rewarded.note(transaction, self.scope, self.store.clock(), what, **body),
+        )
+
+    def _changes(
+        self, transaction: Transaction, pool: Pool, since: int, now: str, episode: str, by: str
+    ) -> dict[int, str]:
+        """Bring the file to the pool's state: one operation per row that changed, whatever happened to it in between. The ids of
+        new rows."""
+        named: dict[int, str] = {}
+        changes = pool.history[since:]
+        fresh = {change.row for change in changes if change.what == "add"}
+        if self._experience.policy.retriever is not None:
+            transaction.provide({pool.items[row].key: pool.vectors[row].tobytes() for row in fresh})
+        for row in dict.fromkeys(change.row for change in changes if change.row >= 0):
+            item = pool.items[row]
+            if row in fresh:
+                draft = operations.Draft(
+                    kind=item.kind,
+                    key=item.key,
+                    scope=self.scope,
+                    provenance=item.provenance,
+                    trust=item.trust,
+                    status=item.status,
+                    metadata=_plain(pool, row, named),
+                    deduplicate=False,
+                )
+                act = Operation(OperationKind.ADD, text=item.text)
+                outcome = transaction.perform(act, draft, now=now, episode=episode)
+                if not outcome.applied:
+                    raise InvalidPolicy(f"the item {item.text!r:.80} was not stored: {outcome.reason}.", "Reword it.")
+                named[row] = outcome.item
+            else:
+                assigned: dict[str, Any] = {"status": item.status.value}
+                if any(change.row == row and change.what == "revise" for change in changes):
+                    assigned["metadata"] = {**_plain(pool, row, named), "key": item.key}
+                source = on_word_of(by) if by else ""
+                draft = operations.Draft(scope=item.scope, provenance=Provenance(source))
+                transaction.perform(Assignment(item.id, assigned), draft, now=now, episode=episode)
+        return named
+
+
+def check_settings(reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
+    """Raises InvalidReward, InvalidPolicy."""
+    if reward_range is not None:
+        low, high = reward_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidReward(
+                f"the reward range {reward_range} holds no rewards.", "Give (lowest, highest), both finite."
+            )
+    if isinstance(trusted, str):
+        raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
+    for name in trusted:
+        identity(name, "a trusted rewarder")
+
+
+def _as_pooled(item: Item) -> Item:
+    """An item of the file as the pool has it: closed ones are archived, each has a key, and lists are tuples. What says nothing
+    that a policy could read has none of the names that policies read."""
+    status = item.status if item.open else Status.ARCHIVED
+    if "do" in item.metadata and not item_problem(item):
+        data = {name: tuple(value) if isinstance(value, list) else value for name, value in item.metadata.items()}
+        key = str(data.pop("key", item.key or item.text))
+        data = {"avoid": (), "good": True, "do": (), **data}
+    else:
+        data, key = plain_names(item.metadata), item.key or item.text
+    return replace(item, key=key, status=status, metadata=data)
+
+
+def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
+    """Metadata for the file. Links are rows in the pool and ids on file; two numbers say when the item was written."""
+    data = dict(pool.items[row].metadata)
+    if "links" in data:
+        data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
+    return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
+
+
+def _withheld(use: Use, place: int) -> bool:
+    """Whether a candidate would have been shown, and was left out at random."""
+    order = getattr(use.choice, "order", ())
+    return place in order[: getattr(use.choice, "k", 0)] and place not in use.slate
+
+
+def _explained(hit: Hit, place: int, use: Use, policy: Policy) -> Hit:
+    """The hit, with why it stands elsewhere than the search put it."""
+    sure = getattr(policy.selector, "sure", math.inf)
+    worth = use.values.worth[place] if use.values.worth else None
+    if worth is None or worth.factor < sure or not worth.effect:
+        return hit
+    why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
+    return replace(hit, why=replace(why, moved="up" if worth.effect > 0.0 else "down", worth=worth))

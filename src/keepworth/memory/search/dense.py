@@ -1,0 +1,403 @@
+"""Exact cosine search: one contiguous matrix of all vectors, scanned whole or only where the scope says.
+
+The matrix is a cache. Its truth is the table of vectors; it follows the journal, and may start from a memory-mapped
+sidecar file so that opening a large memory reads nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from keepworth.memory.search.ranking import best
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.search.quantised import Proposer
+    from keepworth.memory.search.sidecar import Seal
+
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.intp]
+    _View = tuple[Vectors, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None, Rows | None]
+
+SCAN_SHARE = 0.3
+"""Above this share of all rows, reading everything is faster than gathering."""
+LATE = 1024
+"""Rows that a proposing index may be behind; they are scanned."""
+GROWN = 1.25
+"""A proposing index is measured again when the memory has grown by this factor, made anew when a quarter of it is dead."""
+
+
+class Block:
+    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors.
+
+    seal: of a mapped matrix, its checksums; rows are shown to it before they are used."""
+
+    __slots__ = ("alive", "matrix", "numbers", "scopes", "seal", "size")
+
+    def __init__(
+        self,
+        numbers: npt.NDArray[np.int64],
+        scopes: npt.NDArray[np.int32],
+        alive: npt.NDArray[np.bool_],
+        matrix: Vectors,
+        size: int,
+        seal: Seal | None = None,
+    ) -> None:
+        self.seal = seal
+        self.numbers = numbers
+        self.scopes = scopes
+        self.alive = alive
+        self.matrix = matrix
+        self.size = size
+
+    @classmethod
+    def empty(cls, dimension: int, room: int = 64) -> Block:
+        import numpy as np
+
+        return cls(
+            np.zeros(room, np.int64),
+            np.zeros(room, np.int32),
+            np.zeros(room, bool),
+            np.zeros((room, dimension), np.float32),
+            0,
+        )
+
+    def append(self, numbers: Sequence[int], scopes: Sequence[int], alive: Sequence[bool], vectors: Vectors) -> None:
+        """Grows by doubling, so n appends cost O(n)."""
+        import numpy as np
+
+        need = self.size + len(numbers)
+        if need > len(self.numbers):
+            room = max(need, 2 * len(self.numbers))
+            for name in ("numbers", "scopes", "alive", "matrix"):
+                old = getattr(self, name)
+                new = np.zeros((room, *old.shape[1:]), old.dtype)
+                new[: self.size] = old[: self.size]
+                setattr(self, name, new)
+        here = slice(self.size, need)
+        self.numbers[here] = numbers
+        self.scopes[here] = scopes
+        self.alive[here] = alive
+        self.matrix[here] = vectors
+        self.size = need
+
+
+class DenseIndex:
+    """Thread-safe. Rows are items with a vector; `alive` ones are current. An item whose vector changes gets a new row.
+
+    Where it starts from a mapped block, whatever uses its vectors raises `stamp.Unfit` if they are damaged."""
+
+    def __init__(self, dimension: int, base: Block | None = None) -> None:
+        self.dimension = dimension
+        self._lock = threading.RLock()
+        self._blocks = [base] if base is not None else []
+        self._tail = Block.empty(dimension)
+        self._blocks.append(self._tail)
+        self._at: dict[int, tuple[int, int]] = {}  # item number -> (block, row)
+        self._known = base is None
+        self._proposer: Proposer | None = None
+        self._refused = 0  # at how many rows a proposing index fell short of its recall
+        self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
+        self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
+
+    def __len__(self) -> int:
+        return sum(block.size for block in self._blocks) - sum(self._dead)
+
+    @property
+    def rows(self) -> int:
+        return sum(block.size for block in self._blocks)
+
+    def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
+        """Add current items, or give them a new vector. vectors: (n, dimension), unit rows."""
+        with self._lock:
+            self.drop(numbers)
+            start = self._tail.size
+            self._tail.append(numbers, scopes, [True] * len(numbers), vectors)
+            last = len(self._blocks) - 1
+            for offset, number in enumerate(numbers):
+                self._at[number] = (last, start + offset)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Take items out of search."""
+        with self._lock:
+            self._locate()
+            for number in numbers:
+                place = self._at.pop(number, None)
+                if place is not None:
+                    block, row = place
+                    self._blocks[block].alive[row] = False
+                    self._dead[block] += 1
+
+    def has(self, number: int) -> bool:
+        with self._lock:
+            self._locate()
+            return number in self._at
+
+    def vectors_of(self, numbers: Sequence[int]) -> dict[int, Vectors]:
+        """Vectors of those of `numbers` that are in search."""
+        with self._lock:
+            self._locate()
+            places = {number: self._at[number] for number in numbers if number in self._at}
+            self._require_sound()
+            return {number: self._blocks[block].matrix[row].copy() for number, (block, row) in places.items()}
+
+    def search(
+        self, queries: Vectors, count: int, scope: object, scope_ids: Sequence[int] | None
+    ) -> list[list[tuple[int, float]]]:
+        """Per query the `count` best (item number, cosine), best first, ties in order of arrival.
+
+        queries: (q, dimension); scope_ids: which scopes count, None for all; scope: a hashable name for them, for the cache.
+        """
+        with self._lock:
+            selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
+            for position, block in enumerate(self._blocks):
+                if block.seal is not None:
+                    # What an index proposes may lie anywhere.
+                    block.seal.require(None if selected is None or self._proposer else selected[position])
+            views = [
+                (
+                    block.matrix[: block.size],
+                    block.numbers[: block.size],
+                    block.alive[: block.size] if dead else None,
+                    None if selected is None else selected[position],
+                )
+                for position, (block, dead) in enumerate(zip(self._blocks, self._dead, strict=True))
+                if block.size
+            ]
+            proposer = self._proposer
+        # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
+        if proposer is not None:
+            return _proposed(queries, count, views, proposer)
+        return _scanned(queries, count, views)
+
+    def accelerate(self, kind: str) -> bool:
+        """Let an index of `kind` propose rows (see `quantised`), and keep up with what was written since: True where it
+        changed so much that it should be kept anew."""
+        from keepworth.memory.search.quantised import SMALLEST, build, measured
+
+        with self._lock:
+            rows = self.rows
+            if len(self) < SMALLEST or rows <= GROWN * self._refused:
+                return False
+            self._require_sound()
+            parts = [block.matrix[: block.size] for block in self._blocks if block.size]
+            proposer = self._proposer
+        if proposer is not None and sum(self._dead) <= rows * (GROWN - 1.0):
+            behind = rows - proposer.rows
+            if behind <= max(LATE, len(self) // 50):
+                return False
+            proposer = proposer.extended(_from(parts, proposer.rows))
+            grown = proposer.rows > GROWN * proposer.measured
+            if grown:
+                proposer = measured(proposer, parts)
+            if proposer is not None:
+                self._proposer = proposer
+                return grown
+        if sum(self._dead):
+            self.pack()
+            with self._lock:
+                parts = [block.matrix[: block.size] for block in self._blocks if block.size]
+        self._proposer = build(kind, parts)
+        self._refused = 0 if self._proposer is not None else rows
+        return self._proposer is not None
+
+    def propose_with(self, proposer: Proposer) -> None:
+        """Take a proposer that was kept beside the memory. It has to cover the first rows of this very matrix."""
+        self._proposer = proposer
+
+    def pack(self) -> None:
+        """Leave out rows that no longer count and put the rest into one block. A proposer that knew them is dropped."""
+        with self._lock:
+            if not sum(self._dead) and (not self._tail.size or len(self._blocks) == 1):
+                return
+            numbers, scopes, matrix = self.arrays()
+            import numpy as np
+
+            if any(self._dead):
+                self._proposer = None
+            self._tail = Block.empty(self.dimension)
+            self._blocks = [Block(numbers, scopes, np.ones(len(numbers), bool), matrix, len(numbers)), self._tail]
+            self._dead = [0, 0]
+            self._at, self._known = {}, False
+            self._by_scope.clear()
+
+    @property
+    def proposer(self) -> Proposer | None:
+        return self._proposer
+
+    @property
+    def recall(self) -> float:
+        """Of the index in use, as measured when it was built; 1 for exact search."""
+        return self._proposer.recall if self._proposer is not None else 1.0
+
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors]:
+        """All rows in search, in order: numbers, scope ids, vectors. Not to be written to."""
+        import numpy as np
+
+        with self._lock:
+            self._require_sound()
+            kept = [block for block in self._blocks if block.size]
+            if not kept:
+                return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros((0, self.dimension), np.float32)
+            if len(kept) == 1 and not sum(self._dead):
+                size = kept[0].size
+                return kept[0].numbers[:size], kept[0].scopes[:size], kept[0].matrix[:size]
+            rows = [np.flatnonzero(block.alive[: block.size]) for block in kept]
+            return (
+                np.concatenate([block.numbers[mine] for block, mine in zip(kept, rows, strict=True)]),
+                np.concatenate([block.scopes[mine] for block, mine in zip(kept, rows, strict=True)]),
+                np.concatenate([block.matrix[mine] for block, mine in zip(kept, rows, strict=True)]),
+            )
+
+    def packed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors, Proposer | None]:
+        """As `arrays`, after `pack`, and the proposer that knows rows by their place there."""
+        with self._lock:
+            self.pack()
+            return (*self.arrays(), self._proposer)
+
+    def _require_sound(self) -> None:
+        """Raise Unfit where a mapped vector is not what was written."""
+        for block in self._blocks:
+            if block.seal is not None:
+                block.seal.require()
+
+    def _locate(self) -> None:
+        """Where each item's row is. For a mapped base this is built when first needed: a search alone does not."""
+        import numpy as np
+
+        if self._known:
+            return
+        base = self._blocks[0]
+        rows = np.flatnonzero(base.alive[: base.size])
+        places = dict(zip(base.numbers[rows].tolist(), ((0, row) for row in rows.tolist()), strict=True))
+        places.update(self._at)
+        self._at = places
+        self._known = True
+
+    def _rows_in(self, scope: object, scope_ids: Sequence[int]) -> list[Rows]:
+        """Rows of each block in the given scopes; remembered per scope and extended as rows arrive."""
+        import numpy as np
+
+        cached = self._by_scope.get(scope)
+        newest = max(scope_ids, default=0)
+        if cached is not None and cached[0] == len(scope_ids):
+            seen, parts = cached[1], cached[2]
+        else:
+            seen, parts = 0, [np.zeros(0, np.intp) for _ in self._blocks]
+            seen = -1
+        tail = len(self._blocks) - 1
+        allowed = np.zeros(newest + 1, bool)
+        allowed[np.asarray(scope_ids, np.intp)] = True
+
+        def rows(block: Block, start: int) -> Rows:
+            ids = block.scopes[start : block.size]
+            inside = np.zeros(len(ids), bool)
+            low = ids <= newest
+            inside[low] = allowed[ids[low]]
+            return np.flatnonzero(inside) + start
+
+        if seen < 0:
+            parts = [rows(block, 0) for block in self._blocks]
+        elif seen < self._tail.size:
+            parts = [*parts[:tail], np.concatenate([parts[tail], rows(self._tail, seen)])]
+        self._by_scope[scope] = (len(scope_ids), self._tail.size, parts)
+        if len(self._by_scope) > 4096:
+            self._by_scope.pop(next(iter(self._by_scope)))
+        return parts
+
+
+def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
+    """All queries against all rows that count: one matrix product per block."""
+    import numpy as np
+
+    numbers, scores = [], []
+    for matrix, listed, alive, rows in views:
+        if rows is not None and len(rows) <= SCAN_SHARE * len(listed):
+            if not len(rows):
+                continue
+            part = queries @ matrix[rows].T
+            if alive is not None:
+                part[:, ~alive[rows]] = -np.inf
+            listed = listed[rows]
+        else:
+            part = queries @ matrix.T
+            if rows is not None:
+                outside = np.ones(len(listed), bool)
+                outside[rows] = False
+                part[:, outside] = -np.inf
+            if alive is not None:
+                part[:, ~alive] = -np.inf
+        numbers.append(listed)
+        scores.append(part)
+    if not scores:
+        return [[] for _ in range(len(queries))]
+    all_scores = scores[0] if len(scores) == 1 else np.concatenate(scores, axis=1)
+    all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
+    out = []
+    for line in all_scores:
+        chosen = best(line, count)
+        out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
+    return out
+
+
+def _proposed(queries: Vectors, count: int, views: list[_View], proposer: Proposer) -> list[list[tuple[int, float]]]:
+    """Exact scores of what is proposed and of all rows that came later; a scan where too few of the proposals count."""
+    import numpy as np
+
+    covered, later, start = [], [], 0
+    for matrix, listed, alive, rows in views:
+        inside = min(max(proposer.rows - start, 0), len(listed))
+        if inside:
+            covered.append((start, inside, matrix, listed, alive, rows))
+        if inside < len(listed):
+            late = None if rows is None else rows[rows >= inside] - inside
+            later.append((matrix[inside:], listed[inside:], None if alive is None else alive[inside:], late))
+        start += len(listed)
+    counted: npt.NDArray[np.bool_] | None = None
+    if any(alive is not None or rows is not None for _, _, _, _, alive, rows in covered):
+        counted = np.ones(proposer.rows, bool)
+        for begin, inside, _, _, alive, rows in covered:
+            part = counted[begin : begin + inside]
+            if rows is not None:
+                part[:] = False
+                part[rows[rows < inside]] = True
+            if alive is not None:
+                part &= alive[:inside]
+    share = 1.0 if counted is None else float(counted.mean())
+    if share <= SCAN_SHARE or 10 * count > proposer.rows:
+        return _scanned(queries, count, views)
+    recent = _scanned(queries, count, later) if later else [[] for _ in queries]
+    out = []
+    for query, proposals, late_hits in zip(queries, proposer.propose(queries, count, share), recent, strict=True):
+        near = proposals[proposals >= 0]
+        if counted is not None:
+            near = near[counted[near]]
+            if 2 * len(near) < proposer.reach * max(1.0, count / 10):
+                # The neighbourhood of this query is one that does not count: nothing measured holds here.
+                out.append(_scanned(query[None, :], count, views)[0])
+                continue
+        near.sort()
+        found = list(late_hits)
+        for begin, inside, matrix, listed, _, _ in covered:
+            rows_here = near[(near >= begin) & (near < begin + inside)] - begin if len(covered) > 1 else near
+            scores = matrix[rows_here] @ query
+            found.extend((int(listed[rows_here[row]]), float(scores[row])) for row in best(scores, count))
+        found.sort(key=lambda pair: -pair[1])
+        out.append(found[:count])
+    return out
+
+
+def _from(parts: Sequence[Vectors], row: int) -> Vectors:
+    """The rows of `parts`, taken as one matrix, from `row` on."""
+    import numpy as np
+
+    left = []
+    for part in parts:
+        if row < len(part):
+            left.append(part[row:])
+        row = max(0, row - len(part))
+    return left[0] if len(left) == 1 else np.concatenate(left)

@@ -1,0 +1,422 @@
+"""What is wrong with a memory file, in words: everything that is derived from the journal, compared with it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+from keepworth.memory.item import HASH_MODULUS, Item, content_digest, duplicate_key
+from keepworth.memory.operations import execute
+from keepworth.memory.scope import Scope
+from keepworth.memory.search.index_file import index_path, made_from, read_index_file
+from keepworth.memory.search.lexical import word_count
+from keepworth.memory.search.quantised import INDEXES
+from keepworth.memory.search.sidecar import read_sidecar, sidecar_path
+from keepworth.memory.stamp import Unfit
+from keepworth.memory.store import chain, journal_entry, rows, schema, undo
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.journal_entry import targets_of
+from keepworth.memory.store.rows import image
+from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.scope_book import PARTS
+from keepworth.memory.store.transaction import indexed_text
+from keepworth.memory.store.words import CURRENT
+
+if TYPE_CHECKING:
+    import apsw
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.store.store import Store
+
+NAMED = 5
+"""How many of many things of one kind are named."""
+
+
+def check(store: Store, *, deep: bool = True) -> list[str]:
+    """Everything wrong with the file and with those beside it; [] when all is sound. It changes nothing.
+
+    Always: SQLite's own check; each scope's count, words and content hash; the numbers by which duplicates are found; which rows
+    the full-text index holds; what is erased; the files beside the memory. deep: also the journal's chain; the journal replayed
+    once as it happened, against every image it keeps, and once without what was rolled back, against every item with its values;
+    every word of the full-text index; every vector; decisions against the rewards that name them.
+    """
+    problems: list[str] = []
+    with store.database.reading() as connection:
+        try:
+            with store.database.translated():
+                problems.extend(_problems(store, connection, deep))
+        except NotAMemoryFile as damage:
+            problems.append(str(damage))
+    return problems
+
+
+def _problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
+    damaged = [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
+    yield from damaged
+    if damaged:
+        return
+    items = dict(_all_items(store, connection))
+    shallow = [
+        *_scope_problems(store, connection, items),
+        *_table_problems(connection, items),
+        *_row_problems(connection, "words"),
+        *_row_problems(connection, "past_words"),
+    ]
+    yield from shallow
+    if deep and not shallow:
+        yield from _chain_problems(store, connection)
+        yield from _journal_problems(store, connection, items)
+        yield from _decision_problems(connection)
+        for table in ("words", "past_words"):
+            yield from _word_problems(connection, table)
+        yield from _vector_problems(connection, items)
+    yield from _sidecar_problems(store, connection, deep)
+
+
+def _all_items(store: Store, connection: apsw.Connection) -> Iterator[tuple[str, Item]]:
+    for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
+        item = rows.to_item(row, store.scope_named(connection, row[1]))
+        yield item.id, item
+
+
+def _scope_problems(store: Store, connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+    sums: dict[Scope, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for item in items.values():
+        mine = sums[item.scope]
+        mine[0] = (mine[0] + content_digest(item)) % HASH_MODULUS
+        if item.current:
+            mine[1] += 1
+            mine[2] += word_count(indexed_text(item))
+    names = {(tenant, part, name): id for id, tenant, part, name in select(connection, "SELECT * FROM names")}
+    for id, total, count, words, tokens in select(connection, "SELECT id, total, count, words, tokens FROM scopes"):
+        scope = store.scope_named(connection, id)
+        kept, counted = (int.from_bytes(total, "little"), count, words), tuple(sums[scope])
+        for what, one, other in zip(("content hash", "count of items", "count of words"), kept, counted, strict=True):
+            if one != other:
+                said = "" if what == "content hash" else f" ({one} where its items have {other})"
+                yield f"table scopes: the {what} of {scope} is wrong{said}"
+        parts = ((letter, part, getattr(scope, part)) for letter, part in PARTS)
+        expected = [f"{letter}{names.get((scope.tenant, part, name))}" for letter, part, name in parts if name]
+        if tokens.split() != expected:
+            yield f"table scopes: the search tokens of {scope} are {tokens!r} where its names give {' '.join(expected)!r}"
+
+
+def _table_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+    """Small tables, and columns that follow from others."""
+    head = scalar(connection, "SELECT max(seq) FROM events") or 0
+    if scalar(connection, "SELECT count(*) FROM events") != head or scalar(
+        connection, "SELECT min(seq) FROM events"
+    ) not in (
+        None,
+        1,
+    ):
+        yield f"table events: entries are missing between 1 and {head}"
+    through = first(connection, "SELECT count(*), max(through) FROM indexed")
+    if through[0] != 1 or not 0 <= through[1] <= head:
+        yield f"table indexed: it says {through[1]} of a journal of {head} entries"
+    wrong = []
+    for n, content in connection.execute("SELECT n, content FROM items"):
+        item = items[f"m{n}"]
+        if content != (rows.content_number(item) if item.open else None):
+            wrong.append(item.id)
+    yield from _named("table items: the number by which duplicates are found is wrong of", wrong)
+    left = [f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones WHERE n IN (SELECT n FROM items)")]
+    yield from _named("table tombstones: erased, and still there:", left)
+    purged: set[int] = set()
+    for (payload,) in connection.execute("SELECT payload FROM events WHERE kind = 'PURGE'"):
+        with rows.readable("an erasure in the journal"):
+            purged.update(int(id[1:]) for id in json.loads(payload)["ids"])
+    noted = dict(select(connection, "SELECT n, seq FROM tombstones"))
+    yield from _named("table tombstones: erased, and not in it:", [f"m{n}" for n in sorted(purged - noted.keys())])
+    purges = {seq for (seq,) in select(connection, "SELECT seq FROM events WHERE kind = 'PURGE'")}
+    stray = [f"m{n}" for n, seq in sorted(noted.items()) if seq not in purges or n >= seq]
+    yield from _named("table tombstones: erased by no entry that erases:", stray)
+    known = "(SELECT id FROM scopes)"
+    for table in ("items", "events", "episodes", "decisions", "tombstones"):
+        lost = scalar(connection, f"SELECT count(*) FROM {table} WHERE scope NOT IN {known}")
+        if lost:
+            yield f"table {table}: {lost} rows are of a scope that does not exist"
+
+
+def _row_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
+    held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
+    where = f"({held}) AND n <= (SELECT through FROM indexed)"
+    missing = select(connection, f"SELECT n FROM items WHERE {where} AND n NOT IN (SELECT rowid FROM {table})")
+    extra = select(connection, f"SELECT rowid FROM {table} WHERE rowid NOT IN (SELECT n FROM items WHERE {where})")
+    yield from _named(f"full-text index {table}: missing are", [f"m{n}" for (n,) in missing])
+    yield from _named(f"full-text index {table}: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
+
+
+def _word_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
+    """Every occurrence of every word, next to an index made anew from the items."""
+    import apsw
+
+    held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
+    fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
+    try:
+        fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({schema.FULL_TEXT})")
+        query = (
+            "SELECT i.n, s.tokens, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
+            f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"
+        )
+        with fresh:
+            fresh.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", connection.execute(query))
+        named = f"occurrences_{table}"
+        for one in (connection, fresh):
+            one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
+        try:
+            occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
+            wrong = _differing(connection.execute(occurrences), fresh.execute(occurrences))
+        finally:
+            with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
+                connection.execute(f"DROP TABLE temp.{named}")
+    finally:
+        fresh.close()
+    yield from _named(f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
+
+
+def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]]) -> set[int]:
+    """Rows of which two sorted lists of (term, row, column, place) do not say the same."""
+    out: set[int] = set()
+    left, right = next(one, None), next(other, None)
+    while left is not None or right is not None:
+        if left == right:
+            left, right = next(one, None), next(other, None)
+        elif right is None or (left is not None and _place(left) < _place(right)):
+            assert left is not None
+            out.add(left[1])
+            left = next(one, None)
+        else:
+            out.add(right[1])
+            right = next(other, None)
+    return out
+
+
+def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
+    term, row, column, offset = occurrence
+    # Of a damaged index any of them may be missing.
+    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)
+
+
+def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
+    before: bytes | None = None
+    wrong = []
+    for *event, link in connection.execute(f"SELECT {chain.COLUMNS}, chain FROM events ORDER BY seq"):
+        if not chain.holds(before, event, link):
+            wrong.append(f"entry {event[0]}")
+        before = link
+    yield from _named("journal: not what was written, by its chain:", wrong)
+
+
+def journal_problems(store: Store, connection: apsw.Connection) -> list[str]:
+    """Where the journal, as `connection` sees it, does not lead to the items and the images there are. Raises rows.Unreadable."""
+    return list(_journal_problems(store, connection, dict(_all_items(store, connection))))
+
+
+def _journal_problems(store: Store, connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+    erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
+    listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "1", ())
+    cancelled = undo.active_ranges(undo.rollbacks_in(connection))
+    replayed = undo.replay(entry for entry in listed if not undo.within(entry.seq, cancelled))[0].items
+    known = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
+    differing = [id for id in known if items.get(id) != replayed.get(id)]
+    yield from _named("items: the journal does not lead to what the view holds of", differing)
+    yield from _image_problems(connection, items, listed, erased)
+
+
+def _image_problems(
+    connection: apsw.Connection, items: dict[str, Item], listed: Iterable[journal_entry.Entry], erased: set[str]
+) -> Iterator[str]:
+    """Replays the journal as it happened, rollbacks as steps, and compares each image of an item before a change."""
+    images: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
+    for seq, n, before in connection.execute("SELECT seq, n, before FROM touches WHERE changed ORDER BY n, seq"):
+        images[f"m{n}"].append((seq, before))
+    by_event: dict[int, list[str]] = defaultdict(list)
+    for id, states in images.items():
+        for seq, _ in states:
+            by_event[seq].append(id)
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    yield from _former_problems(connection, items, images, erased, created)
+    asked = dict(select(connection, "SELECT seq, content FROM events"))
+    of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
+    view = undo.ReplayView()
+    place: dict[str, int] = defaultdict(int)
+    wrong, unlike, lost, misnumbered = [], [], [], []
+    named: dict[int, set[str]] = defaultdict(set)
+    for seq, n in connection.execute("SELECT seq, n FROM touches WHERE NOT changed"):
+        named[seq].add(f"m{n}")
+    for entry in listed:
+        for id in by_event[entry.seq]:
+            _, before = images[id][place[id]]
+            place[id] += 1
+            if id not in erased and view.items.get(id) != image(before):
+                wrong.append(f"{id} before entry {entry.seq}")
+        decoded = entry.act()
+        if decoded is None or entry.seq in of_erased:
+            # It cannot be done again from what is left of it: taken as it was, from the images that follow.
+            for id in {*by_event[entry.seq], f"m{entry.seq}"} - erased:
+                later = images[id][place[id] :] if id in images else []
+                view.force(id, image(later[0][1]) if later else items.get(id))
+            continue
+        act, draft = decoded
+        view.scope = entry.scope
+        looked_at = {id for id in targets_of(act) if isinstance(id, str) and view.get(id) is not None}
+        view.asked_contents = set()
+        outcome = execute(view, act, draft, new_id=f"m{entry.seq}", now=entry.at)
+        if (asked[entry.seq] is not None or view.asked_contents) and asked[entry.seq] not in view.asked_contents:
+            misnumbered.append(f"entry {entry.seq}")
+        if outcome.applied != entry.applied:
+            unlike.append(f"entry {entry.seq}")
+        else:
+            here = {*by_event[entry.seq], *([f"m{entry.seq}"] if entry.seq in created else [])}
+            # What an entry changed, and what it only looked at: undo goes by both.
+            if not set(outcome.changed) <= here or not (looked_at | {outcome.item} - {""}) <= here | named[entry.seq]:
+                lost.append(f"entry {entry.seq}")
+    yield from _named("table touches: not what the journal leads to:", wrong)
+    yield from _named("table touches: not all that the entry concerns:", lost)
+    yield from _named("table events: the number by which duplicates were looked for is wrong of", misnumbered)
+    yield from _named("journal: what became of it is not what it says:", unlike)
+
+
+def _former_problems(
+    connection: apsw.Connection,
+    items: dict[str, Item],
+    images: dict[str, list[tuple[int, str | None]]],
+    erased: set[str],
+    created: set[int],
+) -> Iterator[str]:
+    """Undo finds by these numbers who asked for what an item no longer says. Of others than those whose entry is marked as their
+    creation (see `schema.CREATED`), the journal itself has them."""
+    known = set(select(connection, "SELECT content, n FROM former_contents"))
+    missing = []
+    for id, states in images.items():
+        n = int(id[1:])
+        if id in erased or n not in created:
+            continue
+        befores = [image(before) for _, before in states]
+        for before, after in zip(befores, [*befores[1:], items.get(id)], strict=True):
+            if before is None or not before.open:
+                continue
+            left = after is None or not after.open or duplicate_key(after) != duplicate_key(before)
+            if left and (rows.content_number(before), n) not in known:
+                missing.append(id)
+                break
+    yield from _named("table former_contents: what it said before is missing of", missing)
+
+
+def _decision_problems(connection: apsw.Connection) -> Iterator[str]:
+    wrong = []
+    shown: dict[str, tuple[list[str], float]] = {}
+    query = "SELECT id, candidates, chosen, propensity, episode FROM decisions"
+    episodes = {id for (id,) in select(connection, "SELECT id FROM episodes")}
+    for id, candidates, chosen, propensity, episode in connection.execute(query):
+        try:
+            listed, taken = [one for one, _ in json.loads(candidates)], json.loads(chosen)
+            sound = 0.0 < propensity <= 1.0 and (not listed or set(taken) <= set(listed))
+        except (ValueError, TypeError):
+            sound, taken = False, []
+        if not sound or (episode and episode not in episodes):
+            wrong.append(id)
+        shown[id] = (taken, propensity)
+    yield from _named("table decisions: not what a search leaves:", wrong)
+    unlike = []
+    for seq, payload in connection.execute(
+        "SELECT seq, payload FROM events WHERE kind = 'REWARD' AND payload IS NOT NULL"
+    ):
+        body = json.loads(payload)
+        decision = shown.get(body.get("decision", ""))
+        if decision is not None and body["items"] != [[id, decision[1]] for id in decision[0]]:
+            unlike.append(f"{body['decision']} (entry {seq})")
+    yield from _named("table decisions: not what was rewarded:", unlike)
+
+
+def _vector_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+    import numpy as np
+
+    for set_id, dimension, state in select(connection, "SELECT id, dimension, state FROM vector_sets"):
+        table = vector_table(set_id)
+        lost, stale, damaged = [], [], []
+        for n, number, vector in connection.execute(f"SELECT n, hash, vector FROM {table} ORDER BY n"):
+            item = items.get(f"m{n}")
+            if item is None:
+                lost.append(f"m{n}")
+            elif state == "serving" and number != rows.text_number(item.searched_text):
+                stale.append(f"m{n}")
+            if len(vector) != 4 * dimension or not _unit(np.frombuffer(vector, np.float32)):
+                damaged.append(f"m{n}")
+        yield from _named(f"table {table}: vectors of what is no item:", lost)
+        yield from _named(f"table {table}: vectors of another wording of", stale)
+        yield from _named(f"table {table}: not vectors of length one:", damaged)
+        query = "SELECT n, vector FROM former_vectors WHERE set_id = ?"
+        former = [
+            f"m{n}"
+            for n, vector in connection.execute(query, (set_id,))
+            if len(vector) != 4 * dimension or not _unit(np.frombuffer(vector, np.float32))
+        ]
+        yield from _named("table former_vectors: not vectors of length one:", former)
+
+
+def _unit(vector: npt.NDArray[np.float32]) -> bool:
+    import numpy as np
+
+    length = float(np.linalg.norm(vector.astype(np.float64)))
+    return abs(length - 1.0) < 1e-3 or not vector.any()  # an encoder may give zeros, which match nothing
+
+
+def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
+    if store.database.in_memory:
+        return
+    import numpy as np
+
+    place = store.database.place
+    name = sidecar_path(place).name
+    again = "it is not used, and the next search by meaning or `compact` makes it again"
+    try:
+        beside = read_sidecar(place)
+        if beside is None:
+            numbers = np.zeros(0, np.int64)
+        else:
+            if store.set_id is None or not store.leads_to(connection, beside.stamp, store.stamp(connection)):
+                raise Unfit("it is not of an earlier state of this memory")
+            if beside.block.seal is not None:
+                beside.block.seal.require()
+            numbers = beside.block.numbers
+    except (Unfit, MemoryProblem) as problem:
+        yield f"{name}: {problem}: {again}"
+        return
+    if beside is not None and deep:
+        table = vector_table(beside.stamp.vector_set)
+        later = {n for (n,) in select(connection, "SELECT n FROM changes WHERE seq > ?", (beside.stamp.head,))}
+        place_of = {n: row for row, n in enumerate(numbers.tolist()) if n not in later}
+        unlike, missing = [], []
+        query = f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) WHERE {CURRENT} ORDER BY n"
+        for n, scope, vector in connection.execute(query):
+            if n in later:
+                continue
+            row = place_of.pop(n, None)
+            if row is None:
+                missing.append(f"m{n}")
+            elif beside.block.scopes[row] != scope or beside.block.matrix[row].tobytes() != vector:
+                unlike.append(f"m{n}")
+        yield from _named(f"{name}: not the vectors on file of", unlike)
+        yield from _named(f"{name}: missing are", missing)
+        yield from _named(f"{name}: rows of what is not current:", [f"m{n}" for n in place_of])
+    for kind in INDEXES[1:]:
+        name = index_path(place, kind).name
+        try:
+            said, _ = read_index_file(place, kind)
+            if said and (beside is None or said["made_from"] != made_from(beside.stamp, numbers)):
+                raise Unfit("it was made from other rows than those laid out beside the memory")
+        except Unfit as problem:
+            yield f"{name}: {problem}: {again}"
+
+
+def _named(what: str, wrong: list[str]) -> Iterator[str]:
+    if wrong:
+        more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+        yield f"{what} {', '.join(wrong[:NAMED])}{more}"

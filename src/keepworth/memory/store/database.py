@@ -1,0 +1,560 @@
+"""Connections to one memory file: who may write, what a failure means, and group commit.
+
+Readers have a connection per thread and never wait for writers. Writes queue up (see `write_queue`): those that wait together
+are carried out in one transaction, each under its own savepoint, so that one sync to disk pays for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import threading
+import time
+import uuid
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import apsw
+
+from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
+from keepworth.memory.errors import (
+    Busy,
+    EncoderMismatch,
+    Forked,
+    InvalidText,
+    MemoryProblem,
+    NotAMemoryFile,
+    OlderFile,
+    ReadOnly,
+    ScopeFull,
+    StorageFailed,
+    StorageFull,
+)
+from keepworth.memory.store import forking, schema
+from keepworth.memory.store.file_header import check_version, identity, refuse_strangers, writable
+from keepworth.memory.store.rows import Unreadable
+from keepworth.memory.store.write_queue import Ticket, WriteQueue
+
+LOG_PAGES = 2000
+"""Pages of 8 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
+write (the ends of tables, the roots of indexes) are moved once per so many, not per thousand."""
+LONGEST_LOG = 4 * LOG_PAGES
+"""Where moving it beside the writers does not keep up, a writer moves it itself."""
+DURABILITIES = {"process": "NORMAL", "power": "FULL"}
+GATHERING = 0.0005
+"""Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
+Result = TypeVar("Result")
+
+
+_OPEN: Counter[tuple[int, int]] = Counter()
+"""Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
+_CARRIED: set[tuple[int, int]] = set()
+"""Files that the parent had connections to when it forked this process."""
+_LEFT: list[apsw.Connection | None] = []
+"""Those connections, which must not be closed here."""
+_FORKED = (
+    "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
+    "to it, open it in the child only, or start the child with 'spawn'"
+)
+
+
+class _Patience:
+    """Wait for a lock that another process holds. SQLite's own way, to look ever more rarely, lets one that waits starve
+    where others write all the time: with four processes, for seconds."""
+
+    __slots__ = ("_begun", "_draw", "_timeout")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._draw = random.Random()
+        self._begun = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._begun = now
+        if now - self._begun > self._timeout:
+            return False
+        # Uneven steps, so that two that wait do not keep meeting.
+        time.sleep(self._draw.uniform(0.0002, 0.002 if now - self._begun < 0.5 else 0.01))
+        return True
+
+
+class Database:
+    """path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "process",
+        read_only: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        self.path = _checked(path)
+        self.in_memory = self.path == ":memory:"
+        # Connections are opened later, too, and the process may have gone to another folder by then.
+        self._where = self.path if self.in_memory else os.path.abspath(self.path)
+        self.place = Path(self.path)
+        """Where the file itself lies, whatever links lead to it: files beside it are looked for there."""
+        self.read_only = read_only
+        self._timeout = timeout
+        self._durability = DURABILITIES[durability]
+        self._closed = False
+        self._identity: tuple[int, int] | None = None
+        self._log_tried = 0
+        self._damage = ""  # as it was first met
+        self._quiet = False  # whether every connection was closed for a fork
+        self._generation = 0  # of connections: a fork closes those there are
+        self._forget_others()
+        try:
+            self._writer: apsw.Connection | None = self._open_first()
+            self.place = Path(os.path.realpath(self.path))
+        except BaseException:
+            self._close_connections()
+            raise
+        forking.register(self, last=True)
+
+    def _forget_others(self) -> None:
+        """As if no thread but this had ever been here: at the start, and in a forked child."""
+        self._forked = False
+        self._process = os.getpid()
+        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "FULL" else 0.0)
+        self._write_lock = threading.RLock()
+        self._local = threading.local()
+        self._gate = forking.Gate()
+        self._opened: list[weakref.ref[apsw.Connection]] = []
+        self._mover: threading.Thread | None = None
+
+    def _open_first(self) -> apsw.Connection:
+        if not self.in_memory:
+            if not os.path.exists(self.path):
+                if self.read_only:
+                    raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
+                self._make()
+            if not writable(self.path):
+                self.read_only = True
+            if identity(self.path) in _CARRIED:
+                raise Forked(_FORKED.format(self.path))
+            if identity(self.path) not in _OPEN:
+                refuse_strangers(self.path)
+        with self.translated():
+            connection = self._connect(self.read_only)
+            if self.read_only:
+                found = check_version(self.path, connection)
+                if found < schema.VERSION:
+                    raise OlderFile(
+                        f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
+                        "brought up to date: open it once with write access"
+                    )
+                return connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if self.in_memory:
+                    schema.create(connection, uuid.uuid4().hex)
+                else:
+                    schema.migrate(connection, check_version(self.path, connection), self.path)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+            if not self.in_memory:
+                connection.set_wal_hook(self._log_grew)
+                self._identity = identity(self.path)
+                _OPEN[self._identity] += 1
+        return connection
+
+    def _make(self) -> None:
+        """A new, empty memory, which appears at its path whole or not at all; or somebody else's, made at the same moment."""
+        target = Path(os.path.realpath(self.path))
+        part = part_of(target)
+        try:
+            with self.translated():
+                os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+                connection = apsw.Connection(str(part))
+                try:
+                    connection.pragma("page_size", schema.PAGE)
+                    with connection:
+                        schema.create(connection, uuid.uuid4().hex)
+                    connection.pragma("journal_mode", "wal")
+                finally:
+                    connection.close()
+                publish(part, target)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
+            raise NotAMemoryFile(
+                f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
+            ) from error
+        finally:
+            for suffix in SUFFIXES:
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{part}{suffix}")
+
+    def _connect(self, read_only: bool) -> apsw.Connection:
+        if read_only:
+            flags = apsw.SQLITE_OPEN_READONLY
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self.in_memory else 0)
+        self._require_in_place()
+        name = self._where
+        if self.read_only and self._still() is not None:
+            # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
+            name = f"file:{quote(self._where)}?immutable=1"
+            flags |= apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags, statementcachesize=200)
+        connection.set_busy_timeout(int(self._timeout * 1000))
+        if not read_only:
+            connection.set_busy_handler(_Patience(self._timeout))
+            if not self.in_memory:
+                connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", self._durability)
+            connection.pragma("secure_delete", 1)
+        connection.pragma("foreign_keys", 1)
+        connection.pragma("temp_store", 2)
+        connection.pragma("cache_size", -65536)
+        connection.pragma("mmap_size", 1 << 30)
+        # Weakly, so that the connection of a thread that ended is closed with it.
+        self._opened = [reference for reference in self._opened if reference() is not None]
+        self._opened.append(weakref.ref(connection))
+        return connection
+
+    def _still(self) -> tuple[int, int] | None:
+        """What tells a file that nobody writes from the same file written since, where its folder cannot be written from here;
+        None where it can, or where somebody has the file open for writing."""
+        if self.in_memory or writable(os.path.dirname(self._where)) or os.path.exists(f"{self._where}-wal"):
+            return None
+        status = os.stat(self._where)
+        return status.st_mtime_ns, status.st_size
+
+    def _moved(self, still: tuple[int, int] | None) -> bool:
+        """Whether a connection that was made for a file that stays as it is (see `_still`) can no longer be used."""
+        return still is not None and still != self._still()
+
+    def _require_in_place(self) -> None:
+        """What is written to a file that was deleted or replaced would be lost with it."""
+        if self._identity is None:
+            return
+        try:
+            in_place = identity(self._where) == self._identity
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise NotAMemoryFile(
+                f"{self.path} was taken away or replaced while it was open: close this memory and open it again; what was "
+                "written to it before is in the file that lay there, and nothing was written now"
+            )
+
+    def _enter(self) -> list[int]:
+        """Begin to use connections. Give what it returns to `self._gate.leave`."""
+        if self._process != os.getpid():
+            # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
+            self._carry_nothing()
+        if self._forked:
+            raise Forked(_FORKED.format(self.path))
+        if self._closed:
+            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+        return self._gate.enter()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+        depth = self._enter()
+        try:
+            if self.in_memory:
+                with self._write_lock:
+                    assert self._writer is not None
+                    yield self._writer
+                return
+            connection = self._reader()
+            if connection.in_transaction:
+                yield connection
+                return
+            with self.translated():
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("COMMIT")
+        finally:
+            self._gate.leave(depth)
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's connection to read from."""
+        local = self._local
+        known: apsw.Connection | None = getattr(local, "connection", None)
+        usable = known is not None and local.generation == self._generation
+        if known is not None and usable and (known.in_transaction or not self._moved(local.still)):
+            return known
+        with self.translated():
+            local.still = self._still() if self.read_only else None
+            fresh = local.connection = self._connect(True)
+            local.generation = self._generation
+        return fresh
+
+    def _to_write(self) -> apsw.Connection:
+        """The connection to write with; the caller holds the write lock."""
+        if self._writer is None:
+            with self.translated():
+                self._writer = self._connect(False)
+                self._writer.set_wal_hook(self._log_grew)
+        return self._writer
+
+    def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
+        self._refuse_to_write()
+        depth = self._enter()
+        try:
+            result: Result = self._writes.carry_out(work)
+        finally:
+            self._gate.leave(depth)
+        return result
+
+    def _refuse_to_write(self) -> None:
+        if self.read_only:
+            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+        if self._damage:
+            raise NotAMemoryFile(
+                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: export what "
+                "can be read, or restore a backup"
+            )
+
+    def _commit(self, batch: Sequence[Ticket]) -> None:
+        try:
+            with self._write_lock, self.translated():
+                connection = self._to_write()
+                self._require_in_place()
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    for ticket in batch:
+                        self._run(connection, ticket, alone=len(batch) == 1)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        except BaseException as error:
+            for ticket in batch:
+                ticket.error = ticket.error or error
+
+    def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Called by SQLite after every commit, with the length of the write-ahead log."""
+        # The commit has happened: whatever goes wrong from here on must not look as if it had not.
+        with contextlib.suppress(apsw.Error, RuntimeError):
+            if pages < self._log_tried:
+                self._log_tried = 0  # it started over
+            # Where readers keep it from starting over it goes on growing: try once per stretch, not at every commit.
+            if pages - self._log_tried >= LONGEST_LOG:
+                self._log_tried = pages
+                connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            elif pages - self._log_tried >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
+                self._log_tried = pages
+                arguments = (self._where, self._write_lock)
+                mover = threading.Thread(target=_move_log, args=arguments, name="keepworth-checkpoint", daemon=True)
+                mover.start()
+                self._mover = mover
+        return apsw.SQLITE_OK
+
+    def _run(self, connection: apsw.Connection, ticket: Ticket, alone: bool) -> None:
+        if alone:
+            ticket.result = ticket.work(connection)
+            return
+        connection.execute("SAVEPOINT one")
+        try:
+            with self.translated():
+                ticket.result = ticket.work(connection)
+        except BaseException as error:
+            # A full disk is everybody's; a full scope is that of whoever writes to it.
+            if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
+                raise
+            connection.execute("ROLLBACK TO one")
+            ticket.error = error
+        connection.execute("RELEASE one")
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except apsw.FullError as error:
+            raise StorageFull(f"no room left for {self.path}: free some space; nothing was written") from error
+        except (apsw.ReadOnlyError, apsw.AuthError, apsw.PermissionsError) as error:
+            raise ReadOnly(f"{self.path} cannot be written: check its permissions and those of its folder") from error
+        except (apsw.NotADBError, apsw.CorruptError, Unreadable) as error:
+            self._damage = self._damage or str(error)
+            raise NotAMemoryFile(f"{self.path} is damaged or not a memory file ({error}): restore a backup") from error
+        except UnicodeDecodeError as error:
+            raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
+            ) from error
+        except apsw.SQLError as error:
+            if "fts5" in str(error):
+                self._damage = self._damage or str(error)
+                raise NotAMemoryFile(
+                    f"the full-text index of {self.path} is damaged ({error}): restore a backup"
+                ) from error
+            if "no such table: vectors_" not in str(error):
+                raise
+            raise EncoderMismatch(
+                f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
+            ) from error
+        except apsw.IOError as error:
+            raise StorageFailed(
+                f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"
+            ) from error
+        except apsw.CantOpenError as error:
+            raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
+
+    def truncate_log(self) -> bool:
+        """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
+        if self.in_memory:
+            return True
+        depth = self._enter()
+        try:
+            self._wait_for_mover()
+            with self._write_lock, self.translated():
+                busy = scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._gate.leave(depth)
+        return not busy
+
+    def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
+        self._refuse_to_write()
+        depth = self._enter()
+        try:
+            with self._write_lock, self.translated():
+                return work(self._to_write())
+        finally:
+            self._gate.leave(depth)
+
+    def _wait_for_mover(self) -> None:
+        """Not under the write lock: the mover asks for it."""
+        if self._mover is not None:
+            self._mover.join()
+
+    def close(self) -> None:
+        if self._forked or self._process != os.getpid():
+            return  # the connections are the parent's
+        self._wait_for_mover()
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._close_connections()
+            if self._identity is not None:
+                _OPEN[self._identity] -= 1
+                if not _OPEN[self._identity]:
+                    del _OPEN[self._identity]
+
+    def _close_connections(self) -> None:
+        # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
+        # knows that there is one.
+        self._generation += 1
+        writer = getattr(self, "_writer", None)
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
+        self._writer = None
+        for reference in reversed(self._opened):
+            connection = reference()
+            if connection is not None:
+                with contextlib.suppress(apsw.Error):
+                    connection.close(True)
+        self._opened = []
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked while its parent was in the middle of using the memory: see `errors.Forked`."""
+        return self._forked
+
+    def before_fork(self) -> None:
+        self._quiet = False
+        if self._closed or self._forked:
+            return
+        if self._gate.close(forking.PATIENCE):
+            self._quiet = True
+            if not self.in_memory:  # which has no other process to share with, and goes with its connection
+                self._wait_for_mover()
+                self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        if self._closed or self._forked:
+            return
+        if not child:
+            if self._quiet:
+                self._gate.open()
+        elif self._quiet:
+            opened = self._opened
+            self._forget_others()
+            self._opened = opened
+        else:
+            self._carry_nothing()
+
+    def _carry_nothing(self) -> None:
+        """In a child whose parent had connections open: they may be neither used nor closed here, nor may others be opened to the
+        same file, as SQLite would take the parent's locks for its own."""
+        _LEFT.extend(reference() for reference in self._opened)
+        _LEFT.append(self._writer)
+        if self._identity is not None:
+            _CARRIED.add(self._identity)
+        self._forget_others()
+        self._forked = True
+
+
+def _checked(path: object) -> str:
+    try:
+        text = os.fsdecode(path)  # type: ignore[arg-type]
+        text.encode()
+    except (TypeError, UnicodeError):
+        text = ""
+    if not text or "\0" in text:
+        raise NotAMemoryFile(
+            f"{path!r:.80} is no path of a file: give its name, or ':memory:' for a memory without a file"
+        )
+    return text
+
+
+def _move_log(path: str, writing: threading.RLock) -> None:
+    """Move the write-ahead log into the file on a connection of its own; writers and readers go on meanwhile. What goes wrong
+    here (a full disk, say) loses nothing: the log stays, and the writer meets the same error where it matters."""
+    with contextlib.suppress(apsw.Error):
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            select(connection, "SELECT 1 FROM sqlite_schema LIMIT 1")  # only who has read knows of the log
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            with writing:
+                # The log starts over only once all of it was moved. What came meanwhile is little; writers wait for that.
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        finally:
+            connection.close()
+
+
+def select(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows of a query."""
+    return connection.execute(query, values).fetchall()
+
+
+def first(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
+    """The first row of a query as a tuple, or None."""
+    return connection.execute(query, values).fetchone()
+
+
+def scalar(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
+    """The first value of the first row of a query, or None."""
+    row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]

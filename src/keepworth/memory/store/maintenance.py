@@ -1,0 +1,250 @@
+"""Looking after a memory file: figures, compaction, backup, new vectors."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.encoder import Encoder
+from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
+from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
+from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.sidecar import remove_sidecar
+from keepworth.memory.store import rows, schema, words
+from keepworth.memory.store.checks import check as check
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.purge import finish
+from keepworth.memory.store.schema import vector_table
+
+if TYPE_CHECKING:
+    import apsw
+
+    from keepworth.memory.store.store import Store
+
+_SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
+SIDECAR_FROM = 20_000
+"""Rows from which a mapped file opens noticeably faster than reading the vectors from the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of a whole file. unembedded: current items that only a search by words can find."""
+
+    path: str
+    current: int
+    closed: int
+    deleted: int
+    unembedded: int
+    journal: int
+    decisions: int
+    episodes: int
+    rewards: int
+    scopes: int
+    erased: int
+    encoder: str
+    dimension: int
+    bytes_on_disk: int
+    format: int
+
+
+def statistics(store: Store) -> Statistics:
+    with store.database.reading() as connection:
+        current, closed, deleted = first(
+            connection,
+            "SELECT sum(content IS NOT NULL AND status = 'active'), "
+            "sum(NOT deleted AND NOT (content IS NOT NULL AND status = 'active')), sum(deleted) FROM items",
+        )
+        served = first(connection, "SELECT id, model, dimension FROM vector_sets WHERE state = 'serving'")
+        unembedded = current or 0
+        if served is not None:
+            unembedded -= scalar(
+                connection,
+                f"SELECT count(*) FROM {vector_table(served[0])} JOIN items USING(n) "
+                "WHERE content IS NOT NULL AND status = 'active'",
+            )
+
+        def count(table: str, where: str = "1") -> int:
+            return int(scalar(connection, f"SELECT count(*) FROM {table} WHERE {where}"))
+
+        return Statistics(
+            path=store.database.path,
+            current=current or 0,
+            closed=closed or 0,
+            deleted=deleted or 0,
+            unembedded=unembedded,
+            journal=count("events"),
+            decisions=count("decisions"),
+            episodes=count("episodes"),
+            rewards=count("events", "kind = 'REWARD'"),
+            scopes=count("scopes"),
+            erased=count("tombstones", "n IN (SELECT n FROM touches)"),
+            encoder=served[1] if served is not None else "",
+            dimension=served[2] if served is not None else 0,
+            bytes_on_disk=_bytes(store.database.path),
+            format=schema.VERSION,
+        )
+
+
+def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
+    """Give space back without changing what the memory says; returns bytes before and after.
+
+    Merges the full-text index, drops vectors that no undo needs, packs the file, and lays the vectors out for mapping.
+    keep_decisions: drop the candidate lists of all but that many decisions.
+    """
+    before = _bytes(store.database.path)
+
+    def work(connection: apsw.Connection) -> None:
+        since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
+        if through is not None:
+            words.index_through(connection, since, through)
+        for table in ("words", "past_words"):
+            connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+        connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
+        if keep_decisions is not None:
+            connection.execute(
+                "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= (SELECT max(n) FROM decisions) - ?",
+                (keep_decisions,),
+            )
+
+    store.database.write(work)
+    store.database.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize"))
+    finish(store)
+    lay_out(store)
+    return before, _bytes(store.database.path)
+
+
+def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
+    """Write the file that makes opening a large memory instant; None where it would not pay."""
+    if store.database.in_memory or store.set_id is None:
+        return None
+    index, stamp = store.dense_index(packed=True)
+    if len(index) < least:
+        remove_sidecar(store.database.place)
+        return None
+    try:
+        return store.lay_out(index, stamp)
+    except OSError as error:
+        raise StorageFailed(
+            f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "
+            "the memory itself is sound and opens without them"
+        ) from error
+
+
+def backup(store: Store, target: str | os.PathLike[str]) -> Path:
+    """Copy a memory in use to a new file; readers and writers go on meanwhile. The file appears once it is whole and on disk:
+    if it is there, it is a backup. It is another memory from then on, with a name of its own (`store_id`)."""
+    import apsw
+
+    path = Path(target)
+    if os.path.lexists(path):
+        raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
+    if not path.parent.is_dir():
+        raise MemoryProblem(f"{path.parent} is no folder: make it, or give another path for the backup")
+    part = part_of(path)
+    try:
+        with store.database.translated():
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+            copy = apsw.Connection(str(part))
+            try:
+                with store.database.reading() as connection, copy.backup("main", connection, "main") as job:
+                    while not job.done:
+                        job.step(2000)
+                copy.pragma("journal_mode", "delete")
+                copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
+            finally:
+                copy.close(True)
+            publish(part, path)
+    except FileExistsError as error:
+        raise MemoryProblem(f"{path} exists by now: a backup never overwrites; give another path") from error
+    except OSError as error:
+        raise StorageFailed(
+            f"the backup {path} could not be written ({error.strerror}): look at its folder and the space there"
+        ) from error
+    except (StorageFull, StorageFailed) as error:
+        raise type(error)(f"the backup {path} could not be written: free some space there ({error})") from error
+    finally:
+        for suffix in SUFFIXES:
+            Path(f"{part}{suffix}").unlink(missing_ok=True)
+    return path
+
+
+def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tuple[int, int]]:
+    """Make every vector anew with `encoder`; yields (done, all). The old set serves until the end; if interrupted, call again
+    with the same encoder and it goes on where it stopped. Open the memory with the new encoder afterwards."""
+    identity = encoder.identity
+    embedder = Embedder(encoder, cached=0)
+
+    def begin(connection: apsw.Connection) -> int:
+        known = first(
+            connection,
+            "SELECT id FROM vector_sets WHERE model=? AND dimension=? AND normalised=? AND state <> 'former'",
+            (identity.model, identity.dimension, int(identity.normalised)),
+        )
+        if known is not None:
+            return int(known[0])
+        connection.execute(
+            "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','')",
+            (identity.model, identity.dimension, int(identity.normalised)),
+        )
+        id = connection.last_insert_rowid()
+        schema.create_vectors(connection, id)
+        return id
+
+    set_id = store.database.write(begin)
+    table = vector_table(set_id)
+    missing = f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ?"
+    with store.database.reading() as connection:
+        everything = scalar(connection, "SELECT count(*) FROM items")
+        done = scalar(connection, f"SELECT count(*) FROM {table}")
+    yield done, everything
+    last = 0
+    while True:
+        with store.database.reading() as connection:
+            todo = select(connection, f"{missing} ORDER BY i.n LIMIT ?", (last, batch))
+        if not todo:
+            break
+        vectors = embedder([text for _, text in todo])
+        entries = [
+            (n, rows.text_number(text), vector.tobytes(), n, text)
+            for (n, text), vector in zip(todo, vectors, strict=True)
+        ]
+        # A row that was reworded meanwhile is skipped here and found again at the end.
+        store.database.write(
+            lambda connection, entries=entries: connection.executemany(  # type: ignore[misc]
+                f"INSERT OR REPLACE INTO {table} SELECT ?, ?, ? WHERE EXISTS "
+                "(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?)",
+                entries,
+            )
+        )
+        last = todo[-1][0]
+        done += len(todo)
+        yield done, everything
+
+    def switch(connection: apsw.Connection) -> None:
+        stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
+        changed = [n for n, number, text in stale if rows.text_number(text) != number]
+        connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
+        late = select(connection, missing, (0,))
+        for (n, text), vector in zip(late, embedder([text for _, text in late]), strict=True):
+            connection.execute(f"INSERT INTO {table} VALUES(?,?,?)", (n, rows.text_number(text), vector.tobytes()))
+        for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
+            connection.execute(f"DROP TABLE {vector_table(old)}")
+            connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
+            connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
+        # Vectors that came without a journal entry: what was laid out before is not of this set as it is now.
+        values = (uuid.uuid4().hex, set_id)
+        connection.execute("UPDATE vector_sets SET state = 'serving', made = ? WHERE id = ?", values)
+
+    store.database.write(switch)
+    store.serve(set_id, Embedder(encoder))
+    if not store.database.in_memory:
+        remove_sidecar(store.database.place)
+    yield everything, everything
+
+
+def _bytes(path: str) -> int:
+    return sum(file.stat().st_size for suffix in ("", "-wal", ".vectors") if (file := Path(path + suffix)).is_file())

@@ -1,0 +1,381 @@
+"""Erasing for good: what `forget(purge_history=True)` and `erase` do, and nothing else does.
+
+The journal keeps its entries, so that everything else can still be undone, but not what they said: payloads, sources, reasons and
+images of what is erased go, with the salt of their chain, so that no guess of it can be proved. Rows, full text, vectors and
+logged queries go. All of that is one transaction.
+
+What remains to be done outside it (files beside the memory, the slack of pages, the write-ahead log) is noted in it, and done
+when the memory is next opened, should the process be killed in between: see `finish`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
+from keepworth.memory.item import drop_memos, folded, indents
+from keepworth.memory.scope import Scope
+from keepworth.memory.search.lexical import tokens
+from keepworth.memory.search.sidecar import remove_sidecar
+from keepworth.memory.store import journal_entry, near_duplicates, rows
+from keepworth.memory.store.chain import FORGOTTEN
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.rows import image
+from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.scope_book import PARTS
+from keepworth.memory.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    import apsw
+
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.store_file import StoreFile
+
+_LOG = logging.getLogger("keepworth.memory")
+UNFINISHED = "erasing"
+"""The fact of the file that says that what is outside the tables is still to be done."""
+_SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
+"""What of a wording is kept where an item that stays was made from the erased one."""
+_MENTIONED = re.compile(r'"m(\d+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """ids: items that are gone; queries: logged searches that are gone, or whose question is; log_emptied: False where something
+    (a reader in another process, a full disk) kept old bytes on disk: `compact`, or opening the memory again, finishes."""
+
+    ids: tuple[str, ...]
+    log_emptied: bool
+    queries: int = 0
+
+
+def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
+    """Erase items of `scope`, rolled-back ones too, with all their history, and the queries that quote them. Raises UnknownItem;
+    then nothing was erased."""
+
+    def work(transaction: Transaction) -> _Gone:
+        numbers = {_number(transaction, id) for id in ids}
+        gone = _Gone(numbers)
+        _erase(store, transaction, scope, gone)
+        return gone
+
+    return _done(store, store.change(scope, work), ids)
+
+
+def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
+    """Erase everything that was written inside `whose`, its names too. scope: of the handle."""
+
+    def work(transaction: Transaction) -> _Gone:
+        connection = transaction.connection
+        homes = _inside(connection, whose)
+        listed = json.dumps(homes)
+        numbers = _column(connection, "SELECT n FROM items WHERE scope IN (SELECT value FROM json_each(?))", listed)
+        # Items whose creation is undone at the moment have no row, but images.
+        conditions, values = _conditions(whose)
+        numbers |= set(
+            _column(
+                connection,
+                "SELECT DISTINCT n FROM touches WHERE before IS NOT NULL AND n NOT IN (SELECT n FROM items) AND "
+                + " AND ".join(f"coalesce(json_extract(before, '$.scope.{part}'), '') = ?" for part in conditions),
+                *values,
+            )
+        )
+        gone = _Gone(numbers, homes)
+        _erase(store, transaction, scope, gone)
+        return gone
+
+    return _done(store, store.change(scope, work), None)
+
+
+class _Gone:
+    """numbers: rows of items; homes: ids of scopes of which everything goes. The rest is found on the way."""
+
+    def __init__(self, numbers: Iterable[int], homes: Sequence[int] = ()) -> None:
+        self.numbers = set(numbers)
+        self.homes = list(homes)
+        self.texts: set[str] = set()
+        self.queries = 0
+
+
+def _number(transaction: Transaction, id: str) -> int:
+    number = rows.number_of(id)
+    if number is not None:
+        if transaction.get(id) is not None:
+            return number
+        last = scalar(
+            transaction.connection,
+            "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1",
+            (number,),
+        )
+        known = image(last)
+        if known is not None and transaction.load(id) is None and transaction.scope.contains(known.scope):
+            return number
+    raise UnknownItem(f"no item {id!r:.80} to erase in this scope: nothing was erased")
+
+
+def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) -> None:
+    connection = transaction.connection
+    listed = json.dumps(sorted(gone.numbers))
+    homes_of = _homes_and_wordings(transaction, gone)
+    homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
+    entries = _forget_events(connection, gone, transaction.seq)
+    for n in sorted(gone.numbers):
+        if transaction.load(f"m{n}") is not None:
+            transaction.remove(f"m{n}")
+    payload = json.dumps({"ids": [f"m{n}" for n in sorted(gone.numbers)]})
+    seq = transaction.write_event(journal_entry.PURGE, scope, payload, now=store.clock())
+    transaction.finish()
+    of = "IN (SELECT value FROM json_each(?))"
+    # What an erased entry would make in another course of events is none that anybody wrote.
+    dead = {**entries, **homes_of}
+    connection.executemany(
+        "INSERT OR IGNORE INTO tombstones VALUES(?,?,?)", [(n, home, seq) for n, home in sorted(dead.items())]
+    )
+    # The purge's own change rows, too, hold images of what it removed.
+    connection.execute(f"UPDATE touches SET before = NULL WHERE n {of}", (listed,))
+    connection.execute(f"DELETE FROM former_contents WHERE n {of}", (listed,))
+    connection.execute(f"DELETE FROM former_vectors WHERE n {of}", (listed,))
+    # Also the set that an interrupted `reembed` has begun.
+    for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
+        connection.execute(f"DELETE FROM {vector_table(set_id)} WHERE n {of}", (listed,))
+    for table in ("words", "past_words"):
+        # Deleted rows leave their words in the index until its segments are merged.
+        connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+    if gone.homes:
+        _forget_scopes(connection, gone)
+    _forget_queries(connection, gone, homes)
+    if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
+        connection.execute("DELETE FROM sqlite_stat4")  # samples of what indexes hold
+    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, '1')", (UNFINISHED,))
+
+
+def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]:
+    """Scope ids of the items; notes every wording they had."""
+    homes: dict[int, int] = {}
+    for n in sorted(gone.numbers):
+        before = _column(
+            transaction.connection, "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq", n
+        )
+        states = [*map(image, before), transaction.load(f"m{n}")]
+        for item in states:
+            if item is not None:
+                gone.texts.update(text for text in (item.text, item.key) if text)
+                homes[n] = transaction.book.row(item.scope).id
+    return homes
+
+
+def _forget_events(connection: apsw.Connection, gone: _Gone, by: int) -> dict[int, int]:
+    """Take from the journal what it says about the items, and about nothing that stays. by: the number of the entry that erases.
+    Returns the entries that are void now, with the ids of their scopes."""
+    of = "IN (SELECT value FROM json_each(?))"
+    touched: dict[int, set[int]] = defaultdict(set)
+    changed: dict[int, set[int]] = defaultdict(set)
+    query = f"SELECT seq, n, changed FROM changes WHERE seq IN (SELECT seq FROM changes WHERE n {of})"
+    for seq, n, did in select(connection, query, (json.dumps(sorted(gone.numbers)),)):
+        touched[seq].add(n)
+        if did:
+            changed[seq].add(n)
+    kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {of}", (json.dumps(sorted(touched)),)))
+    own = {
+        seq
+        for seq in touched
+        # A merge that left one that stays as it was has the wording of that one.
+        if changed[seq] <= gone.numbers
+        and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
+    }
+    inside = _column(connection, f"SELECT seq FROM events WHERE scope {of}", json.dumps(gone.homes))
+    own |= {seq for seq in inside if seq not in touched}
+    # Replaying what stays needs the items it was made from, and those they were made from.
+    needed = {n for seq in touched if seq not in own for n in touched[seq] & gone.numbers}
+    before = -1
+    while before != len(needed):
+        before = len(needed)
+        needed |= {n for seq in own if touched[seq] & needed for n in touched[seq] & gone.numbers}
+    shapes = _Shapes(by)
+    void: dict[int, int] = {}
+    for seq in sorted(own):
+        kind, scope, payload = first(connection, "SELECT kind, scope, payload FROM events WHERE seq = ?", (seq,))
+        if kind == journal_entry.PURGE:
+            continue
+        kept = None
+        if kind == journal_entry.ROLLBACK:
+            kept = {"ranges": json.loads(payload)["ranges"], "reason": ""}
+        else:
+            void[seq] = scope
+            alone = bool(changed[seq]) or touched[seq] <= gone.numbers
+            if payload is not None and touched[seq] & needed and alone:
+                kept = shapes.of(kind, json.loads(payload))
+        connection.execute(
+            "UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', "
+            f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
+            (None if kept is None else json.dumps(kept, separators=(",", ":")), seq),
+        )
+    return void
+
+
+class _Shapes:
+    """What entries did, without what they said: each wording, and each name and value of metadata, has a number in its place, so
+    that what was the same is still the same. Where lines are indented, the number is indented by the number of that layout."""
+
+    def __init__(self, by: int) -> None:
+        self._by = by
+        self._numbers: dict[str, int] = {}
+        self._layouts: dict[tuple[int, ...], int] = {}
+
+    def of(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        if kind in (journal_entry.REWARD, "LINK"):
+            return None  # of no consequence to others
+        if kind == journal_entry.ASSIGN:
+            fields = {name: value for name, value in body["fields"].items() if name != "metadata"}
+            if "metadata" in body["fields"]:
+                fields["metadata"] = self._metadata(body["fields"]["metadata"])
+            return {"target": body["target"], "fields": fields}
+        kept = {name: body[name] for name in ("targets", *_SHAPE) if name in body}
+        for name in ("text", "key"):
+            if body.get(name):
+                layout = indents(body[name])
+                place = self._layouts.setdefault(layout, len(self._layouts) + 1)
+                white = "\n" + " " * place if any(layout) else " "
+                kept[name] = f"[erased{white}{self._number(folded(body[name]))}]"
+        if "metadata" in body:
+            kept["metadata"] = self._metadata(body["metadata"])
+        return kept
+
+    def _metadata(self, metadata: dict[str, Any]) -> dict[str, str]:
+        whole = {name: json.dumps(value, sort_keys=True) for name, value in metadata.items()}
+        return {self._number(name): self._number(value) for name, value in whole.items()}
+
+    def _number(self, value: str) -> str:
+        return f"{self._by}.{self._numbers.setdefault(value, len(self._numbers))}"
+
+
+def _forget_scopes(connection: apsw.Connection, gone: _Gone) -> None:
+    """Episodes, searches and names of the scopes. Their rows stay, as the journal's entries are of them, under a name that says
+    nothing; whoever writes under the old name begins anew."""
+    of = "IN (SELECT value FROM json_each(?))"
+    homes = json.dumps(gone.homes)
+    gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {of}", (homes,))
+    connection.execute(f"DELETE FROM decisions WHERE scope {of}", (homes,))
+    connection.execute(f"UPDATE episodes SET task = '', outcome = 'erased', person = '' WHERE scope {of}", (homes,))
+    # How far merging in the background came, by scope: it begins anew.
+    connection.execute("DELETE FROM facts_of_file WHERE name GLOB ?", (f"{near_duplicates.SOURCE} *",))
+    names = select(connection, f"SELECT id, tenant FROM scopes WHERE id {of}", (homes,))
+    for id, tenant in names:
+        nobody = f"[erased {id} {uuid.uuid4().hex[:8]}]"
+        connection.execute("INSERT INTO names(tenant, part, name) VALUES(?, 'session', ?)", (tenant, nobody))
+        new = connection.last_insert_rowid()
+        whole = [] if not tenant else [f"t{_name_id(connection, tenant, 'tenant', tenant)}"]
+        connection.execute(
+            "UPDATE scopes SET user = '', agent = '', session = ?, tokens = ? WHERE id = ?",
+            (nobody, " ".join([*whole, f"s{new}"]), id),
+        )
+    for _, part in PARTS:
+        connection.execute(
+            f"DELETE FROM names WHERE part = '{part}' AND NOT EXISTS "
+            f"(SELECT 1 FROM scopes s WHERE s.tenant = names.tenant AND s.{part} = names.name)"
+        )
+
+
+def _name_id(connection: apsw.Connection, tenant: str, part: str, name: str) -> int:
+    query = "SELECT id FROM names WHERE tenant = ? AND part = ? AND name = ?"
+    return int(scalar(connection, query, (tenant, part, name)))
+
+
+def _forget_queries(connection: apsw.Connection, gone: _Gone, homes: set[Scope]) -> None:
+    """The questions of searches that considered one of the items, and of those that quote a word which only they held; tasks of
+    episodes that quote one, too. Quotes are looked for in the scopes that lie inside the items' or around them."""
+    scopes = {
+        id: Scope(*parts) for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
+    }
+    near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
+    theirs = _not_used({word for text in gone.texts for word in tokens(text)}, connection)
+    asked = select(connection, "SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
+    blank = [
+        (n,)
+        for n, home, query, *shown in asked
+        if (home in near and not theirs.isdisjoint(tokens(query)))
+        or any(int(number) in gone.numbers for part in shown for number in _MENTIONED.findall(part))
+    ]
+    connection.executemany("UPDATE decisions SET query = '', details = '', vector = NULL WHERE n = ?", blank)
+    gone.queries += len(blank)
+    tasks = select(connection, "SELECT id, scope, task FROM episodes WHERE task <> ''")
+    quoting = [(id,) for id, home, task in tasks if home in near and not theirs.isdisjoint(tokens(task))]
+    connection.executemany("UPDATE episodes SET task = '' WHERE id = ?", quoting)
+
+
+def _not_used(words: set[str], connection: apsw.Connection) -> set[str]:
+    """Those of `words` that no item holds any more."""
+    newest = "SELECT key || char(10) || text FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
+    used = {word for (text,) in select(connection, newest) for word in tokens(text)}
+    for word in words - used:
+        found = "SELECT 1 FROM {0} WHERE {0} MATCH ? LIMIT 1"
+        if any(scalar(connection, found.format(table), (f'text : "{word}"',)) for table in ("words", "past_words")):
+            used.add(word)
+    return words - used
+
+
+def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
+    if store.embedder is not None:
+        for text in gone.texts:
+            store.embedder.forget(text)
+    drop_memos()
+    journal_entry.drop_memos()
+    store.reset_caches()
+    order = [f"m{n}" for n in sorted(gone.numbers)] if ids is None else list(dict.fromkeys(ids))
+    return Erased(tuple(order), finish(store), gone.queries)
+
+
+def finish(store: StoreFile) -> bool:
+    """What erasing has to do outside the tables: files beside the memory, the slack of pages, and the write-ahead log. False
+    where something prevented it, such as a reader in another process; then it is done the next time."""
+    database = store.database
+    if database.in_memory:
+        return True
+    remove_sidecar(database.place)
+    with database.reading() as connection:
+        noted = scalar(connection, "SELECT 1 FROM facts_of_file WHERE name = ?", (UNFINISHED,))
+    try:
+        if noted:
+            # Overwriting what is deleted is not enough: pages that are balanced keep copies in what they do not use.
+            database.exclusive(lambda connection: connection.execute("VACUUM"))
+        if not database.truncate_log():
+            return False
+    except (Busy, StorageFull, StorageFailed) as problem:
+        _LOG.warning(
+            "erasing from %s is to be finished by `compact`, or when it is next opened: %s", database.path, problem
+        )
+        return False
+    if noted:
+        forget = "DELETE FROM facts_of_file WHERE name = ?"
+        database.write(lambda connection: connection.execute(forget, (UNFINISHED,)))
+    return True
+
+
+def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
+    """Whether `id` was an item inside `scope` that is erased."""
+    number = rows.number_of(id)
+    with store.database.reading() as connection:
+        found = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))
+        return bool(found) and scope.contains(store.scope_named(connection, found[0][0]))
+
+
+def _inside(connection: apsw.Connection, whose: Scope) -> list[int]:
+    conditions, values = _conditions(whose)
+    where = " AND ".join(f"{part} = ?" for part in conditions)
+    return sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
+
+
+def _conditions(whose: Scope) -> tuple[list[str], list[str]]:
+    parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(whose, part))]
+    return parts, [getattr(whose, part) for part in parts]
+
+
+def _column(connection: apsw.Connection, query: str, *values: object) -> set[Any]:
+    return {value for (value,) in select(connection, query, values)}

@@ -1,0 +1,382 @@
+"""One write transaction on a store: the `View` that operations act on, and what they leave in the tables.
+
+Everything here runs under the store's write lock, inside one SQLite transaction: journal, view, full-text index, vectors
+and content hashes change together or not at all. Rows are collected and written together: an item that several acts
+change is written once, and each act's own before-image is journaled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.item import HASH_MODULUS, Item, content_digest, content_key, duplicate_key, to_record
+from keepworth.memory.operations import Act, Credit, Draft, Outcome, execute, malformed
+from keepworth.memory.scope import Scope
+from keepworth.memory.search.lexical import word_count
+from keepworth.memory.store import rows, words
+from keepworth.memory.store.chain import linked
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.journal_entry import encoded, targets_of
+from keepworth.memory.store.schema import CREATED, vector_table
+from keepworth.memory.store.scope_book import ScopeBook
+
+if TYPE_CHECKING:
+    import apsw
+
+_NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
+Vectors = Mapping[str, bytes]
+"""Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """ids: of items whose state is another one now; erased: whether something was erased, of which no trace is left."""
+
+    ids: tuple[str, ...]
+    erased: bool
+
+
+def changed_since(connection: apsw.Connection, seq: int) -> Changed:
+    """What entries after number `seq` changed."""
+    found = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
+    erased = scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,))
+    return Changed(tuple(f"m{n}" for (n,) in found), erased is not None)
+
+
+class Transaction:
+    """scope: what may be seen and written. set_id: the vector set in use, or None where there is no encoder.
+
+    `perform` or `write_event` as often as needed, then `finish` once.
+    """
+
+    def __init__(
+        self, connection: apsw.Connection, scope: Scope, *, set_id: int | None, vectors: Vectors | None = None
+    ) -> None:
+        self.connection = connection
+        self.scope = scope
+        self.book = ScopeBook(connection)
+        self.set_id = set_id
+        self._vectors = vectors or {}
+        self._items: dict[str, Item | None] = {}  # as read, or as last put
+        self._original: dict[str, Item | None] = {}  # of items put in this transaction: as they were on file
+        self._open: dict[bytes, set[str]] = {}  # put items that are open, by content
+        self._keys: dict[str, bytes] = {}  # and the other way round
+        self._before: dict[str, Item | None] = {}  # of items put by the present act: as they were before it
+        self._events: list[tuple[Any, ...]] = []
+        self._touches: list[tuple[Any, ...]] = []
+        self._lost_contents: list[tuple[int, int]] = []
+        self._former: list[tuple[Any, ...]] = []
+        self._asked: int | None = None
+        self._foreseen: dict[int, list[int]] = {}
+        newest = first(connection, _NEWEST)
+        if newest is None:
+            newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
+        self.seq: int = newest[0] + 1
+        self._link: bytes | None = newest[1]
+        self._indexed: int = newest[2]
+
+    # What the executor sees.
+
+    def get(self, id: str) -> Item | None:
+        item = self.load(id)
+        return item if item is not None and self.scope.contains(item.scope) else None
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        key = duplicate_key(item)
+        self._asked = rows.key_number(key)
+        same = self._open.get(key, set()).copy()
+        on_file = self._foreseen.get(self._asked)
+        if on_file is None:
+            found = select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,))
+            on_file = [n for (n,) in found]
+        for n in on_file:
+            if f"m{n}" not in self._original:
+                other = self.load(f"m{n}")
+                if other is not None and duplicate_key(other) == key:
+                    same.add(other.id)
+        return sorted(same, key=lambda id: int(id[1:])) if len(same) > 1 else list(same)
+
+    def put(self, item: Item) -> None:
+        self._replace(item.id, item)
+
+    # What callers do.
+
+    def provide(self, vectors: Vectors) -> None:
+        """More vectors at hand for this write."""
+        self._vectors = {**self._vectors, **vectors}
+
+    def changed_since(self, seq: int) -> Changed:
+        """What entries after number `seq` changed, but for those of this transaction."""
+        return changed_since(self.connection, seq)
+
+    def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> Outcome:
+        """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace."""
+        self._asked = None
+        self._before = {}
+        outcome = execute(self, act, draft, new_id=f"m{self.seq}", now=now)
+        if malformed(act) is not None:
+            return outcome
+        touched = self._touched(act, outcome)
+        if outcome.applied or touched or isinstance(act, Credit):
+            kind, payload = encoded(act, draft)
+            source = draft.provenance.source or getattr(act, "source", "")
+            self.write_event(
+                kind, draft.scope, payload, now=now, episode=episode, source=source, outcome=outcome, touched=touched
+            )
+        return outcome
+
+    def foresee(self, adding: Iterable[tuple[str, Draft]]) -> None:
+        """Look up all at once which rows on file may be duplicates of what is about to be added, one text after the other."""
+        numbers = [
+            rows.key_number(content_key(draft.scope, draft.kind, draft.event_time, draft.key, text))
+            for text, draft in adding
+        ]
+        self._foreseen = {number: [] for number in numbers}
+        query = "SELECT content, n FROM items WHERE content IN (SELECT value FROM json_each(?))"
+        for content, n in select(self.connection, query, (json.dumps(numbers),)):
+            self._foreseen[content].append(n)
+
+    def write_event(
+        self,
+        kind: str,
+        scope: Scope,
+        payload: str,
+        *,
+        now: str,
+        episode: str = "",
+        source: str = "",
+        outcome: Outcome | None = None,
+        touched: Iterable[str] = (),
+        body: bytes | None = None,
+    ) -> int:
+        """Append to the journal, with images of what the `put`s since the last event replaced. Returns its seq."""
+        seq = self.seq
+        applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
+        home = self.book.row(scope).id
+        how = int(applied)
+        for id, before in self._before.items():
+            n = int(id[1:])
+            if before is None:
+                if n == seq:
+                    how = CREATED
+                else:
+                    self._touches.append((seq, n, 1, None))
+                continue
+            self._touches.append((seq, n, 1, json.dumps(to_record(before), ensure_ascii=False)))
+            self._note_former(before, self._items[id])
+        for id in touched:
+            if id not in self._before:
+                self._touches.append((seq, int(id[1:]), 0, None))
+        self._link = linked(self._link, (seq, now, kind, home, episode, source, payload, how, reason, body))
+        self._events.append(
+            (seq, now, kind, home, episode, source, payload, how, reason, self._asked, body, self._link)
+        )
+        self._before = {}
+        self._asked = None
+        self.seq = seq + 1
+        return seq
+
+    def remove(self, id: str) -> None:
+        """Buffer the disappearance of an item whose creation was undone."""
+        self._replace(id, None)
+
+    def finish(self) -> None:
+        """Write everything that was collected."""
+        self._write_journal()
+        changed = [(self._original[id], self._items[id]) for id in self._original]
+        self._original = {}
+        if changed:
+            self._write_view(changed)
+        self.book.close()
+
+    def _write_view(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        credited = [
+            after
+            for before, after in changed
+            if before is not None and after is not None and rows.differ_in_values_alone(before, after)
+        ]
+        if credited:
+            # Nothing that is indexed, embedded, counted or hashed has changed, and these rows lie all over the file.
+            self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
+            known = {item.id for item in credited}
+            changed = [pair for pair in changed if pair[1] is None or pair[1].id not in known]
+        self._write_items(changed)
+        self._write_words(changed)
+        if self.set_id is not None:
+            self._write_vectors(changed)
+
+    def load(self, id: str) -> Item | None:
+        """An item of any scope."""
+        if id in self._items:
+            return self._items[id]
+        number = rows.number_of(id)
+        item = None
+        if number is not None and number < self.seq:
+            row = first(self.connection, f"{rows.SELECT} WHERE n = ?", (number,))
+            if row is not None:
+                item = rows.to_item(row, self.book.scope(row[1]))
+        self._items[id] = item
+        return item
+
+    def scope_of(self, id: int) -> Scope:
+        return self.book.scope(id)
+
+    def _replace(self, id: str, item: Item | None) -> None:
+        present = self.load(id)
+        self._before.setdefault(id, present)
+        self._original.setdefault(id, present)
+        if present is not None and present.open and (item is None or not rows.differ_in_values_alone(present, item)):
+            self._open.get(duplicate_key(present), set()).discard(id)
+        if item is not None and item.open:
+            key = self._keys[id] = duplicate_key(item)
+            self._open.setdefault(key, set()).add(id)
+        else:
+            self._keys.pop(id, None)
+        self._items[id] = item
+
+    def _touched(self, act: Act, outcome: Outcome) -> list[str]:
+        """Every item the outcome depends on and did not change: those named, and the one a duplicate check found."""
+        named = dict.fromkeys((*targets_of(act), outcome.item))
+        return [id for id in named if id and id not in self._before and self._may_touch(id)]
+
+    def _may_touch(self, id: str) -> bool:
+        number = rows.number_of(id)
+        if number is None or number >= self.seq:
+            return False
+        item = self.load(id)
+        if item is not None:
+            return self.scope.contains(item.scope)
+        # An item whose creation is undone at the moment has no row, but may come back: its event says whose it was.
+        self._write_journal()
+        home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
+        return home is not None and self.scope.contains(self.scope_of(home))
+
+    def _write_journal(self) -> None:
+        if self._events:
+            self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
+            self._events = []
+        if self._touches:
+            self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
+            self._touches = []
+        if self._lost_contents:
+            self.connection.executemany("INSERT OR IGNORE INTO former_contents VALUES(?,?)", self._lost_contents)
+            self._lost_contents = []
+
+    def _write_items(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        for before, after in changed:
+            for item, sign in ((before, -1), (after, 1)):
+                if item is not None:
+                    row = self.book.row(item.scope)
+                    row.total = (row.total + sign * content_digest(item)) % HASH_MODULUS
+                    if item.current:
+                        row.count += sign
+                        row.words += sign * word_count(indexed_text(item))
+                    row.dirty = True
+        written = [
+            rows.to_row(
+                after, self.book.row(after.scope).id, rows.key_number(self._keys[after.id]) if after.open else None
+            )
+            for _, after in changed
+            if after is not None
+        ]
+        self.connection.executemany(rows.INSERT, written)
+        gone = [(int(before.id[1:]),) for before, after in changed if after is None and before is not None]
+        if gone:
+            self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
+
+    def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        deletes: dict[str, list[tuple[int]]] = {"words": [], "past_words": []}
+        inserts: dict[str, list[tuple[int, str, str]]] = {"words": [], "past_words": []}
+        newest, long = self.seq - 1, False
+        for before, after in changed:
+            old, new = _word_table(before), _word_table(after)
+            there = after or before
+            assert there is not None
+            n = int(there.id[1:])
+            if n > self._indexed:
+                # Not in the index yet, whatever it was before.
+                newest = max(newest, n)
+                long = long or (after is not None and len(indexed_text(after)) > words.LONG)
+                continue
+            if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
+                continue
+            if before is not None and old:
+                deletes[old].append((n,))
+            if after is not None and new:
+                inserts[new].append((n, self.book.row(after.scope).tokens, indexed_text(after)))
+        for table, listed in deletes.items():
+            if listed:
+                self.connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", listed)
+        for table, added in inserts.items():
+            if added:
+                self.connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", added)
+        if long or newest - self._indexed >= words.TAIL:
+            words.index_through(self.connection, self._indexed, newest)
+            self._indexed = newest
+
+    def _note_former(self, before: Item, after: Item | None) -> None:
+        """Keep for undo which duplicates' number the item has no more, and the vector of a wording that came and went within
+        this transaction."""
+        if before.open and (after is None or not after.open or duplicate_key(before) != duplicate_key(after)):
+            self._lost_contents.append((rows.content_number(before), int(before.id[1:])))
+        if after is None or before.searched_text != after.searched_text:
+            vector = self._vectors.get(before.searched_text)
+            if vector is not None and self.set_id is not None:
+                number = rows.text_number(before.searched_text)
+                self._former.append((self.set_id, int(before.id[1:]), number, vector))
+
+    def _write_vectors(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        assert self.set_id is not None
+        table = vector_table(self.set_id)
+        stale: list[int] = []
+        fresh: list[tuple[int, int, bytes]] = []
+        wanted: list[tuple[int, int]] = []
+        for before, after in changed:
+            old = before.searched_text if before is not None else None
+            new = after.searched_text if after is not None else None
+            if old == new:
+                continue
+            item = after or before
+            assert item is not None
+            n = int(item.id[1:])
+            if old is not None:
+                stale.append(n)
+            if new is not None:
+                number = rows.text_number(new)
+                vector = self._vectors.get(new)
+                if vector is None:
+                    wanted.append((n, number))
+                else:
+                    fresh.append((n, number, vector))
+        if stale:
+            self.connection.executemany(
+                "INSERT OR REPLACE INTO former_vectors(set_id, n, hash, vector) "
+                f"SELECT ?, n, hash, vector FROM {table} WHERE n = ?",
+                [(self.set_id, n) for n in stale],
+            )
+            self.connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
+        if self._former:
+            self.connection.executemany("INSERT OR REPLACE INTO former_vectors VALUES(?,?,?,?)", self._former)
+            self._former = []
+        self.connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES(?,?,?)", fresh)
+        for n, number in wanted:
+            # A wording that was there before comes back with its vector. Any other is found by words only until it is
+            # embedded; the store's statistics say how many there are.
+            self.connection.execute(
+                f"INSERT OR REPLACE INTO {table}(n, hash, vector) "
+                "SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ?",
+                (self.set_id, n, number),
+            )
+
+
+def indexed_text(item: Item) -> str:
+    return f"{item.key}\n{item.text}" if item.key else item.text
+
+
+def _word_table(item: Item | None) -> str:
+    if item is None or item.deleted:
+        return ""
+    return "words" if item.current else "past_words"

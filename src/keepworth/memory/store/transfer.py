@@ -1,0 +1,216 @@
+"""Export and import: the whole memory as lines of JSON, without loss.
+
+The first line says what it is. Then come scopes, journal, images, episodes, decisions and parameters: enough to rebuild
+every snapshot. Vectors are left out; the importing memory makes its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from keepworth.episodes.encoder import EncoderIdentity
+from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+from keepworth.memory.item import Item, checked_text, from_record, to_record
+from keepworth.memory.scope import Scope
+from keepworth.memory.store import rows
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.migration import fill_from_notes, number_by_scope
+from keepworth.memory.store.transaction import Transaction
+from keepworth.memory.timestamp import timestamp
+
+if TYPE_CHECKING:
+    from keepworth.memory.store.store import Store
+
+FORMAT = "keepworth memory"
+FORMATS = (FORMAT, "recollect memory")
+"""The second is the name of the first versions."""
+VERSION = 3
+"""1: duplicates were numbered as in format 1 of the file. 2: what was learned stood in the journal alone. Both are imported."""
+_TABLES = {
+    "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
+    "change": ("touches", "seq, n, changed, before"),
+    "tombstone": ("tombstones", "n, scope, seq"),
+    "episode": ("episodes", "id, scope, task, began, ended, outcome, person"),
+    "decision": (
+        "decisions",
+        "n, id, at, scope, episode, step, kind, query, candidates, chosen, propensity, policy, details",
+    ),
+}
+_SAID = {"events": "(SELECT *, min(applied, 1) AS done FROM events)", "touches": "changes"}
+"""Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
+
+
+def exported(store: Store) -> Iterator[str]:
+    """Lines of JSON, each without its line break. One consistent moment, also while others write."""
+    with store.database.reading() as connection:
+        items = scalar(connection, "SELECT count(*) FROM items")
+        identity = store.encoder_identity()
+        encoder = None if identity is None else asdict(identity)
+        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
+        for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
+            yield _line({"scope": [id, *parts]})
+        for name, (table, columns) in _TABLES.items():
+            said, place = columns.replace("applied", "done"), _SAID.get(table, table)
+            for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
+                yield _line({name: [_encoded(value) for value in row]})
+        for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
+            yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
+
+
+def encoder_of(line: str) -> EncoderIdentity | None:
+    """Of the memory whose export begins with `line`; None where it had no vectors, or the line does not say."""
+    try:
+        return EncoderIdentity(**json.loads(line)["encoder"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> int:
+    """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
+
+    unsound: also where the items are not what the journal leads to, as in the export of a damaged memory. Raises NotAMemoryFile.
+    """
+    if store.head():
+        raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
+
+    def work(transaction: Transaction) -> int:
+        connection = transaction.connection
+        scopes: dict[int, int] = {}
+        count = 0
+        header: dict[str, Any] = {}
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record: dict[str, Any] = json.loads(line)
+                if number == 1:
+                    _check_header(record)
+                    header = record
+                    continue
+                ((name, value),) = record.items()
+                if name == "scope":
+                    scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
+                elif name == "item":
+                    transaction.put(_checked(from_record(value)))
+                    count += 1
+                else:
+                    table, columns = _TABLES[name]
+                    values = [_decoded(cell) for cell in value]
+                    named = columns.split(", ")
+                    if header.get("version", 0) < VERSION and table in ("episodes", "decisions"):
+                        named = named[: len(values)]  # the last columns came later
+                    if "scope" in named:
+                        place = named.index("scope")
+                        values[place] = scopes[values[place]]
+                    marks = ",".join("?" * len(named))
+                    connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
+            except (*_NOT_OURS, apsw.Error) as error:
+                raise _no_export(number, error) from error
+        lowest, last, entries = first(
+            connection, "SELECT coalesce(min(seq), 1), coalesce(max(seq), 0), count(*) FROM events"
+        )
+        if lowest != 1 or entries != last:
+            raise NotAMemoryFile(
+                f"the import has {entries} journal entries numbered {lowest} to {last}: some are missing or misnumbered; export "
+                "again; nothing was imported"
+            )
+        if not header or header.get("head") != last or header.get("items", count) != count:
+            raise NotAMemoryFile(
+                f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
+                f"of {header.get('items', 'an unknown number of')} items are there: export again; nothing was imported"
+            )
+        if header.get("version", 0) < 2:
+            transaction.finish()
+            number_by_scope(connection)
+        elif not unsound:
+            transaction.finish()
+        if header.get("version", 0) < 3:
+            fill_from_notes(connection)
+        if not unsound:
+            _refuse_unsound(store, connection)
+        return count
+
+    try:
+        lines = list(lines)
+    except UnicodeDecodeError as error:
+        raise NotAMemoryFile(f"the import is not UTF-8 text ({error}): give a file that `export` wrote") from error
+    texts: list[str] = []
+    if store.embedder is not None:
+        for number, line in enumerate(lines, start=1):
+            if line.startswith('{"item"'):
+                try:
+                    record = json.loads(line)["item"]
+                    texts.append(checked_text(record.get("key") or record["text"]))
+                except _NOT_OURS as error:
+                    raise _no_export(number, error) from error
+    vectors: dict[str, bytes] = {}
+    for start in range(0, len(texts), 512):
+        vectors.update(store.encode(texts[start : start + 512]))
+    result = store.change(Scope(), work, vectors)
+    store.reset_caches()
+    return int(result)
+
+
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+"""What reading a line raises that no export holds."""
+
+
+def _checked(item: Item) -> Item:
+    """Raise ValueError for an item that no memory would have taken."""
+    if rows.number_of(item.id) is None:
+        raise ValueError(f"{item.id!r:.40} is no item's id")
+    checked_text(item.text)
+    if item.key:
+        checked_text(item.key, "key")
+    trust = item.trust
+    if isinstance(trust, bool) or not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
+        raise ValueError(f"trust of {item.id} must lie in [0, 1], got {trust!r:.40}")
+    for name in ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expires_at"):
+        if getattr(item, name) != timestamp(getattr(item, name)):
+            raise ValueError(f"{name} of {item.id} is no canonical time: {getattr(item, name)!r:.40}")
+    return item
+
+
+def _refuse_unsound(store: Store, connection: apsw.Connection) -> None:
+    from keepworth.memory.store.checks import journal_problems
+
+    try:
+        problems = journal_problems(store, connection)
+    except rows.Unreadable as error:
+        problems = [str(error)]
+    if problems:
+        raise NotAMemoryFile(
+            f"the import does not agree with itself ({problems[0]}): run `keepworth memory check` on the memory it came from, or "
+            "take it as it is with --unsound (unsound=True); nothing was imported"
+        )
+
+
+def _no_export(number: int, error: Exception) -> NotAMemoryFile:
+    return NotAMemoryFile(
+        f"line {number} of the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
+    )
+
+
+def _check_header(record: dict[str, Any]) -> None:
+    if record.get("format") not in FORMATS:
+        raise ValueError("the first line does not say so")
+    if record.get("version", 0) > VERSION:
+        raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade keepworth")
+
+
+def _encoded(value: object) -> object:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _decoded(value: Any) -> Any:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

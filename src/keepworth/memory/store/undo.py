@@ -1,0 +1,312 @@
+"""Undo: which entries of the journal count, and the view without those that do not.
+
+Rollback is replay without the rolled-back entries. A rollback is itself an entry, so it can be rolled back. Only the
+items that the entries concern, and whatever those depend on, are replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from keepworth.memory.errors import Purged, UnknownEpisode
+from keepworth.memory.item import Item, duplicate_key
+from keepworth.memory.operations import Credit, execute
+from keepworth.memory.scope import Scope
+from keepworth.memory.store import journal_entry, rows
+from keepworth.memory.store.database import first, select
+from keepworth.memory.store.journal_entry import Entry
+from keepworth.memory.store.schema import CREATED, OF_KIND
+from keepworth.memory.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    import apsw
+
+Ranges = tuple[tuple[int, int], ...]
+_MAKING = ("ADD", "SUPERSEDE", "MERGE")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """id: what to give to `rollback` to undo this; cancelled: how many journal entries stopped counting; restored: how many
+    count again; changed: ids of items that differ now; no_ops: entries that still count but no longer apply, and why."""
+
+    id: str
+    cancelled: int
+    restored: int
+    changed: tuple[str, ...]
+    no_ops: tuple[tuple[int, str], ...]
+
+
+def ranges_of(numbers: Iterable[int]) -> Ranges:
+    """Runs of consecutive numbers, both ends included."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return tuple((low, high) for low, high in runs)
+
+
+def within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(low <= number <= high for low, high in ranges)
+
+
+def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
+    """What is cancelled, given every rollback as (seq, ranges): the newest count first, and may cancel older ones."""
+    active: list[tuple[int, int]] = []
+    for seq, ranges in sorted(rollbacks, reverse=True):
+        if not within(seq, active):
+            active.extend(ranges)
+    return tuple(active)
+
+
+def rollbacks_in(connection: apsw.Connection, until: int | None = None) -> list[tuple[int, Ranges]]:
+    found = select(connection, f"SELECT seq, payload FROM events WHERE {OF_KIND} AND kind = 'ROLLBACK'")
+    with rows.readable("a rollback in the journal"):
+        return [
+            (seq, tuple((low, high) for low, high in json.loads(payload)["ranges"]))
+            for seq, payload in found
+            if until is None or seq <= until
+        ]
+
+
+class ReplayView:
+    """Items in a dictionary, and a note of everything that was asked for."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+        self.scope = Scope()
+        self.asked_contents: set[int] = set()
+        self.asked_items: set[int] = set()
+        self._open: dict[bytes, set[int]] = {}
+
+    def get(self, id: str) -> Item | None:
+        number = rows.number_of(id)
+        if number is not None:
+            self.asked_items.add(number)
+        item = self.items.get(id)
+        return item if item is not None and self.scope.contains(item.scope) else None
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        self.asked_contents.add(rows.content_number(item))
+        return [f"m{n}" for n in sorted(self._open.get(duplicate_key(item), ()))]
+
+    def put(self, item: Item) -> None:
+        self.force(item.id, item)
+
+    def force(self, id: str, item: Item | None) -> None:
+        """Make an item what it is from outside; None: not there."""
+        before = self.items.pop(id, None)
+        if before is not None and before.open:
+            self._open[duplicate_key(before)].discard(int(id[1:]))
+        if item is not None:
+            self.items[id] = item
+            if item.open:
+                self._open.setdefault(duplicate_key(item), set()).add(int(id[1:]))
+
+
+def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:
+    """The view that `entries`, in order, lead to; and those that once applied and here do not, with the reason.
+
+    only: rows whose credit counts; a reward concerns each of its items alone, so the others need not be there.
+    """
+    view = ReplayView()
+    no_ops = []
+    for entry in entries:
+        decoded = entry.act()
+        if decoded is None:
+            continue
+        act, draft = decoded
+        if isinstance(act, Credit) and only is not None:
+            act = replace(act, items=tuple((id, p) for id, p in act.items if rows.number_of(id) in only))
+        view.scope = entry.scope
+        outcome = execute(view, act, draft, new_id=f"m{entry.seq}", now=entry.at)
+        if entry.applied and not outcome.applied:
+            no_ops.append((entry.seq, outcome.reason))
+    return view, no_ops
+
+
+def entries(
+    connection: apsw.Connection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
+) -> list[Entry]:
+    """Journal entries that satisfy an SQL condition of ours, in order."""
+    query = (
+        f"SELECT seq, at, kind, scope, episode, source, payload, applied, reason FROM events WHERE {where} ORDER BY seq"
+    )
+    return [
+        Entry(seq, at, kind, scope_of(scope), episode, source, payload, bool(applied), reason)
+        for seq, at, kind, scope, episode, source, payload, applied, reason in select(connection, query, values)
+    ]
+
+
+def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "") -> Rollback:
+    """Undo an episode or a rollback (`target`), what came from a source, or everything since a snapshot, inside `scope`."""
+    position = store.position_of(since) if since else 0
+    if not isinstance(target, str) or not isinstance(source, str):
+        raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: ids are text")
+    again = rows.number_of("m" + target[1:]) if target[:1] == "r" else None
+
+    def work(transaction: Transaction) -> Rollback:
+        connection = transaction.connection
+        if again is not None:
+            found = _entries_with(connection, "kind = 'ROLLBACK' AND seq = ?", (again,))
+        elif target:
+            row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
+            if row is None or not scope.contains(transaction.scope_of(row[0])):
+                raise UnknownEpisode(_unknown(store, "episode or rollback", target))
+            found = _entries_with(connection, "episode = ?", (target,))
+        elif source:
+            found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
+        else:
+            found = _entries_with(connection, "seq > ?", (position,))
+        inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
+        if not inside and again is not None:
+            raise UnknownEpisode(_unknown(store, "rollback", target))
+        reason = target or (f"source {source}" if source else f"since {since}")
+        return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
+
+    result: Rollback = store.change(scope, work)
+    return result
+
+
+def _unknown(store: Store, what: str, id: str) -> str:
+    path = store.database.path
+    return f"no {what} {id!r:.80} in this scope of {path}: an episode has its `.id`, and `rollback` gives one; nothing was undone"
+
+
+def _entries_with(connection: apsw.Connection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
+    return [(seq, home) for seq, home in select(connection, f"SELECT seq, scope FROM events WHERE {where}", values)]
+
+
+def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
+    """Make the view what it would be had the entries in `cancel` never been written, and journal that."""
+    connection = transaction.connection
+    older = rollbacks_in(connection)
+    was = active_ranges(older)
+    will_be = active_ranges([*older, (transaction.seq, cancel)])
+    moved = _moved(connection, cancel, older, was, will_be)
+    _refuse_purged(connection, cancel, moved, will_be)
+    view, members, no_ops = _replayed_closure(transaction, moved, will_be)
+    changed = []
+    tombstones = {n for (n,) in select(connection, "SELECT n FROM tombstones")}
+    for n in sorted(members - tombstones):
+        id = f"m{n}"
+        target, present = view.items.get(id), transaction.load(id)
+        if target == present:
+            continue
+        if target is None:
+            transaction.remove(id)
+        else:
+            transaction.put(target)
+        changed.append(id)
+    payload = json.dumps({"ranges": cancel, "reason": reason})
+    seq = transaction.write_event(journal_entry.ROLLBACK, scope, payload, now=now, source=reason)
+    stopped = sum(within(seq_, will_be) for seq_ in moved)
+    return Rollback(f"r{seq}", stopped, len(moved) - stopped, tuple(changed), tuple(no_ops))
+
+
+def _moved(
+    connection: apsw.Connection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
+) -> list[int]:
+    """Entries that counted and no longer do, or the other way round."""
+    spans = list(cancel)
+    for seq, ranges in older:
+        if within(seq, was) != within(seq, will_be):
+            spans.extend(ranges)
+    found: set[int] = set()
+    for low, high in spans:
+        found.update(
+            seq for (seq,) in connection.execute("SELECT seq FROM events WHERE seq BETWEEN ? AND ?", (low, high))
+        )
+    return sorted(seq for seq in found if within(seq, was) != within(seq, will_be))
+
+
+def _refuse_purged(connection: apsw.Connection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
+    for seq, at in select(connection, "SELECT seq, at FROM events WHERE kind = 'PURGE'"):
+        if within(seq, cancel):
+            raise Purged(f"something was erased on purpose at {at}: memory cannot be taken back to before that")
+    back = json.dumps([seq for seq in moved if not within(seq, will_be)])
+    row = first(connection, "SELECT n FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1", (back,))
+    if row is not None:
+        raise Purged(f"this would bring back m{row[0]}, which was erased on purpose")
+
+
+def _replayed_closure(
+    transaction: Transaction, moved: list[int], cancelled: Ranges
+) -> tuple[ReplayView, set[int], list[tuple[int, str]]]:
+    """Replay what the moved entries concern, growing the set until nothing outside it was asked for."""
+    connection = transaction.connection
+    members = _numbers(
+        connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", moved
+    )
+    # What was a duplicate when it was written may have become an item since, by an earlier rollback.
+    members |= set(moved)
+    contents: set[int] = set()
+    of = "IN (SELECT value FROM json_each(?1))"
+    while True:
+        # Whoever asked for what a member says, or said, may have had another answer without it.
+        contents |= _numbers(
+            connection,
+            f"SELECT content FROM items WHERE n {of} AND content IS NOT NULL"
+            f" UNION SELECT content FROM former_contents WHERE n {of}"
+            f" UNION SELECT content FROM events WHERE seq {of} AND content IS NOT NULL",
+            members,
+        )
+        chosen = _numbers(
+            connection, "SELECT DISTINCT seq FROM changes WHERE n IN (SELECT value FROM json_each(?))", members
+        )
+        chosen |= _numbers(
+            connection,
+            f"SELECT seq FROM events WHERE content IN (SELECT value FROM json_each(?1)) AND applied <> {CREATED}"
+            # What created an item had asked for the content the item has, or has had.
+            " UNION SELECT n FROM items WHERE content IN (SELECT value FROM json_each(?1))"
+            " UNION SELECT n FROM former_contents WHERE content IN (SELECT value FROM json_each(?1))",
+            contents,
+        )
+        chosen = {seq for seq in chosen | members if not within(seq, cancelled)}
+        listed = entries(
+            connection, transaction.scope_of, "seq IN (SELECT value FROM json_each(?))", (json.dumps(sorted(chosen)),)
+        )
+        view, no_ops = replay(listed, members)
+        expanding = [entry.seq for entry in listed if entry.kind != journal_entry.REWARD and entry.act() is not None]
+        wider = members | _numbers(
+            connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", expanding
+        )
+        wider |= {n for n in view.asked_items if n <= transaction.seq}
+        # What an entry did not make here it may have made in the view as it stands.
+        wider |= {entry.seq for entry in listed if entry.kind in _MAKING}
+        wider |= {number for number in (rows.number_of(id) for id in view.items) if number is not None}
+        richer = contents | view.asked_contents
+        if wider == members and richer == contents:
+            break
+        members, contents = wider, richer
+    shaped = (
+        "SELECT 1 FROM tombstones t JOIN events e ON e.seq = t.n WHERE e.payload IS NOT NULL "
+        "AND t.n IN (SELECT value FROM json_each(?)) LIMIT 1"
+    )
+    if first(connection, shaped, (json.dumps(sorted(members)),)) is None:
+        return view, members, no_ops
+    # What is left of an erased item has no number by which duplicates are found: only all entries together tell what it led to.
+    everything = entries(connection, transaction.scope_of, "1", ())
+    concerned = {entry.seq for entry in listed}
+    view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
+    no_ops = [(seq, reason) for seq, reason in all_no_ops if seq in concerned]
+    known = (rows.number_of(id) for id in view.items)
+    members = {n for n in known if n is not None} | {n for (n,) in select(connection, "SELECT n FROM items")}
+    return view, members, no_ops
+
+
+def _numbers(connection: apsw.Connection, query: str, values: Iterable[int]) -> set[int]:
+    return {value for (value,) in select(connection, query, (json.dumps(sorted(values)),))}
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keepworth.memory.store.store import Store
+
+    ScopeLookup = Callable[[int], Scope]

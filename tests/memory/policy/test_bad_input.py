@@ -1,0 +1,134 @@
+"""What a program hands to a memory that learns and should not have: a typed error, and nothing changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keepworth.memory.errors import (
+    ClosedEpisode,
+    InvalidAdvice,
+    InvalidPolicy,
+    InvalidReward,
+    InvalidText,
+    UnknownEpisode,
+)
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import checked_reward
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.memory.policy.writers import RawCases
+from keepworth.recipes.advantage import advantage
+from tests.memory.policy.test_learning import ACTIONS, opened, play, state
+
+
+def test_numbers_of_other_libraries_are_rewards_and_unheard_of_episodes_are_not(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    assert [checked_reward(each, (0.0, 1.0)) for each in (np.float32(0.5), np.bool_(True), np.int64(1), True)] == [
+        0.5,
+        1.0,
+        1.0,
+        1.0,
+    ]  # type: ignore[arg-type]
+    for name in ("", None, ["e1"]):
+        with pytest.raises(UnknownEpisode, match="episode"):
+            memory.reward(name, 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, "good", None])
+def test_a_judge_that_says_no_vote_is_refused_and_credits_nothing(tmp_path: Path, bad: object) -> None:
+    memory = opened(tmp_path / "j.mem")
+    episode = memory.episode("repair the pump")
+    episode.search("valve closed", actions=("open", "turn"))
+    episode.act("open")
+    with pytest.raises(InvalidReward, match="judge"):
+        episode.next_state("the valve is open", lambda action, text: bad)  # type: ignore[arg-type, return-value]
+    episode.reward(1.0)
+    assert [told for _, told in memory.learning.experience.uses] == [1.0]
+
+
+def test_a_reward_where_nobody_said_what_was_done_keeps_nothing_and_closes_the_episode(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    episode = memory.episode("a torn shirt arrived")
+    episode.search(actions=ACTIONS)
+    assert episode.reward(1.0).applied
+    assert len(memory.learning.experience.pool) == 0
+    with pytest.raises(ClosedEpisode, match="has its reward"):
+        episode.act("refund")
+    with pytest.raises(ClosedEpisode, match="has its reward"):
+        episode.search(actions=ACTIONS)
+
+
+def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_them(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "exprag")
+    for bad in (None, b"goal", 3, "\ud800", "w" * 200_001):
+        with pytest.raises(InvalidText, match="task"):
+            memory.episode(bad)  # type: ignore[arg-type]
+    episode = memory.episode("")
+    with pytest.raises(InvalidText, match="nothing to go by"):
+        episode.search(" ", actions=ACTIONS)
+    for actions in ("refund", None, (1, 2)):
+        with pytest.raises(InvalidText, match="action"):
+            episode.search("a torn shirt", actions=actions)  # type: ignore[arg-type]
+    episode.search("a torn shirt", actions=ACTIONS)
+    with pytest.raises(InvalidText, match="the action"):
+        episode.act(3)  # type: ignore[arg-type]
+    play(memory, "a \x1b[31mtorn\x1b[0m shirt", "refund", 1.0)
+    assert [item.key for item in memory.learning.experience.pool.items] == ["a  [31mtorn [0m shirt"]
+
+
+def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
+    broken = [True]
+
+    def writer(finished: Finished, pool: Pool) -> list[Advice]:
+        if broken[0]:
+            raise ConnectionError("the model is away")
+        return ["not a draft", *RawCases()(finished, pool)]  # type: ignore[list-item]
+
+    def made() -> Policy:
+        return replace(advantage(), writer=writer)
+
+    memory = Memory(tmp_path / "j.mem", policy={"made": made}, encoder=HashedWords(64), seed=1)
+    episode = memory.episode("a torn shirt arrived")
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    before = state(memory)
+    with pytest.raises(ConnectionError):
+        episode.reward(1.0)
+    assert state(memory) == before
+    assert memory.pending() == [episode.id]
+    broken[0] = False
+    assert episode.reward(1.0)
+    assert [item.text for item in memory.learning.experience.pool.items] == [
+        "a torn shirt arrived -> refund: it worked"
+    ]
+
+
+def test_garbage_from_a_writer_admits_nothing(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    for draft in (Advice("", "text", do=("a",)), Advice("key", "te\x00xt", do=("a",)), Advice("key", "text")):
+        with pytest.raises(InvalidAdvice, match="cannot be kept"):
+            memory.propose(draft)
+        assert memory.learning.experience.observe(draft) is None
+    assert len(memory.learning.experience.pool) == 0
+
+
+@pytest.mark.parametrize("trust", [math.nan, 2.0, "high"])
+def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, trust: object) -> None:
+    memory = opened(tmp_path / "j.mem")
+    with pytest.raises(InvalidAdvice, match="trust"):
+        memory.propose(Advice("key", "text", do=("a",), source="web", trust=trust))  # type: ignore[arg-type]
+    with pytest.raises(InvalidAdvice, match="no draft"):
+        memory.propose("text")  # type: ignore[arg-type]
+    assert len(memory.learning.experience.pool) == 0
+
+
+@pytest.mark.parametrize("bad", [0, 2.5, math.nan, "3", None])
+def test_a_capacity_that_is_no_count_is_refused(bad: object) -> None:
+    with pytest.raises(InvalidPolicy, match="whole number"):
+        advantage(capacity=bad)  # type: ignore[arg-type]

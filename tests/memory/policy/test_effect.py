@@ -1,0 +1,230 @@
+"""The default policy: the search's own order until rewards surely say otherwise, and never by chance."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import keepworth
+from keepworth import Memory
+from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
+from keepworth.memory.policy.effect import Effect, Flips, bayes_factor, effect
+from keepworth.memory.policy.hashed_words import HashedWords
+
+HOLD = "to reset the router hold the button for ten seconds"
+PULL = "to reset the router pull the plug for a minute"
+ASKED = "how do I reset the router"
+
+
+def opened(path: Path | str = ":memory:", **options: object) -> Memory:
+    options.setdefault("seed", 3)
+    return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
+
+
+def order(memory: Memory) -> list[str]:
+    return [hit.text for hit in memory.search(ASKED)]
+
+
+def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(tmp_path: Path) -> None:
+    memory, plain = opened(tmp_path / "a.mem"), opened(policy=None, seed=None)
+    for each in (memory, plain):
+        each.add_many([HOLD, PULL, "the router stands in the hall"])
+    assert order(memory) == order(plain)
+    first = order(plain)[0]
+    helps = PULL if first == HOLD else HOLD
+    for _ in range(300):
+        hits = memory.search(ASKED, top_k=1)
+        memory.reward(hits.decision, 1.0 if hits[0].text == helps else -1.0)
+    top, *rest = memory.search(ASKED)
+    assert top.text == helps
+    assert top.why is not None
+    assert top.why.moved == "up"
+    assert top.why.worth is not None
+    assert top.why.worth.effect > 1.0
+    assert next(hit for hit in rest if hit.text == first).why.moved == "down"  # type: ignore[union-attr]
+    assert rest[-1].text == first
+    memory.close()
+    again = opened(tmp_path / "a.mem")
+    assert [hit.text for hit in again.search(ASKED)] == [top.text, *(hit.text for hit in rest)]
+    assert order(plain)[0] == first
+
+
+def test_over_permutations_of_the_rewards_nothing_moves() -> None:
+    """The same searches with the same rewards in another order: an item that is worth nothing is moved by chance alone."""
+    generator = random.Random(5)
+    rewards = [1.0] * 30 + [-1.0] * 30
+    moved = 0
+    for _ in range(200):
+        generator.shuffle(rewards)
+        valuer = Effect()
+        vector = np.eye(1, 8, dtype=np.float32)[0]
+        for number, reward in enumerate(rewards):
+            shown, withheld = (["m1"], ["m2"]) if number % 3 else (["m2"], ["m1"])
+            valuer.add(vector, reward, shown, withheld)
+        (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
+        moved += worth.factor >= 100.0
+    assert moved <= 4  # at most one in a hundred, in expectation
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
+def test_the_bayes_factor_is_that_of_its_definition(a: int, b: int, c: int, d: int) -> None:
+    """Integrals over the chance of success, by counting."""
+    from math import comb
+
+    def even(won: int, lost: int) -> float:
+        return 1.0 / ((won + lost + 1) * comb(won + lost, won))
+
+    expected = even(a, b) * even(c, d) / even(a + c, b + d)
+    assert bayes_factor(a, b, c, d) == pytest.approx(expected, rel=1e-9)
+
+
+def test_evidence_counts_where_its_situation_is_near() -> None:
+    valuer = Effect(bandwidth=0.1)
+    here, there = np.eye(2, 8, dtype=np.float32)
+    near = np.float32(0.9) * here + np.float32(math.sqrt(0.19)) * there
+    for number in range(20):
+        valuer.add(here, float(number % 2), ["m1"] if number % 2 else ["m2"], ["m2"] if number % 2 else ["m1"])
+    item = keepworth.Item("m1", "text")
+    (worth,) = valuer.worth(here, "", [item])
+    assert (worth.with_it, worth.without, worth.shown, worth.withheld) == pytest.approx((1.0, 0.0, 10.0, 10.0))
+    (worth,) = valuer.worth(near, "", [item])
+    assert worth.shown == pytest.approx(10.0 * math.exp(-1.0), rel=1e-3)
+    (worth,) = valuer.worth(there, "", [item])
+    assert (worth.shown, worth.factor) == (0.0, 1.0)
+
+
+def test_only_the_newest_evidence_counts() -> None:
+    valuer = Effect(newest=100)
+    vector = np.eye(1, 4, dtype=np.float32)[0]
+    for number in range(1000):
+        valuer.add(vector, float(number >= 900), ["m1"] if number % 2 else ["m2"], ["m2"] if number % 2 else ["m1"])
+    assert len(valuer) == 100
+    (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
+    assert (worth.with_it, worth.shown) == (1.0, 50.0)
+
+
+def test_a_later_reward_of_the_same_choice_takes_the_place_of_the_earlier_one() -> None:
+    valuer = Effect()
+    vector = np.eye(1, 4, dtype=np.float32)[0]
+    for _ in range(5):
+        valuer.add(vector, 1.0, ["m1"], decision="d1")
+    valuer.add(vector, 0.0, ["m1"], decision="d1")
+    valuer.add(vector, 1.0, ["m1"], decision="d2")
+    (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
+    assert (worth.with_it, worth.shown) == (0.5, 2.0)
+
+
+def test_the_searches_of_one_episode_weigh_as_one() -> None:
+    memory = opened()
+    item, _ = memory.add_many([HOLD, PULL])
+    with memory.episode("reset it") as episode:
+        for _ in range(20):
+            episode.search(ASKED)
+        episode.reward(1.0)
+    assert memory.worth(item.id, ASKED).shown == pytest.approx(1.0, rel=1e-2)
+
+
+def test_what_was_not_shown_elsewhere_says_nothing_here() -> None:
+    """That an item ranked too low for a harder question nearby is no experiment."""
+    valuer = Effect()
+    here = np.eye(1, 8, dtype=np.float32)[0]
+    near = np.float32(0.98) * here + np.float32(math.sqrt(1 - 0.98**2)) * np.eye(2, 8, dtype=np.float32)[1]
+    for _ in range(50):
+        valuer.add(here, 1.0, ["m1"])
+        valuer.add(near, 0.0, ["m2"], unshown=["m1"])
+    (worth,) = valuer.worth(here, "", [keepworth.Item("m1", "text")])
+    assert (worth.withheld, worth.factor) == (0.0, 1.0)
+
+
+@given(st.permutations(range(5)), st.integers(1, 6), st.floats(0.01, 1.0), st.sets(st.integers(0, 4)))
+def test_the_probability_of_what_is_shown_is_the_share_of_draws(
+    order: list[int], k: int, rate: float, open: set[int]
+) -> None:
+    flips = Flips(tuple(order), k, rate, tuple(sorted(open)), tuple(sorted(set(order) - open))[:1])
+    possible = {flips.order[: flips.k], *(flips.flipped(place) for place in flips.open)}
+    assert sum(flips.probability(slate) for slate in possible) == pytest.approx(1.0)
+    drawn, _ = flips.draw(np.random.default_rng(1))
+    assert flips.probability(drawn) > 0.0
+    assert flips.certain().probability(flips.order[: flips.k]) == 1.0
+
+
+def test_drawn_shares_are_the_stated_probabilities() -> None:
+    flips = Flips((2, 0, 1, 3), 2, 0.4, (0, 2), (3,))
+    generator = np.random.default_rng(7)
+    counts: dict[tuple[int, ...], int] = {}
+    for _ in range(20_000):
+        slate, _ = flips.draw(generator)
+        counts[slate] = counts.get(slate, 0) + 1
+    for slate, count in counts.items():
+        assert count / 20_000 == pytest.approx(flips.probability(slate), abs=0.012)
+
+
+def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
+    memory = opened(policy=lambda: effect(withhold=0.5, least=1))
+    memory.add_many([HOLD, PULL])
+    for number in range(40):
+        memory.reward(memory.search(ASKED).decision, float(number % 2))
+    shown = [len(memory.search(ASKED)) for _ in range(200)]
+    assert 60 <= shown.count(1) <= 140
+    assert set(shown) == {1, 2}
+    hits = memory.search(ASKED)
+    assert hits.propensity == pytest.approx(0.5 if len(hits) == 2 else 0.25)
+
+
+def test_without_withholding_no_other_policy_can_be_judged() -> None:
+    memory = opened(policy={"never": lambda: effect(withhold=0.0), "often": lambda: effect(withhold=0.3)})
+    memory.add_many([HOLD, PULL])
+    for number in range(60):
+        memory.reward(memory.search(ASKED).decision, float(number % 2))
+    with pytest.raises(CannotEvaluate, match="no randomness"):
+        memory.evaluate("often")
+    assert memory.evaluate("never").value == pytest.approx(0.5)
+
+
+def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
+    memory = opened()
+    do = memory.add("push the red knob", metadata={"do": ["push"], "avoid": [], "good": True, "born": 0, "of": 0})
+    for number in range(40):
+        with memory.episode("open the door") as episode:
+            episode.search(actions=("push", "pull"))
+            episode.act("push" if number % 2 else "pull")
+            episode.reward(float(number % 2))
+    worth = memory.worth(do.id, "open the door")
+    assert worth.effect == pytest.approx(1.0)
+    assert (worth.shown, worth.withheld) == pytest.approx((20.0, 20.0), rel=1e-2)
+
+
+def test_a_rollback_takes_back_what_was_learned() -> None:
+    memory = opened()
+    ids = [item.id for item in memory.add_many([HOLD, PULL])]
+    for number in range(20):
+        memory.reward(memory.search(ASKED, top_k=1 + number % 2).decision, float(number % 2))
+    snapshot, before = memory.snapshot(), [memory.worth(id, ASKED) for id in ids]
+    for number in range(20):
+        memory.reward(memory.search(ASKED, top_k=1 + number % 2).decision, float(number % 2 == 0))
+    assert [memory.worth(id, ASKED) for id in ids] != before
+    memory.rollback(since=snapshot)
+    assert [memory.worth(id, ASKED) for id in ids] == before
+
+
+def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
+    memory = opened(policy=None, seed=None)
+    item = memory.add(HOLD)
+    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("effect"), memory.demote):
+        with pytest.raises(InvalidPolicy, match="policy=None"):
+            verb()
+    assert memory.policy is None
+
+
+def test_settings_of_named_policies_can_be_said() -> None:
+    with Memory(encoder=None, policy=keepworth.policy("effect", withhold=0.1)) as memory:
+        assert memory.policy == "effect"
+    with pytest.raises(InvalidPolicy, match="withhold"):
+        keepworth.policy("effect", withhold=2.0)

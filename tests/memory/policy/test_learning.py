@@ -1,0 +1,416 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth.episodes.errors import UnknownName
+from keepworth.memory.episode import answered
+from keepworth.memory.errors import (
+    CannotEvaluate,
+    ClosedEpisode,
+    InvalidPolicy,
+    InvalidReward,
+    StorageFull,
+    UnknownEpisode,
+)
+from keepworth.memory.item import Status
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.pool import Advice
+from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.slots import Policy
+from keepworth.recipes.advantage import advantage
+from keepworth.recipes.exprag import exprag
+from keepworth.recipes.memrl import memrl
+
+ROOT = Path(__file__).parents[3]
+POLICIES = {"advantage": advantage, "exprag": exprag, "memrl": memrl}
+ACTIONS = ("refund", "replace", "escalate")
+
+
+def first(name: str) -> dict[str, Callable[[], Policy]]:
+    """All policies of these tests, of which `name` chooses."""
+    return {name: POLICIES[name], **POLICIES}
+
+
+def opened(path: Path, policy: str = "advantage", **options: Any) -> Memory:
+    return Memory(path, policy=first(policy), encoder=HashedWords(64), seed=1, **options)
+
+
+def play(memory: Memory, goal: str, action: str, reward: float) -> str:
+    with memory.episode(goal) as episode:
+        episode.search(actions=ACTIONS)
+        episode.act(action)
+        episode.reward(reward)
+    return episode.id
+
+
+def state(memory: Memory) -> tuple[object, ...]:
+    """Everything that decides what is shown next."""
+    experience = memory.learning.experience
+    policy, pool = experience.policy, experience.pool
+    query = experience.query("a torn shirt arrived", "")
+    candidates = policy.retriever(query, pool)
+    values = policy.valuer.estimate(query, candidates, pool)
+    items = [(i.id, i.text, i.key, i.status, dict(i.metadata)) for i in pool.items]
+    return items, candidates.rows.tolist(), values.means.tolist(), values.deviations.tolist(), experience.time
+
+
+def test_what_worked_is_shown_again(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "exprag")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    with memory.episode("a torn shirt arrived today") as episode:
+        assert "refund" in episode.search(actions=ACTIONS).text
+
+
+KILLED = """
+import os, sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from tests.memory.policy.test_learning import ACTIONS, opened, play
+memory = opened(Path(sys.argv[1]))
+for number in range(6):
+    play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+episode = memory.episode("a torn shirt arrived late")
+episode.search(actions=ACTIONS)
+episode.act("refund")
+print(episode.id, flush=True)
+os._exit(9)
+"""
+
+
+def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "j.mem"
+    died = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, cwd=ROOT)
+    assert died.returncode == 9, died.stderr
+    whole = opened(tmp_path / "whole.mem")
+    for number in range(6):
+        play(whole, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    with whole.episode("a torn shirt arrived late") as episode:
+        episode.search(actions=ACTIONS)
+        episode.act("refund")
+        episode.reward(1.0)
+    again = opened(path)
+    assert again.pending() == [died.stdout.strip()]
+    assert again.reward(died.stdout.strip(), 1.0).applied
+    assert learned(again) == learned(whole)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_opening_again_changes_nothing(tmp_path: Path, policy: str) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    memory.propose(Advice("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
+    for number in range(12):
+        with memory.episode(f"a torn shirt arrived {number % 4}") as episode:
+            for step in range(1 + number % 2):
+                episode.search(f"at step {step}", actions=ACTIONS)
+                episode.act(ACTIONS[(number + step) % 3])
+            episode.reward(float(number % 3 == 0))
+    before = state(memory)
+    memory.close()
+    assert state(opened(tmp_path / "j.mem", policy)) == before
+
+
+def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = opened(tmp_path / "j.mem")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    episode = memory.episode("a torn shirt arrived late")
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    before = state(memory)
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageFull("no room left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory.store, "change", full)
+        with pytest.raises(StorageFull):
+            memory.reward(episode.id, 1.0)
+    assert state(memory) == before
+    assert memory.pending() == [episode.id]
+    assert episode.reward(1.0)
+
+
+def test_the_engine_knows_what_was_decided_rewarded_and_written(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "exprag")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    name = play(memory, "a torn shirt arrived again", "refund", 1.0)
+    record = memory.episode_record(name)
+    assert [term.value for term in record.rewards] == [1.0]
+    assert record.decisions[0].propensity == 1.0
+    (shown,) = record.decisions[0].chosen
+    assert memory.get(shown).values.mean == 1.0
+    memory.close()
+    with Memory(tmp_path / "j.mem", policy=None, encoder=HashedWords(64)) as plain:
+        assert "refund" in plain.search("torn shirt", top_k=1, mode="dense")[0].text
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1.5, -0.1, "1", None])
+def test_a_bad_reward_is_a_typed_error_and_changes_nothing(tmp_path: Path, bad: object) -> None:
+    memory = opened(tmp_path / "j.mem", reward_range=(0.0, 1.0))
+    episode = memory.episode("a torn shirt arrived")
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    head = memory.store.head()
+    with pytest.raises(InvalidReward, match="finite number"):
+        memory.reward(episode.id, bad)  # type: ignore[arg-type]
+    assert memory.pending() == [episode.id]
+    assert memory.store.head() == head
+
+
+def test_rewards_are_idempotent_and_final(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    name = play(memory, "a torn shirt arrived", "refund", 1.0)
+    before = state(memory)
+    assert not memory.reward(name, 1.0).applied
+    assert state(memory) == before
+    with pytest.raises(ClosedEpisode, match="cannot become"):
+        memory.reward(name, 0.0)
+    with pytest.raises(UnknownEpisode, match="nobody"):
+        memory.reward("nobody", 1.0)
+
+
+def learned(memory: Memory) -> tuple[object, ...]:
+    """As `state`, without the names of items."""
+    items, *rest = state(memory)
+    return [item[1:] for item in items], *rest  # type: ignore[attr-defined]
+
+
+def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    episode = memory.episode("a torn shirt arrived")
+    with pytest.raises(ClosedEpisode, match="without searching"):
+        episode.act("refund")
+    with pytest.raises(ClosedEpisode, match="no open action"):
+        episode.step_reward(1.0)
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    with pytest.raises(ClosedEpisode, match="without searching"):
+        episode.act("refund")
+
+
+def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "memrl")
+    with memory.episode("repair the pump") as episode:
+        episode.search("valve closed", actions=("open", "turn"))
+        episode.act("open")
+        episode.next_state("the valve is open now", lambda action, text: 1.0 if "now" in text else -1.0)
+        episode.search("valve open", actions=("open", "turn"))
+        episode.act("turn")
+        episode.reward(0.0)
+    assert [reward for _, reward in memory.learning.experience.uses] == [1.0, 0.0]
+    memory.close()
+    again = opened(tmp_path / "j.mem", "memrl")
+    assert [reward for _, reward in again.learning.experience.uses] == [1.0, 0.0]
+
+
+def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.mem"
+    memory = opened(path, "memrl")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    before = state(memory)
+    bad = memory.propose(Advice("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
+    play(memory, "a torn shirt arrived again", "escalate", 0.0)
+    assert bad in memory.rollback(source="web").changed
+    items, _, means, _, _ = state(memory)
+    assert [item[2] for item in items] == ["a torn shirt arrived", "a torn shirt arrived again"]  # type: ignore[attr-defined]
+    assert means[-1] == before[2][0]  # type: ignore[index]
+    again = state(memory)
+    memory.close()
+    assert state(opened(path, "memrl")) == again
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, policy: str) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    for number in range(4):
+        play(memory, f"a torn shirt arrived {number}", ACTIONS[number % 2], float(number % 2 == 0))
+    before, snapshot = state(memory), memory.snapshot()
+    last = play(memory, "a torn shirt arrived late", "escalate", 1.0)
+    assert state(memory) != before
+    memory.rollback(last)
+    assert state(memory) == before
+    play(memory, "another torn shirt", "escalate", 1.0)
+    play(memory, "and another", "refund", 0.0)
+    memory.rollback(since=snapshot)
+    assert state(memory) == before
+
+
+def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
+    ana = Memory(tmp_path / "j.mem", policy=first("exprag"), encoder=HashedWords(64), user_id="ana")
+    bo = Memory(tmp_path / "j.mem", policy=first("exprag"), encoder=HashedWords(64), user_id="bo")
+    play(ana, "a torn shirt arrived", "refund", 1.0)
+    with bo.episode("a torn shirt arrived") as episode:
+        assert episode.search(actions=ACTIONS).text == ""
+    with ana.episode("a torn shirt arrived") as episode:
+        assert "refund" in episode.search(actions=ACTIONS).text
+
+
+def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
+    path = tmp_path / "j.mem"
+    memory = opened(path)
+    for number in range(60):
+        play(memory, f"a torn shirt arrived {number % 7}", ACTIONS[number % 3], float(number % 3 == 0))
+    same = memory.evaluate("advantage")
+    assert same.n == 60
+    assert 0.0 <= same.value <= 1.0
+    with pytest.raises(CannotEvaluate) as refusal:
+        memory.evaluate("exprag")
+    assert refusal.value.reason in ("no support", "low effective sample size")
+    with pytest.raises(UnknownName, match="memrl"):
+        memory.evaluate("memrll")
+    memory.promote("memrl")
+    assert opened(path).policy == "memrl"
+    assert memory.demote() == "advantage"
+    assert opened(path).policy == "advantage"
+    with pytest.raises(InvalidPolicy, match="first policy"):
+        memory.demote()
+
+
+def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "exprag")
+    prompts: list[str] = []
+
+    def agent(prompt: str) -> str:
+        prompts.append(prompt)
+        return "refund"
+
+    for _ in range(2):
+        answered(memory, "a torn shirt arrived", agent, lambda answer: float(answer == "refund"))
+    assert "refund" not in prompts[0]
+    assert "refund" in prompts[1]
+
+
+def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
+    def small() -> Policy:
+        return advantage(capacity=3)
+
+    memory = Memory(tmp_path / "j.mem", policy={"small": small}, encoder=HashedWords(64), seed=1)
+    for number, word in enumerate(("torn", "late", "lost")):
+        play(memory, f"a {word} thing", ACTIONS[number], 1.0)
+    first = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
+    snapshot = memory.snapshot()
+    for word in ("wrong", "broken"):
+        play(memory, f"a {word} thing", "refund", 1.0)
+    kept = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
+    assert kept == ["a lost thing", "a wrong thing", "a broken thing"]
+    memory.rollback(since=snapshot)
+    assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
+
+
+@pytest.mark.parametrize("bad", [(1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (0.0, math.inf)])
+def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, float]) -> None:
+    with pytest.raises(InvalidReward, match="range"):
+        Memory(tmp_path / "j.mem", policy=POLICIES, encoder=HashedWords(64), reward_range=bad)
+    with pytest.raises(InvalidPolicy, match="without a policy"):
+        Memory(tmp_path / "j.mem", policy={}, encoder=HashedWords(64))
+    with pytest.raises(InvalidPolicy, match="at least 1"):
+        Memory(tmp_path / "j.mem", policy={"small": lambda: advantage(k=0)}, encoder=HashedWords(64))
+    assert not (tmp_path / "j.mem").exists()
+
+
+def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_path: Path) -> None:
+    def exploring() -> Policy:
+        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+
+    memory = Memory(tmp_path / "j.mem", policy={"exploring": exploring}, encoder=HashedWords(64), seed=1)
+    memory.propose(Advice("a torn shirt arrived 3", "t", do=("refund",), source="web", trust=0.3))
+    for number in range(80):
+        action = ACTIONS[number % 3]
+        play(memory, f"a torn shirt arrived {number % 7}", action, float(action == "refund"))
+    assert memory.learning.experience.pool.items[0].status is Status.ACTIVE  # it was on probation at first
+    rewards = [reward for _, reward in memory.learning.experience.uses]
+    judged = memory.evaluate("exploring", method="ips")
+    assert judged.effective == pytest.approx(80, abs=1e-6)
+    assert judged.value == pytest.approx(sum(rewards) / 80)
+
+
+@pytest.mark.parametrize("policy", ["advantage", "memrl"])
+def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "j.mem"
+    memory = opened(path, policy)
+    for number, reward in enumerate((0.3, 0.3, 0.1, 0.3, 0.1, 0.4, 0.1)):
+        play(memory, f"a torn shirt arrived {number % 3}", ACTIONS[number % 2], reward)
+    before = state(memory)
+    assert any("earned" in item.metadata for item in memory.learning.experience.pool.items)
+    rewards = [use.reward for use, _ in memory.learning.experience.uses]
+    memory.close()
+    again = opened(path, policy)
+    assert state(again) == before
+    assert [use.reward for use, _ in again.learning.experience.uses] == rewards
+
+
+def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> None:
+    """Exact strings made each success count against the cases that said the same in other words."""
+    memory = opened(tmp_path / "j.mem")
+
+    def agent(prompt: str) -> str:
+        agent.calls += 1  # type: ignore[attr-defined]
+        case = agent.calls  # type: ignore[attr-defined]
+        known = prompt.count("refund it") > prompt.count("replace it") or case % 2
+        return f"{'refund it' if known else 'replace it'}, as I see it in case {case}"
+
+    agent.calls = 0  # type: ignore[attr-defined]
+    for number in range(24):
+        answered(memory, f"a torn shirt arrived {number % 3}", agent, lambda answer: float("refund" in answer))
+    use = memory.learning.experience.recall("a torn shirt arrived 1", frozen=True)
+    shown = memory.learning.experience.present(use)
+    assert shown.text.count("(worked)") >= 2
+    assert all("refund" in action for action, weight, _ in shown.advice if weight > 0)
+
+
+def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
+    def exploring() -> Policy:
+        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+
+    def greedier() -> Policy:
+        return advantage(selection=Thompson(widen=1.0, off=0.05, explore=0.1))
+
+    policies = {"exploring": exploring, "greedier": greedier}
+    memory = Memory(tmp_path / "j.mem", policy=policies, encoder=HashedWords(64), seed=1)
+    for number in range(150):
+        with memory.episode(f"a torn shirt arrived {number % 7}") as episode:
+            advised = [action for action, weight, _ in episode.search(actions=ACTIONS).advice if weight > 0]
+            action = advised[0] if advised else ACTIONS[number % 3]
+            episode.act(action)
+            episode.reward(float(action == "refund"))
+    rewards = [reward for _, reward in memory.learning.experience.uses]
+    same = {method: memory.evaluate("exploring", method=method) for method in ("ips", "snips", "dr")}
+    assert all(abs(each.value - sum(rewards) / 150) < 1e-9 for name, each in same.items() if name != "dr")
+    assert abs(same["dr"].value - sum(rewards) / 150) < 3.0 * same["dr"].error
+    other = {method: memory.evaluate("greedier", method=method) for method in ("ips", "dr")}
+    assert other["dr"].value != other["ips"].value
+    assert other["dr"].error < other["ips"].error
+    with pytest.raises(InvalidPolicy, match="no estimator"):
+        memory.evaluate("greedier", method="magic")
+
+
+def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "j.mem"
+    memory = Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")
+    for n in range(3):
+        play(memory, f"zxgoal a torn shirt {n}", ACTIONS[0], 1.0)
+    begun = memory.episode("zxgoal a torn shirt again")
+    assert "zxgoal" in begun.search(actions=ACTIONS).text
+    begun.act(ACTIONS[0])
+    with Memory(path, encoder=None) as engine:
+        engine.erase(user_id="ana")
+    with pytest.raises(UnknownEpisode, match="no episode"):
+        begun.reward(1.0)
+    with memory.episode("a torn shirt") as episode:
+        assert "zxgoal" not in episode.search(actions=ACTIONS).text
+        episode.act(ACTIONS[0])
+        episode.reward(1.0)
+    before = state(memory)
+    memory.close()
+    assert state(Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")) == before
+    assert not any(b"zxgoal" in each.read_bytes() for each in tmp_path.iterdir())

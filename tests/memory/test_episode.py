@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +59,25 @@ def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process
         assert len(m.episode_record(ep.id).operations) == 2
         assert sorted(m.rollback(ep.id).changed) == ["m1", "m2"]
         assert len(m) == 0
+
+
+def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that logs searches had taken it off the list and not committed it yet."""
+    m = Memory(encoder=None)
+    m.add("a cat")
+    log, begun, go_on = m._decisions, threading.Event(), threading.Event()
+    write = log.write
+
+    def slow(*arguments: Any) -> None:
+        begun.set()
+        go_on.wait(5)
+        write(*arguments)
+
+    hits = m.search("cat")
+    monkeypatch.setattr(log, "write", slow)
+    beside = threading.Thread(target=log.flush)
+    beside.start()
+    assert begun.wait(5)
+    threading.Timer(0.2, go_on.set).start()
+    assert m.reward(hits.decision, 1.0).applied
+    beside.join()

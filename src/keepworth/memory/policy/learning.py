@@ -44,7 +44,7 @@ from keepworth.memory.policy.effect import Effect
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
-from keepworth.memory.policy.pool import Advice, learned, on_word_of
+from keepworth.memory.policy.pool import Advice, advice, learned, on_word_of
 from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.scope import Scope
@@ -134,6 +134,7 @@ class Learning:
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._mine: set[int] = set()
         self._rows: dict[str, int] = {}
+        self._met: dict[str, Item] = {}  # what searches found last, as it was on file
         self._unreadable: list[str] = []
         self._embedder: Embedder | None = None
         self._generation = 0
@@ -186,24 +187,22 @@ class Learning:
             if policy.retriever is not None:
                 raise OtherPolicy
             listed = tuple((hit.id, hit.score) for hit in hits)
-            if isinstance(valuer, Effect) and not len(valuer) and by_words:
+            if isinstance(valuer, Effect) and not len(valuer):
                 # Nothing was rewarded yet: what the search says, for sure.
-                return Chosen(Hits(hits[:top_k], policy=self.policy), listed)
+                vector = None if by_words else experience.query(ask.goal, ask.observation).vector
+                packed = None if vector is None else self._packed(vector, whole=False)
+                return Chosen(self._plainly(hits[:top_k], ask), listed, _asked(ask, top_k), packed)
             if isinstance(valuer, Effect) and len(self._rows) + len(hits) > MET:
-                self._rows, experience.pool = {}, experience.fresh_pool()
+                self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
             query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, by=ask.by)
             use = experience.choose(query, candidates, most=top_k)
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
-            details: dict[str, Any] = {"k": top_k, "part": use.part}
+            details: dict[str, Any] = {"part": use.part}
             if use.part == "withheld":
                 details["withheld"] = [hits[place].id for place in range(len(hits)) if _withheld(use, place)]
-            if ask.observation and ask.goal != ask.observation:
-                details["observation"] = ask.observation
-            if ask.actions:
-                details["actions"] = ask.actions
-            return self._chose(experience, use, shown, listed, details, whole=False)
+            return self._chose(experience, use, shown, listed, _asked(ask, top_k, details), whole=False)
 
     def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """What the policy itself retrieves and chooses. admits: whether an item may be shown at all."""
@@ -242,7 +241,18 @@ class Learning:
                 "slate": use.slate,
                 "part": use.part,
             }
-            return self._chose(experience, use, hits, tuple(zip(ids, near, strict=True)), details, whole=True)
+            listed = tuple(zip(ids, near, strict=True))
+            return self._chose(experience, use, hits, listed, _compact(details), whole=True)
+
+    def _plainly(self, hits: Sequence[Hit], ask: Ask) -> Hits:
+        """What a search found, as it is."""
+        if not any("do" in hit.item.metadata for hit in hits):
+            return Hits(hits, policy=self.policy)
+        text = self._experience.policy.keyer(ask.goal, ask.observation)
+        advised = tuple(
+            (action, weight, hit.score) for hit in hits for action, weight in advice(_as_pooled(hit.item), text)
+        )
+        return Hits(hits, policy=self.policy, advice=advised)
 
     def _chose(
         self,
@@ -250,14 +260,14 @@ class Learning:
         use: Use,
         hits: list[Hit],
         listed: tuple[tuple[str, float], ...],
-        details: Mapping[str, Any],
+        details: str,
         *,
         whole: bool,
     ) -> Chosen:
         presented = experience.present(use)
         shown = Hits(hits, text=presented.text, advice=presented.advice, propensity=use.propensity, policy=self.policy)
         packed = self._packed(use.query.vector, whole=whole)
-        return Chosen(shown, listed, json.dumps(details, ensure_ascii=False, separators=(",", ":")), packed)
+        return Chosen(shown, listed, details, packed)
 
     # Being told.
 
@@ -298,26 +308,26 @@ class Learning:
             self._seq = before
             return outcome
 
-    def propose(self, advice: Advice) -> str | None:
+    def propose(self, proposed: Advice) -> str | None:
         """An item from outside, through the gate; its id, or None where the gate rejected it. Raises InvalidAdvice."""
-        problem = advice_problem(advice)
+        problem = advice_problem(proposed)
         if problem:
             raise InvalidAdvice(
                 f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
             )
-        if learned(advice.source):
+        if learned(proposed.source):
             raise InvalidAdvice(
-                f"the advice says that its source is {advice.source!r}, which is what memory learned itself.",
+                f"the advice says that its source is {proposed.source!r}, which is what memory learned itself.",
                 "Name where it comes from, such as source='import:wiki'.",
             )
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
-            row = experience.observe(advice)
+            row = experience.observe(proposed)
             if row is None:
                 return None
             self._seq, seq = -1, self._seq
-            vectors = self.store.encode([advice.key]) if experience.policy.retriever is None else {}
+            vectors = self.store.encode([proposed.key]) if experience.policy.retriever is None else {}
 
             def work(transaction: Transaction) -> dict[int, str]:
                 return self._changes(transaction, pool, version, self.store.clock(), "", "")
@@ -480,7 +490,7 @@ class Learning:
         self._experience = Experience(
             policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
         )
-        self._rows, self._mine = {}, set()
+        self._rows, self._met, self._mine = {}, {}, set()
         aside: dict[str, str] = {}
         if policy.retriever is not None:
             self._restore(self.store.items(self.scope), aside)
@@ -545,12 +555,13 @@ class Learning:
 
     def _row(self, experience: Experience, item: Item) -> int:
         """The row of an item that a search found."""
-        row = self._rows.get(item.id)
+        row, known = self._rows.get(item.id), self._met.get(item.id)
         if row is None:
             nothing = np.zeros(experience.pool.vectors.shape[1], dtype=np.float32)
             row = self._rows[item.id] = experience.pool.restore(_as_pooled(item), nothing)
-        elif experience.pool.items[row].text is not item.text:
+        elif known is None or (known.text, known.key, known.metadata) != (item.text, item.key, item.metadata):
             experience.pool.refresh(row, _as_pooled(item))
+        self._met[item.id] = item
         return row
 
     def _learn(
@@ -852,6 +863,20 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
     if "links" in data:
         data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
     return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
+
+
+def _compact(details: Mapping[str, Any]) -> str:
+    return json.dumps(details, ensure_ascii=False, separators=(",", ":"))
+
+
+def _asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
+    """What is logged of a choice among what a search found."""
+    details: dict[str, Any] = {"k": top_k, **(more or {})}
+    if ask.observation and ask.goal != ask.observation:
+        details["observation"] = ask.observation
+    if ask.actions:
+        details["actions"] = ask.actions
+    return _compact(details)
 
 
 def _withheld(use: Use, place: int) -> bool:

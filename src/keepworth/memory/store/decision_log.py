@@ -67,6 +67,7 @@ class DecisionLog:
         self._waiting: list[Logged] = []
         self._since = 0  # the newest purge when the first of them began to wait
         self._wake = threading.Condition()
+        self._flushing = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
@@ -91,16 +92,17 @@ class DecisionLog:
                 self._wake.notify()
 
     def flush(self) -> None:
-        """Commit what is waiting."""
-        with self._wake:
-            entries, self._waiting, since = self._waiting, [], self._since
-        if not entries:
-            return
-        try:
-            self.write(entries, since)
-        except MemoryProblem as problem:
-            # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
-            _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
+        """Commit what is waiting; also what another thread is committing is on file when this returns."""
+        with self._flushing:
+            with self._wake:
+                entries, self._waiting, since = self._waiting, [], self._since
+            if not entries:
+                return
+            try:
+                self.write(entries, since)
+            except MemoryProblem as problem:
+                # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
+                _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
 
     def wait(self, seconds: float) -> None:
         with self._wake:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import random
 import signal
 import time
@@ -82,9 +83,10 @@ def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path,
 def newest(folder: Path) -> float:
     """When anything but the lock was last written there."""
     found = 0.0
-    for each in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # replaced meanwhile
-            found = max(found, each.stat().st_mtime if each.is_file() and each.name != ".lock" else 0.0)
+    for inside, _, names in os.walk(folder):  # which passes over folders that were replaced meanwhile
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found = max(found, os.stat(os.path.join(inside, name)).st_mtime if name != ".lock" else 0.0)
     return found
 
 

@@ -32,17 +32,17 @@ _HOMES = {
     "Policy": "memory.policy.slots",
     "encoder": "defaults",
     "policy": "defaults",
-    "errors": "memory",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", "errors", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module(f"{__name__}.memory.errors")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{home}")
-    found = import_module(f"{__name__}.memory.errors") if name == "errors" else getattr(module, name)
+    found = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = found
     return found
 

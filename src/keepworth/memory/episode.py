@@ -14,9 +14,9 @@ from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidText
 from keepworth.memory.item import Item
 from keepworth.memory.operations import Outcome, checked_reward
 from keepworth.memory.scope import Scope
-from keepworth.memory.search.ranking import Hits
+from keepworth.memory.search.ranking import Ask, Hits
 from keepworth.memory.store import episode_record, rewarded
-from keepworth.memory.wording import worded
+from keepworth.memory.wording import worded, worded_actions
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -51,16 +51,9 @@ class LiveEpisode:
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):
             raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
-        hits = self._memory.search_many(
-            [seen],
-            task=self.task,
-            top_k=top_k,
-            actions=actions,
-            by=self.by,
-            episode=self.id,
-            step=self._steps,
-            **{**self._bounds(), **options},
-        )[0]
+        asked = (self.task, seen) if self.task.strip() else (seen, "")
+        ask = Ask(*asked, worded_actions(actions), self._steps, self.by)
+        hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._bounds(), **options})[0]
         self._steps += 1
         if hits.decision:
             self._waiting.append(hits.decision)

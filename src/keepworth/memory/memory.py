@@ -54,7 +54,7 @@ from keepworth.memory.overlay.bank import Bank
 from keepworth.memory.overlay.retrieval import POOL, SearchOptions, checked_count, checked_options, several
 from keepworth.memory.scope import Scope
 from keepworth.memory.search.embedding import Embedder
-from keepworth.memory.search.ranking import Chosen, Fusion, Hit, Hits, Selected, Selector, Worth
+from keepworth.memory.search.ranking import Ask, Chosen, Fusion, Hit, Hits, Selected, Selector, Worth, asked
 from keepworth.memory.store import episode_record, purge, rewarded, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
@@ -163,8 +163,7 @@ class Memory:
             from keepworth.memory.policy.learning import check_settings
 
             # What cannot take effect is refused before there is a file.
-            named[0](named[1])
-            check_settings(reward_range, trusted)
+            check_settings(named[0](named[1]), reward_range, trusted)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items
         found = self._named(encoder) if isinstance(encoder, str) else encoder
@@ -248,7 +247,6 @@ class Memory:
         threshold: float | None = None,
         selector: Selector | None = None,
         actions: Sequence[str] = (),
-        by: str = "",
         episode: str = "",
         step: int = 0,
         **options: Unpack[SearchOptions],
@@ -258,7 +256,7 @@ class Memory:
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. threshold: hits with a lower score
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. actions: what can be done here, where that is
-        known; by: for whom. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
+        known. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
         `retrieval.SearchOptions` says. The past (`as_of`) is shown as it was, without a policy.
         """
         return self.search_many(
@@ -271,7 +269,6 @@ class Memory:
             threshold=threshold,
             selector=selector,
             actions=actions,
-            by=by,
             episode=episode,
             step=step,
             **options,
@@ -281,23 +278,11 @@ class Memory:
         self,
         queries: Sequence[str],
         *,
-        top_k: int = 10,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-        mode: str | None = None,
-        threshold: float | None = None,
-        selector: Selector | None = None,
         actions: Sequence[str] = (),
-        by: str = "",
-        task: str = "",
-        episode: str = "",
         step: int = 0,
-        **options: Unpack[SearchOptions],
+        **options: Any,
     ) -> list[Hits]:
-        """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction.
-
-        task: what the queries are part of, where an episode says so."""
+        """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
         if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
             raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
         queries = list(queries)
@@ -305,6 +290,24 @@ class Memory:
             if not isinstance(query, str):
                 raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
             checked_label(query, f"query number {number}")
+        possible = worded_actions(actions)
+        return self._answer([Ask(query, "", possible, step) for query in queries], **options)
+
+    def _answer(
+        self,
+        asks: Sequence[Ask],
+        *,
+        top_k: int = 10,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        mode: str | None = None,
+        threshold: float | None = None,
+        selector: Selector | None = None,
+        episode: str = "",
+        **options: Unpack[SearchOptions],
+    ) -> list[Hits]:
+        """What is shown for each, chosen and logged."""
         checked_count(top_k)
         self._check_episode(episode)
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
@@ -313,39 +316,30 @@ class Memory:
         learning = self.learning if selector is None and not options.get("as_of") else None
         if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = self._found([query or task for query in queries], scope, wide, 0, mode, threshold, options)
-            label = mode or ("lexical" if self.store.embedder is None else "hybrid")
-            chosen = [
-                self._selected(query, hits, top_k, selector, f"static:{label}")
-                for query, hits in zip(queries, found, strict=True)
-            ]
+            found = self._found(asks, scope, wide, 0, mode, threshold, options)
+            label = f"static:{mode or ('lexical' if self.store.embedder is None else 'hybrid')}"
+            chosen = [_selected(*each, top_k, selector, label) for each in zip(asks, found, strict=True)]
         else:
-            asked = (queries, scope, top_k, mode, threshold, options, worded_actions(actions), by, task, step)
-            chosen = self._chosen(learning, *asked)
+            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options)
         for each in chosen:
             for hit in each.hits:
                 self._note_recalled(hit.item)
-        self._log([query or task for query in queries], chosen, scope, episode, step)
+        self._log(asks, chosen, scope, episode)
         return [each.hits for each in chosen]
 
     def _chosen(
         self,
         learning: Learning,
-        queries: Sequence[str],
+        asks: Sequence[Ask],
         scope: Scope,
         top_k: int,
         mode: str | None,
         threshold: float | None,
         options: Mapping[str, Any],
-        actions: tuple[str, ...],
-        by: str,
-        task: str,
-        step: int,
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
-        from keepworth.memory.policy.learning import NEARBY, Ask, OtherPolicy
+        from keepworth.memory.policy.learning import NEARBY, OtherPolicy
 
-        asks = [Ask(task or query, query if task else "", actions, step, by) for query in queries]
         time = timestamp(self._clock())
 
         def admits(item: Item) -> bool:
@@ -354,9 +348,7 @@ class Memory:
         while True:
             try:
                 if learning.searches():
-                    found = self._found(
-                        [query or task for query in queries], scope, top_k, NEARBY, mode, threshold, options
-                    )
+                    found = self._found(asks, scope, top_k, NEARBY, mode, threshold, options)
                     words = mode == "lexical"
                     return [
                         learning.among(ask, hits, top_k, by_words=words) for ask, hits in zip(asks, found, strict=True)
@@ -368,7 +360,7 @@ class Memory:
 
     def _found(
         self,
-        queries: Sequence[str],
+        asks: Sequence[Ask],
         scope: Scope,
         k: int,
         beyond: int,
@@ -388,20 +380,10 @@ class Memory:
             )
         bank = Bank.on(self.store.base(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
         with self.store.database.reading():
-            found = bank.search_many(queries, k, mode=mode, beyond=beyond, **options)
+            found = bank.search_many([ask.text for ask in asks], k, mode=mode, beyond=beyond, **options)
         if threshold is None:
             return found
         return [[hit for hit in hits if hit.score >= threshold] for hits in found]
-
-    def _selected(self, query: str, candidates: list[Hit], top_k: int, selector: Selector | None, label: str) -> Chosen:
-        """Without a policy: the best, or what the caller's own selector chooses."""
-        if selector is None:
-            choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
-        else:
-            choice = _checked_choice(selector(query, candidates, top_k), len(candidates), top_k)
-        kept = [candidates[position] for position in choice.positions]
-        hits = Hits(kept, propensity=choice.propensity, policy=choice.policy)
-        return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates))
 
     def _refuse_ranking(
         self, scope: Scope, mode: str | None, threshold: float | None, options: Mapping[str, Any]
@@ -911,11 +893,11 @@ class Memory:
             )
         return item
 
-    def _log(self, queries: Sequence[str], chosen: Sequence[Chosen], scope: Scope, episode: str, step: int) -> None:
+    def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         if self.read_only or (not episode and not self._log_share):
             return
         entries = []
-        for query, each in zip(queries, chosen, strict=True):
+        for ask, each in zip(asks, chosen, strict=True):
             if not episode and self._log_share < 1.0 and next(self._draws) >= self._log_share:
                 continue
             hits = each.hits
@@ -923,12 +905,12 @@ class Memory:
             decision = Decision(
                 id=hits.decision,
                 kind=DecisionKind.SEARCH,
-                query=query[:10_000],
+                query=ask.text[:10_000],
                 candidates=each.candidates,
                 chosen=tuple(hit.id for hit in hits),
                 propensity=hits.propensity,
                 policy=hits.policy,
-                step=step,
+                step=ask.step,
             )
             entries.append(Logged(self._clock(), scope, episode, decision, each.details, each.vector))
         if episode:
@@ -1084,6 +1066,18 @@ def _trust(trust: float) -> float:
     if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
         raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}")
     return float(trust)
+
+
+def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: Selector | None, label: str) -> Chosen:
+    """Without a policy: the best, or what the caller's own selector chooses."""
+    if selector is None:
+        choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
+    else:
+        choice = _checked_choice(selector(ask.text, candidates, top_k), len(candidates), top_k)
+    hits = Hits(
+        [candidates[position] for position in choice.positions], propensity=choice.propensity, policy=choice.policy
+    )
+    return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
 
 
 def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:

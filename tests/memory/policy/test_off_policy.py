@@ -7,7 +7,7 @@ import pytest
 
 from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
 from keepworth.memory.policy.off_policy import (
-    Logged,
+    LoggedSlate,
     doubly_robust,
     effective_sample_size,
     evaluate,
@@ -25,7 +25,7 @@ def reward_of(slate: tuple[int, ...]) -> float:
     return float((2 * QUALITY[slate[0]] + QUALITY[slate[1]]) / 3)
 
 
-def log_of(n: int, running: Mixture, wanted: Mixture, seed: int, model_error: float = 0.0) -> list[Logged]:
+def log_of(n: int, running: Mixture, wanted: Mixture, seed: int, model_error: float = 0.0) -> list[LoggedSlate]:
     generator = np.random.default_rng(seed)
     slates = list(permutations(range(3), 2))
     expected = sum(wanted.probability(s) * (reward_of(s) + model_error) for s in slates)
@@ -34,7 +34,7 @@ def log_of(n: int, running: Mixture, wanted: Mixture, seed: int, model_error: fl
         slate, _ = running.draw(generator)
         mean = reward_of(slate)
         rows.append(
-            Logged(
+            LoggedSlate(
                 float(generator.random() < mean),
                 running.probability(slate),
                 wanted.probability(slate),
@@ -76,7 +76,7 @@ def test_intervals_cover() -> None:
 
 
 def test_worked_numbers() -> None:
-    rows = [Logged(1.0, 0.5, 0.25), Logged(0.0, 0.25, 0.5), Logged(1.0, 0.5, 0.5)]
+    rows = [LoggedSlate(1.0, 0.5, 0.25), LoggedSlate(0.0, 0.25, 0.5), LoggedSlate(1.0, 0.5, 0.5)]
     assert importance_weights(rows) == pytest.approx([0.5, 2.0, 1.0])
     assert ips(rows).value == pytest.approx(0.5)
     assert snips(rows).value == pytest.approx(1.5 / 3.5)
@@ -91,9 +91,9 @@ def test_refusals_name_their_reason() -> None:
     with pytest.raises(CannotEvaluate) as refusal:
         evaluate(log_of(20, RUNNING, WANTED, seed=0))
     assert refusal.value.reason == "few decisions"
-    rare = [Logged(1.0, 0.9, 0.02)] * 96 + [Logged(1.0, 0.005, 0.13)] * 4
+    rare = [LoggedSlate(1.0, 0.9, 0.02)] * 96 + [LoggedSlate(1.0, 0.005, 0.13)] * 4
     with pytest.raises(CannotEvaluate) as refusal:
         evaluate(rare)
     assert refusal.value.reason == "low effective sample size"
     with pytest.raises(InvalidPolicy, match="row 0"):
-        evaluate([Logged(1.0, 0.0, 0.5)] * 60)
+        evaluate([LoggedSlate(1.0, 0.0, 0.5)] * 60)

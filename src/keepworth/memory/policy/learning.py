@@ -13,14 +13,13 @@ or read all of it again. Nothing is read before the first choice.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,12 +42,12 @@ from keepworth.memory.operations import Assignment, Credit, Outcome
 from keepworth.memory.policy.effect import Effect
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.off_policy import Estimate, Logged, SlateModel, evaluate, known
+from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice, learned, on_word_of
 from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.scope import Scope
-from keepworth.memory.search.ranking import Chosen, Explanation, Hit, Hits, Worth
+from keepworth.memory.search.ranking import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, rewarded
 from keepworth.memory.store.episode_record import Rewarded
 from keepworth.memory.store.rewarded import Cancelled, Choice, News
@@ -78,18 +77,6 @@ ENCODED = 2_000
 
 class OtherPolicy(Exception):
     """Another policy was chosen meanwhile: ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What is asked for. goal: the task; observation: what is seen or searched for; actions: what can be done here, where that is
-    known; step: within the episode; by: for whom."""
-
-    goal: str
-    observation: str = ""
-    actions: tuple[str, ...] = ()
-    step: int = 0
-    by: str = ""
 
 
 class _Embedded:
@@ -191,7 +178,7 @@ class Learning:
                 # Nothing was rewarded yet: what the search says, for sure.
                 vector = None if by_words else experience.query(ask.goal, ask.observation).vector
                 packed = None if vector is None else self._packed(vector, whole=False)
-                return Chosen(self._plainly(hits[:top_k], ask), listed, _asked(ask, top_k), packed)
+                return Chosen(self._plainly(hits[:top_k], ask), listed, asked(ask, top_k), packed)
             if isinstance(valuer, Effect) and len(self._rows) + len(hits) > MET:
                 self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
@@ -202,7 +189,7 @@ class Learning:
             details: dict[str, Any] = {"part": use.part}
             if use.part == "withheld":
                 details["withheld"] = [hits[place].id for place in range(len(hits)) if _withheld(use, place)]
-            return self._chose(experience, use, shown, listed, _asked(ask, top_k, details), whole=False)
+            return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
 
     def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """What the policy itself retrieves and chooses. admits: whether an item may be shown at all."""
@@ -242,7 +229,7 @@ class Learning:
                 "part": use.part,
             }
             listed = tuple(zip(ids, near, strict=True))
-            return self._chose(experience, use, hits, listed, _compact(details), whole=True)
+            return self._chose(experience, use, hits, listed, compact(details), whole=True)
 
     def _plainly(self, hits: Sequence[Hit], ask: Ask) -> Hits:
         """What a search found, as it is."""
@@ -400,7 +387,7 @@ class Learning:
                     slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
                     expected = float(np.mean([model.predict(slate, near, means) for slate in slates]))
                     model.learn(use.slate, near, means, use.told)
-                rows.append(Logged(use.told, use.propensity, choice.probability(use.slate), predicted, expected))
+                rows.append(LoggedSlate(use.told, use.propensity, choice.probability(use.slate), predicted, expected))
                 other.valuer.learn(use, pool)
             return evaluate(rows, method)
 
@@ -830,8 +817,12 @@ class Learning:
         return named
 
 
-def check_settings(reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
+def check_settings(policy: Policy, reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
     """Raises InvalidReward, InvalidPolicy."""
+    if trusted and policy.retriever is None:
+        raise InvalidPolicy(
+            f"trusted has no effect with policy {policy.name!r}, to which everybody's word is alike.", "Leave it out."
+        )
     if reward_range is not None:
         low, high = reward_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -863,20 +854,6 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
     if "links" in data:
         data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
     return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
-
-
-def _compact(details: Mapping[str, Any]) -> str:
-    return json.dumps(details, ensure_ascii=False, separators=(",", ":"))
-
-
-def _asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
-    """What is logged of a choice among what a search found."""
-    details: dict[str, Any] = {"k": top_k, **(more or {})}
-    if ask.observation and ask.goal != ask.observation:
-        details["observation"] = ask.observation
-    if ask.actions:
-        details["actions"] = ask.actions
-    return _compact(details)
 
 
 def _withheld(use: Use, place: int) -> bool:

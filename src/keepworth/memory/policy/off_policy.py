@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedSlate:
     """logged, target: probability of the ordered slate under the policy that ran, and under the new one.
 
     predicted: what a reward model says of the logged slate; expected: its mean over the new policy's slates.
@@ -54,7 +54,7 @@ class Estimate:
         return self.value - 1.96 * self.error, self.value + 1.96 * self.error
 
 
-def importance_weights(rows: Sequence[Logged]) -> Floats:
+def importance_weights(rows: Sequence[LoggedSlate]) -> Floats:
     """target / logged, shape (n,). A logged probability of 0 contradicts itself: the slate was shown."""
     for number, row in enumerate(rows):
         if not 0.0 < row.logged <= 1.0 + 1e-9 or not 0.0 <= row.target <= 1.0 + 1e-9 or not np.isfinite(row.reward):
@@ -71,13 +71,13 @@ def effective_sample_size(weights: Floats) -> float:
     return float(weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
 
-def ips(rows: Sequence[Logged]) -> Estimate:
+def ips(rows: Sequence[LoggedSlate]) -> Estimate:
     """Mean of weight times reward: unbiased where the logged policy has support, of high variance."""
     weights = importance_weights(rows)
     return _mean("ips", weights * _rewards(rows), weights)
 
 
-def snips(rows: Sequence[Logged]) -> Estimate:
+def snips(rows: Sequence[LoggedSlate]) -> Estimate:
     """Weighted mean of the rewards: slightly biased, invariant to adding a constant to all rewards."""
     weights = importance_weights(rows)
     rewards = _rewards(rows)
@@ -89,7 +89,7 @@ def snips(rows: Sequence[Logged]) -> Estimate:
     return Estimate("snips", value, error, effective_sample_size(weights), len(rows))
 
 
-def doubly_robust(rows: Sequence[Logged]) -> Estimate:
+def doubly_robust(rows: Sequence[LoggedSlate]) -> Estimate:
     """Mean of the model's expectation plus the weighted error of the model: unbiased if either side is right."""
     weights = importance_weights(rows)
     predicted = np.array([row.predicted for row in rows])
@@ -126,7 +126,12 @@ METHODS = {"ips": ips, "snips": snips, "dr": doubly_robust}
 
 
 def evaluate(
-    rows: Sequence[Logged], method: str = "snips", *, least: int = 50, least_effective: float = 30.0, slack: float = 4.0
+    rows: Sequence[LoggedSlate],
+    method: str = "snips",
+    *,
+    least: int = 50,
+    least_effective: float = 30.0,
+    slack: float = 4.0,
 ) -> Estimate:
     """The estimate, or CannotEvaluate.
 
@@ -167,7 +172,7 @@ def known(method: str) -> None:
 _MORE_EXPLORATION = "Run the present policy with a higher exploration rate, then evaluate again."
 
 
-def _rewards(rows: Sequence[Logged]) -> Floats:
+def _rewards(rows: Sequence[LoggedSlate]) -> Floats:
     return np.array([row.reward for row in rows], dtype=np.float64)
 
 

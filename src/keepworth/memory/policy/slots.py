@@ -88,7 +88,7 @@ class Use:
     query: Query
     candidates: Candidates
     values: Values
-    choice: Choice | None
+    choice: Slates | None
     slate: Slate
     part: str
     taken: str = ""
@@ -147,7 +147,7 @@ class Valuer(Protocol):
         ...
 
 
-class Choice(Protocol):
+class Slates(Protocol):
     """A distribution over slates, such as `propensity.Mixture`."""
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
@@ -156,17 +156,17 @@ class Choice(Protocol):
 
     def probability(self, slate: Sequence[int]) -> float: ...
 
-    def certain(self) -> Choice:
+    def certain(self) -> Slates:
         """The same preferences without exploration."""
         ...
 
-    def at_most(self, k: int) -> Choice:
+    def at_most(self, k: int) -> Slates:
         """The same preferences for fewer places."""
         ...
 
 
 class Selector(Protocol):
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Choice: ...
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates: ...
 
 
 class Presenter(Protocol):

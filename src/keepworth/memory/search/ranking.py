@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.prompt_text import as_line
 from keepworth.memory.errors import InvalidFilter
@@ -134,6 +135,37 @@ class Hits(list[Hit]):
     @property
     def text(self) -> str:
         return "\n".join(f"- {as_line(hit.text)}" for hit in self) if self._text is None else self._text
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
+    be done here, where that is known; step: within the episode; by: for whom."""
+
+    goal: str
+    observation: str = ""
+    actions: tuple[str, ...] = ()
+    step: int = 0
+    by: str = ""
+
+    @property
+    def text(self) -> str:
+        """What a search looks for."""
+        return self.observation or self.goal
+
+
+def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
+    """What is logged of a choice among what a search found."""
+    details: dict[str, Any] = {"k": top_k, **(more or {})}
+    if ask.observation and ask.goal != ask.observation:
+        details["observation"] = ask.observation
+    if ask.actions:
+        details["actions"] = ask.actions
+    return compact(details)
+
+
+def compact(details: Mapping[str, Any]) -> str:
+    return json.dumps(details, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)

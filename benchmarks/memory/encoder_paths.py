@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.real_sentences import sentences
-from keepworth.memory.measure.timing import at, machine, timed
+from keepworth.evaluation.engine.timing import at, machine, timed
 from keepworth.models.files import path_of
 from keepworth.models.known import KNOWN
 from keepworth.models.onnx_export import GRAPH, TOKENIZER

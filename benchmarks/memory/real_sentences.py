@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
 from keepworth.episodes import Encoder, EncoderIdentity
-from keepworth.memory.measure.engine import lexical_overlap
-from keepworth.memory.measure.timing import at, machine, reading_limit, timed
+from keepworth.evaluation.engine.engine import lexical_overlap
+from keepworth.evaluation.engine.timing import at, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index_file import index_path
 from keepworth.memory.search.lexical import tokens

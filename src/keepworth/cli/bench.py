@@ -46,11 +46,11 @@ def memory(
     from rich.table import Table
 
     from keepworth.episodes.terminal import terminal
+    from keepworth.evaluation.engine.beside import Bounds, beside, lines, sync_here
+    from keepworth.evaluation.engine.corpus import DIMENSION
+    from keepworth.evaluation.engine.engine import figures
+    from keepworth.evaluation.engine.timing import Figure, machine
     from keepworth.learning.run.disk import check_writable, disk
-    from keepworth.memory.measure.beside import Bounds, beside, lines, sync_here
-    from keepworth.memory.measure.corpus import DIMENSION
-    from keepworth.memory.measure.engine import figures
-    from keepworth.memory.measure.timing import Figure, machine
 
     if peer_seconds is not None and not peers:
         raise typer.BadParameter("has an effect only with --peers", param_hint="--peer-seconds")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.encoder import Encoder
-from keepworth.memory.measure.corpus import GIVEN, USERS, Corpus, GivenVectors, corpus
-from keepworth.memory.measure.opening import first_results
-from keepworth.memory.measure.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
+from keepworth.evaluation.engine.corpus import GIVEN, USERS, Corpus, GivenVectors, corpus
+from keepworth.evaluation.engine.opening import first_results
+from keepworth.evaluation.engine.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.lexical import InvertedIndex, tokens
 from keepworth.memory.store.maintenance import lay_out

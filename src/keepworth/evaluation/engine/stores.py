@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from keepworth.memory.measure.corpus import USERS, Corpus, GivenVectors
+from keepworth.evaluation.engine.corpus import USERS, Corpus, GivenVectors
 
 
 class Peer(Protocol):

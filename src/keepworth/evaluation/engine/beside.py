@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keepworth.memory.measure.corpus import USERS, Corpus, corpus
-from keepworth.memory.measure.stores import ENGINE, MEM0, POWER_SAFE, STORES, Peer, Store, named
-from keepworth.memory.measure.timing import Figure, at, reading_limit, sync_limit, timed
+from keepworth.evaluation.engine.corpus import USERS, Corpus, corpus
+from keepworth.evaluation.engine.stores import ENGINE, MEM0, POWER_SAFE, STORES, Peer, Store, named
+from keepworth.evaluation.engine.timing import Figure, at, reading_limit, sync_limit, timed
 
 ASKED = 100
 SEARCHING = 10.0
@@ -161,7 +161,7 @@ def syncs_per_add(store: Store) -> float | None:
 
 
 def _command(function: str) -> list[str]:
-    code = f"import sys; from keepworth.memory.measure.beside import {function}; {function}(*sys.argv[1:])"
+    code = f"import sys; from keepworth.evaluation.engine.beside import {function}; {function}(*sys.argv[1:])"
     return [sys.executable, "-c", code]
 
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.main import app
-from keepworth.memory.measure import beside
-from keepworth.memory.measure.beside import Bounds
-from keepworth.memory.measure.stores import ENGINE, MEM0, POWER_SAFE, STORES, Ours, Store
+from keepworth.evaluation.engine import beside
+from keepworth.evaluation.engine.beside import Bounds
+from keepworth.evaluation.engine.stores import ENGINE, MEM0, POWER_SAFE, STORES, Ours, Store
 
 
 def record(name: str, add: float, **more: object) -> dict[str, object]:

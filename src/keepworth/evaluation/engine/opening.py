@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.memory.measure.corpus import GIVEN, Corpus
-from keepworth.memory.measure.timing import Figure, at
+from keepworth.evaluation.engine.corpus import GIVEN, Corpus
+from keepworth.evaluation.engine.timing import Figure, at
 from keepworth.memory.memory import Memory
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def first_results(path: Path, data: Corpus) -> Iterator[Figure]:
 
     asked = path.with_suffix(".npy")
     np.save(asked, data.query_vectors[:10])
-    code = "import sys; from keepworth.memory.measure.opening import opened; opened(*sys.argv[1:])"
+    code = "import sys; from keepworth.evaluation.engine.opening import opened; opened(*sys.argv[1:])"
     runs = []
     for _ in range(5):
         done = subprocess.run([sys.executable, "-c", code, str(path), str(asked)], capture_output=True, check=True)

@@ -1,0 +1,68 @@
+"""Every module can be imported first: what a class is, or what a name is bound to, depends on no order of imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import importlib.util, os, pkgutil, sys, traceback
+
+# What others wrote is loaded once and shared; of ours, each child knows only what the module itself imports.
+for name in ("numpy", "httpx", "pydantic", "typer", "apsw", "torch", "transformers"):
+    if importlib.util.find_spec(name) is not None:
+        importlib.import_module(name)
+import keepworth
+folders = list(keepworth.__path__)
+names = ["keepworth", *(found.name for found in pkgutil.walk_packages(folders, "keepworth.", onerror=lambda name: None))]
+for name in [each for each in sys.modules if each.split(".")[0] == "keepworth"]:
+    del sys.modules[name]
+for name in names:
+    if name.endswith("__main__"):
+        continue
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            ours = (error.name or "keepworth").split(".")[0] == "keepworth"
+            if ours:
+                traceback.print_exc()
+            os._exit(1 if ours else 0)  # a library of an extra that is not installed
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+print("of", len(names))
+"""
+AWAITED = """
+import asyncio, sys
+from keepworth import AsyncMemory
+
+async def used():
+    async with AsyncMemory(sys.argv[1], encoder=None) as memory:
+        item = await memory.add("The train leaves at noon.")
+        async with memory.episode(task="catch the train") as episode:
+            hits = await episode.search("train")
+            await episode.reward(1.0)
+        print(hits[0].id == item.id)
+
+asyncio.run(used())
+"""
+
+
+def test_every_module_can_be_the_first_that_is_imported() -> None:
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False)
+    lines = ran.stdout.split("\n")
+    assert ran.returncode == 0, ran.stderr
+    assert int(lines[-2].removeprefix("of ")) > 100
+    assert lines[:-2] == [], ran.stderr
+
+
+def test_a_memory_can_be_awaited_in_a_fresh_process(tmp_path: object) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", AWAITED, f"{tmp_path}/x.mem"], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "True"), ran.stderr

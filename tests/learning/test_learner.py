@@ -248,7 +248,7 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("kdrl", "lp_teacher.*hand the learner a teacher"), ("a_star_po", "soft_value"), ("t_spmo", "adapter")],
+    [("kdrl", "lp_teacher.*hand the learner one"), ("a_star_po", "soft_value"), ("t_spmo", "adapter")],
 )
 def test_an_objective_that_needs_more_is_refused_at_the_start(name: str, words: str) -> None:
     model = tiny_model()

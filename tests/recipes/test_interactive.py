@@ -17,7 +17,9 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
+from keepworth.learning.run import run_record
 from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run.run_record import RunConflict
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import BudgetTooSmall
@@ -233,12 +235,11 @@ def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settin
 
 
 FED_BY_NONE = {
-    "gigpo": "needs states of turns",
-    "fine_mem": "needs rewards of turns",
-    "memory_r_plus": "needs a reward term 'episodic'",
-    "memory_r2": "needs re-rolls",
-    "kdrl": "needs lp_teacher",
-    "a_star_po": "needs soft_value",
+    "gigpo": "needs states of turns.*arithmetic with answer = calculator",
+    "fine_mem": "needs rewards of turns.*no recipe has them yet",
+    "memory_r_plus": "needs a reward term 'episodic'.*no recipe has them yet",
+    "memory_r2": "needs re-rolls.*no recipe has them yet",
+    "kdrl": "needs lp_teacher.*Set teacher",
 }
 
 
@@ -252,6 +253,13 @@ def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(
         recipe.Config(objective=name)
 
 
+def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
+    arithmetic.Config(objective="gigpo", answer="calculator")
+    strings.Config(objective="kdrl", teacher="smollm2-360m-instruct")
+    with pytest.raises(ValidationError, match=r"'a_star_po' needs soft_value.*sampling = synchronous"):
+        strings.Config(objective="a_star_po", sampling="overlap")
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -259,6 +267,11 @@ def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(
         ({"objective": "grpo", "sampling": "overlap"}, "'grpo' takes tokens as drawn by the policy that is trained"),
         ({"objective": "t_spmo", "train": "full"}, "needs adapter_decay"),
         ({"passes": 0}, "greater than or equal to 1"),
+        ({"minibatches": 9}, "minibatches = 9 with tasks_per_step = 8: each has a group at least"),
+        ({"objective": "rloo", "minibatches": 2}, "minibatches = 2 with objective 'rloo'"),
+        ({"teacher": "other"}, "teacher = 'other' has no effect with the recipe's own objective, which has no teacher"),
+        ({"objective": "grpo", "critic_rank": 4}, "critic_rank = 4 has no effect with objective = grpo"),
+        ({"objective": "ppo", "train": "full", "critic_rank": 4}, "critic_rank = 4 has no effect with train = full"),
         ({"max_norm": 0.0}, "greater than 0"),
     ],
 )
@@ -275,19 +288,46 @@ class Notes(SilentProgress):
         self.notes.append(text)
 
 
-@pytest.mark.parametrize("passes", [1, 3])
-def test_passes_reach_the_learner_and_an_idle_clip_is_said(checkpoint: Path, tmp_path: Path, passes: int) -> None:
-    settings = {**TINY, "steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
-    config = arithmetic.Config(model=str(checkpoint), objective="lite_ppo", passes=passes, warmup_steps=1, **settings)
+def run_answered(
+    checkpoint: Path, path: Path, progress: SilentProgress, stop_at: int | None = None, **more: Any
+) -> RunFolder:
+    """Arithmetic, where answers are paid by their length: the tiny model is never right. stop_at: killed at that step."""
+    settings = {
+        **TINY,
+        "steps": 1,
+        "evaluate_every": 1,
+        "group_size": 4,
+        "max_tokens": 4,
+        "learning_rate": 1e-2,
+        **more,
+    }
+    config = arithmetic.Config(model=str(checkpoint), **settings)
+    system = arithmetic.system(config)
+    made = 0
+
+    def paying(task: Task) -> Any:
+        nonlocal made
+        made += 1
+        if stop_at is not None and made > stop_at:
+            raise KeyboardInterrupt
+        return Answered()
+
+    with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
+        run_system(config, replace(system, play=Play(paying, system.play.agent)), run, progress)
+    return run
+
+
+@pytest.mark.parametrize(("passes", "minibatches"), [(1, 1), (3, 1), (1, 2)])
+def test_passes_reach_the_learner_and_an_idle_clip_is_said(
+    checkpoint: Path, tmp_path: Path, passes: int, minibatches: int
+) -> None:
     progress = Notes()
-    with RunFolder.create(tmp_path / "run", {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        system = arithmetic.system(config)
-        any_answer = Play(lambda task: Answered(), system.play.agent)  # the tiny model is never right
-        run_system(config, replace(system, play=any_answer), run, progress)
+    settings = {"passes": passes, "minibatches": minibatches, "warmup_steps": 1}
+    run = run_answered(checkpoint, tmp_path / "run", progress, objective="lite_ppo", **settings)
     said = [note for note in progress.notes if "clip_low, clip_high change nothing with passes = 1" in note]
     (table,) = tables_of(run)
     (row,) = run.metrics()
-    if passes == 1:
+    if passes * minibatches == 1:
         assert len(said) == 1
         assert "change nothing with passes = 1" in table.note
         assert row["ratio_max"] == pytest.approx(1.0)
@@ -297,11 +337,61 @@ def test_passes_reach_the_learner_and_an_idle_clip_is_said(checkpoint: Path, tmp
         assert row["ratio_max"] > 1.01
 
 
+@pytest.mark.parametrize("settings", [
+    {"objective": "grpo", "passes": 2},
+    {"objective": "ppo", "passes": 2, "critic_learning_rate": 1e-2, "critic_rank": 2, "critic_warmup": 1, "steps": 2},
+    {"objective": "a_star_po"},
+    {"objective": "a_star_po", "train": "full"},
+    {"objective": "gigpo", "answer": "calculator", "passes": 2},
+    {"objective": "kdrl", "passes": 2, "teacher": "taught"},
+    {"objective": "kdrl", "teacher": "CHECKPOINT"},
+    {"objective": "prorl", "minibatches": 2},
+], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
+def test_objectives_that_need_more_run_from_a_recipe(
+    checkpoint: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
+    if settings.get("teacher") == "taught":
+        run_answered(checkpoint, tmp_path / "taught", SilentProgress())
+    run = run_answered(checkpoint, tmp_path / "run", SilentProgress(), **settings)
+    row = list(run.metrics())[-1]
+    assert row["trained_rows"] > 0
+    assert kept_weights(run, "policy").is_dir()
+    if settings["objective"] == "ppo":
+        assert "value_loss" in row
+    if settings["objective"] == "kdrl":
+        # The run that taught has other weights than the student; the checkpoint is what the student began as.
+        assert (row["teacher_loss"] > 0) is (settings["teacher"] == "taught")
+
+
+def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    settings = {"objective": "a_star_po", "steps": 3, "tasks_per_step": 2}
+    straight = run_answered(checkpoint, tmp_path / "straight", SilentProgress(), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run_answered(checkpoint, tmp_path / "killed", SilentProgress(), stop_at=2 * 16, **settings)
+    resumed = run_answered(checkpoint, tmp_path / "killed", SilentProgress(), **settings)
+    weights = [load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (straight, resumed)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_run_of_before_these_settings_goes_on(checkpoint: Path, tmp_path: Path) -> None:
+    config = strings.Config(model=str(checkpoint)).model_dump(mode="json")
+    older = {key: value for key, value in config.items() if key not in run_record.LATER}
+    run = RunFolder.create(tmp_path / "run", older)
+    (run.path / "weights").mkdir()  # it has begun
+    run.close()
+    RunFolder.create(tmp_path / "run", config).close()
+    with pytest.raises(RunConflict, match="minibatches: 1 -> 2"):
+        RunFolder.create(tmp_path / "run", {**config, "minibatches": 2})
+
+
 class Answered:
     """Pays by the length of the answer, so that groups differ."""
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        return Observation(task.input)
+        return Observation(task.input, state=task.key)
 
     async def step(self, action: str) -> Step:
         return Step(rewards=(RewardTerm("math", sum(action.encode()) % 7 / 7),), stop=StopReason.COMPLETED)

@@ -212,3 +212,33 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     terms = {term for stored in judged_run.episodes(arm="train") for term in stored.episode.rewards}
     assert {term.name for term in terms} == {"answer", "format"}
     assert {term.scorer for term in terms if term.name == "answer"} == {reader}
+
+
+@pytest.mark.parametrize("settings", [
+    {"objective": "dapo", "passes": 2, "reward": "token_f1"},
+    {"objective": "a_star_po"},
+    {"role": "manager", "maintained": False, "warm_start": 0, "objective": "grpo", "minibatches": 2},
+    {"role": "manager", "maintained": False, "warm_start": 0, "objective": "kdrl", "teacher": "MODEL"},
+], ids=lambda each: f"{each.get('role', 'answerer')} {each['objective']}")  # fmt: skip
+def test_either_half_takes_an_objective(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
+    given = {key: str(checkpoint) if value == "MODEL" else value for key, value in settings.items()}
+    run = trained(small(checkpoint, **given), tmp_path / "run")
+    assert [row["step"] for row in run.metrics()] == [1, 2]
+    assert kept_weights(run, str(settings.get("role", "answerer"))).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"objective": "memory_r2"}, "'memory_r2' needs re-rolls"),
+        ({"objective": "kdrl"}, "needs lp_teacher.*Set teacher"),
+        ({"objective": "rloo", "passes": 2}, "passes = 2 with objective 'rloo'"),
+        ({"objective": "dapo", "sampling": "turns"}, "tokens as drawn by the policy that is trained"),
+        ({"method": "supervised", "objective": "dapo"}, "objective = 'dapo' has no effect with method = supervised"),
+    ],
+)
+def test_an_objective_that_cannot_be_fed_is_refused(settings: dict[str, object], says: str) -> None:
+    for role in ("answerer", "manager"):
+        if "method" not in settings or role == "answerer":
+            with pytest.raises(ValidationError, match=says):
+                memory_r1.Config(role=role, **settings)  # type: ignore[arg-type]

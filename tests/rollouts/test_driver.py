@@ -278,6 +278,21 @@ def test_tools_over_several_turns_are_one_growing_sequence() -> None:
     )
 
 
+def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
+    def double(number: str) -> str:
+        """Twice a number."""
+        return str(2 * int(number))
+
+    script = iter([" double: 2\n", " double: 3\n", " think\n", " double:  2\n", " answer: 4\n", " answer: 4\n"])
+    how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller(max_tokens=16))
+    (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how, n=2)
+    one, other = ([segment.state for segment in episode.segments] for episode in group.episodes)
+    assert one[0] == other[0]  # the question alone
+    assert one[1] != other[1]  # 4, and 6
+    assert one[1] == one[2]  # what was no action told it nothing
+    assert "" not in (*one, *other)
+
+
 @pytest.mark.parametrize(
     ("said", "stop"),
     [

@@ -3,12 +3,14 @@
 An action is one line, `name: argument`. `answer: ...` ends the episode and is scored; a tool's name runs the tool, and
 what it returns is the next observation. Tools are plain functions from text to text, asynchronous or not; their
 docstrings are their descriptions. A tool that raises or hangs tells the agent so, and the episode goes on: that is
-information. What is no action at all is answered with what would be one, until the turns are used up.
+information. What is no action at all is answered with what would be one, until the turns are used up. Two episodes of a
+task are in one state where their tools have said the same so far.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -67,11 +69,12 @@ class ToolUse:
         self._turns, self._seconds, self._cost = turns, seconds, cost
         self._task: Task | None = None
         self._left = 0
+        self._heard: tuple[str, ...] = ()
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self._task, self._left = task, self._turns
+        self._task, self._left, self._heard = task, self._turns, ()
         described = tuple(each.description for each in self._tools.values())
-        return Observation(task.input, question=task.input, tools=described, turns_left=self._left)
+        return Observation(task.input, question=task.input, tools=described, turns_left=self._left, state=self._state())
 
     async def step(self, action: str) -> Step:
         assert self._task is not None
@@ -88,6 +91,7 @@ class ToolUse:
             known = ", ".join(f"{each}:" for each in (*self._tools, ANSWER))
             return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
         text, error = await self._used(self._tools[name], argument)
+        self._heard += (text,)
         cost = (RewardTerm("tool_cost", -self._cost, shaping=True),) if self._cost else ()
         if self._tools[name].ends:
             return Step(rewards=cost, stop=StopReason.TOOL_STOP, errors=error)
@@ -105,7 +109,12 @@ class ToolUse:
         ended_by: StopReason = StopReason.MAX_TURNS,
     ) -> Step:
         stop = ended_by if self._left < 1 else None
-        return Step(Observation(text, turns_left=self._left), rewards=rewards, stop=stop, errors=errors)
+        observation = Observation(text, turns_left=self._left, state=self._state())
+        return Step(observation, rewards=rewards, stop=stop, errors=errors)
+
+    def _state(self) -> str:
+        assert self._task is not None
+        return hashlib.sha256("\0".join((self._task.key, *self._heard)).encode()).hexdigest()[:16]
 
     async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
         name = chosen.description.name

@@ -19,10 +19,13 @@ class Observation:
     """text: what there is to see now (a question, a tool's result, the next section of a document).
 
     question: what is to be answered in the end, where `text` is not it. tools: what may be used, in the first
-    observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited."""
+    observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited.
+    state: key of the environment's state, equal for equal states and without step counters or times, for objectives that
+    compare turns taken from one state ("": not comparable)."""
 
     text: str
     question: str = ""
     tools: tuple[ToolDescription, ...] = ()
     answer_due: bool = True
     turns_left: int | None = None
+    state: str = ""

@@ -42,6 +42,10 @@ class Config(Settings):
     max_tokens: int = Field(default=20, ge=2)
     turns: int = Field(default=3, ge=2, description="answer = calculator: actions in all")
 
+    @property
+    def holds(self) -> frozenset[str]:
+        return frozenset({"states of turns"} if self.answer == "calculator" else ())
+
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
         if self.answer != "calculator":

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import preset, varied
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
+    SAMPLED,
     Count,
     Idle,
     Rate,
     Share,
     TrainingSettings,
     idle_in_training,
+    objective_of,
     require_band,
     require_effect,
     require_objective,
     steering_of,
+    with_budget,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 class Settings(TrainingSettings):
     """What every recipe of this kind can be told."""
 
-    objective: str = Field(default="", description="a preset's name (keepworth objectives list); empty is the recipe's")
     steps: Count = 40
     learning_rate: Rate = 3e-4
     train: Literal["lora", "full"] = "lora"
@@ -61,7 +62,7 @@ class Settings(TrainingSettings):
 
     def idle(self) -> Iterator[Idle]:
         """What can change nothing; a recipe adds its own."""
-        yield from idle_in_training(self, self.train)
+        yield from idle_in_training(self)
 
     @model_validator(mode="after")
     def _everything_takes_effect(self) -> Settings:
@@ -71,12 +72,14 @@ class Settings(TrainingSettings):
 
     @model_validator(mode="after")
     def _objective_can_be_trained(self) -> Settings:
-        if self.objective:
-            require_objective(preset(self.objective), self, self.train, self.holds)
+        if not supervised(self):
+            require_objective(objective_of(self), self, self.holds)
         return self
 
-    holds: ClassVar[frozenset[str]] = frozenset()
-    """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
+    @property
+    def holds(self) -> frozenset[str]:
+        """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
+        return frozenset()
 
 
 Pair = tuple["Tokens", "Tokens"]
@@ -86,8 +89,7 @@ Pair = tuple["Tokens", "Tokens"]
 def idle_in_imitation(settings: Settings) -> Iterator[Idle]:
     """The keys that can change nothing where right answers are imitated in the place of reinforcement."""
     if supervised(settings):
-        sampled = ("objective", "temperature", "refill", "difficulty", "sampling", "entropy", "passes", "warmup_steps")
-        yield sampled, "with method = supervised", "set method = reinforce"
+        yield SAMPLED, "with method = supervised", "set method = reinforce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +137,14 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     from keepworth.recipes.engine import engine_of
     from keepworth.recipes.training import require_room
 
-    objective = preset(settings.objective) if settings.objective else system.objective
-    if objective.needs_length_budget and objective.length_budget is None:
-        objective = varied(objective, length_budget=system.length_budget)
-    require_objective(objective, settings, settings.train, settings.holds)
+    objective = with_budget(objective_of(settings, system.objective), system.length_budget)
+    require_objective(objective, settings, settings.holds)
     require_room(settings.token_budget, settings.group_size, system.row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     with engine_of(settings, settings.train, run, progress) as engine:
         _train_system(settings, system, objective, run, progress, engine)
-    tables = tables_of_system(run, settings, system, idle_clip(objective, settings.passes))
+    tables = tables_of_system(run, settings, system, idle_clip(objective, settings.passes, settings.minibatches))
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
 
 
@@ -160,7 +160,7 @@ def _train_system(
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
     from keepworth.learning.weights.imitation import Imitator
-    from keepworth.recipes.training import imitate_first, keep_weights, prepared
+    from keepworth.recipes.training import imitate_first, keep_weights, prepared, valued_first
 
     model, learner = prepared(settings, objective, system.role, run, progress)
     playing = Playing(settings, system, run, model, progress)
@@ -173,7 +173,9 @@ def _train_system(
         train_steps(run, Imitator(learner), Demonstrating(playing), schedule, progress, system.title)
     else:
         collector = (
-            SteeredCollector(playing, run, steering_of(settings)) if synchronous else ahead(playing, learner, engine)
+            SteeredCollector(valued_first(playing, learner), run, steering_of(settings))
+            if synchronous
+            else ahead(playing, learner, engine)
         )
         train_steps(run, learner, collector, schedule, progress, system.title)
     keep_weights(run, learner)

@@ -30,8 +30,8 @@ from keepworth.models.known import ModelKind
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
-from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
-from keepworth.recipes.training import keep_weights, prepared, require_room, sampled_ahead
+from keepworth.recipes.settings import objective_of, steering_of, with_budget
+from keepworth.recipes.training import keep_weights, prepared, require_room, sampled_ahead, valued_first
 from keepworth.rollouts.answering import answer, answer_one, demonstrations
 
 CURVE = "with memory"
@@ -51,22 +51,22 @@ def train_answerer(
     assert config.steps is not None
     assert config.evaluate_every is not None
     # Before the model is loaded: what is missing should be said at once.
-    require_objective(GROUP_RELATIVE, config, config.train)
+    longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
+    objective = with_budget(objective_of(config), longest)
     if config.method == "reinforce":
-        longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
         require_room(config.token_budget, config.group_size, longest)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)
     sets = task_sets(config)
     with engine_of(config, config.train, run, progress) as engine:
-        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        model, learner = prepared(config, objective, config.role, run, progress)
         answering = Answering(config, run, model, sets, recall)
         every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
         answering.plan = plan
         steering = steering_of(config, stages_of(config))
         collector: Collector = (
-            SteeredCollector(answering, run, steering)
+            SteeredCollector(valued_first(answering, learner), run, steering)
             if config.sampling == "synchronous"
             else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, 3600.0, engine)
         )

@@ -46,7 +46,7 @@ from keepworth.models.known import ModelKind
 from keepworth.recipes.drawing import drawn_tasks, sampling_seed
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
-from keepworth.recipes.settings import GROUP_RELATIVE, require_objective, steering_of
+from keepworth.recipes.settings import objective_of, steering_of, with_budget
 from keepworth.recipes.training import (
     batch,
     imitate_first,
@@ -56,6 +56,7 @@ from keepworth.recipes.training import (
     prepared,
     require_room,
     sampled_ahead,
+    valued_first,
     with_weights,
 )
 from keepworth.rollouts.manager_reward import (
@@ -92,13 +93,13 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
     """Warm start, reinforcement, both measures; returns the run's tables."""
     assert config.steps is not None
     assert config.evaluate_every is not None
-    require_objective(GROUP_RELATIVE, config, config.train)
+    objective = with_budget(objective_of(config), ANSWER_TOKENS)
     require_room(config.token_budget, config.group_size, ANSWER_TOKENS)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
     with engine_of(config, config.train, run, progress) as engine:
-        model, learner = prepared(config, GROUP_RELATIVE, config.role, run, progress)
+        model, learner = prepared(config, objective, config.role, run, progress)
         measures = Measures(config, run, model, progress, reading)
         if not restored(run, learner):
             measures.operations(0, "untrained", "test")
@@ -110,7 +111,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
             measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
         managing, steering = Managing(config, model, measures, progress), steering_of(config, stages_of(config))
         collector: Collector = (
-            SteeredCollector(managing, run, steering)
+            SteeredCollector(valued_first(managing, learner), run, steering)
             if config.sampling == "synchronous"
             else sampled_ahead(config, run, learner, ManagingAhead(managing), steering, 3600.0, engine)
         )

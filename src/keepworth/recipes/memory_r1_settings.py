@@ -9,14 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keepworth.learning.collect.stages import Stage, require_stages
 from keepworth.recipes.settings import (
+    SAMPLED,
     Count,
     Idle,
     Rate,
-    Share,
     TrainingSettings,
     idle_in_training,
+    objective_of,
     require_band,
     require_effect,
+    require_objective,
 )
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -77,10 +79,6 @@ class Config(TrainingSettings):
     max_tokens: Count = 16
     reward: Literal["token_f1", "exact_match"] = "token_f1"
     style: Literal["direct", "distil"] = "direct"
-    learning_rate: Rate | None = None
-    train: Literal["lora", "full"] | None = None
-    entropy: Share | None = None
-    token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
     balance: bool = Field(default=False, description="as many tasks of each type, however many there are of it")
     stages: tuple[StageSetting, ...] = Field(
@@ -123,6 +121,8 @@ class Config(TrainingSettings):
             if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
                 raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
         require_band(self.difficulty)
+        if self.method == "reinforce":
+            require_objective(objective_of(self), self)
         if self.role == "answerer" and self.questions == 1:
             raise ValueError(
                 "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
@@ -161,7 +161,7 @@ MANAGER_ONLY = (
 
 def without_effect(config: Config) -> Iterator[Idle]:
     """The keys that can change nothing, given the choices made for the others."""
-    yield from idle_in_training(config, config.train)
+    yield from idle_in_training(config)
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
@@ -172,11 +172,7 @@ def without_effect(config: Config) -> Iterator[Idle]:
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":
-            rewarded = (
-                *("group_size", "temperature", "reward", "entropy", "refill", "difficulty", "stages", "sampling"),
-                *("passes", "warmup_steps"),
-            )
-            yield rewarded, "with method = supervised", "set method = reinforce"
+            yield (*SAMPLED, "group_size", "reward", "stages"), "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
     if config.manager_reward == "answer":

@@ -37,7 +37,8 @@ sampler's arithmetic differs from the learner's is corrected by a truncated weig
 
 
 class TrainingSettings(BaseModel):
-    """A model, the groups of a step, which of them are trained on, and how far the sampler runs ahead."""
+    """A model, what is optimised and how, the groups of a step, which of them are trained on, and how far the sampler runs
+    ahead. Where None stands, a recipe has its own default."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=False)
 
@@ -49,15 +50,27 @@ class TrainingSettings(BaseModel):
     tasks_per_step: Count = 8
     group_size: Pairs = 8
     temperature: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
+    train: Literal["lora", "full"] | None = None
     rank: Count = 16
     alpha: Rate = 32.0
+    learning_rate: Rate | None = None
+    entropy: Share | None = None
+    token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
-    passes: int = Field(
+    objective: str = Field(default="", description="a preset's name (keepworth objectives list); empty is the recipe's")
+    passes: int = Field(default=1, ge=1, le=64, description="how often an update goes over its episodes")
+    minibatches: int = Field(
         default=1,
         ge=1,
-        le=64,
-        description="optimiser steps on the same episodes; a preset's clip acts from the second on",
+        description="optimiser steps of a pass, each on its share of the groups; a clip acts from an update's second step on",
     )
+    teacher: str = Field(
+        default="",
+        description="objective = kdrl: a model with the same tokenizer, or the run whose finished weights teach",
+    )
+    critic_learning_rate: Rate = Field(default=1e-3, description="objective = ppo: of the value model")
+    critic_rank: Count = Field(default=8, description="objective = ppo: of the value model's adapter")
+    critic_warmup: Amount = Field(default=0, description="objective = ppo: updates that train the value model alone")
     warmup_steps: Amount = Field(default=0, description="updates over which the learning rate rises")
     max_norm: Rate = Field(default=1.0, description="a longer gradient is cut to this")
     weight_decay: Share = 0.0
@@ -95,9 +108,23 @@ Idle = tuple[tuple[str, ...], str, str]
 """(keys that can change nothing, with which choice, what to choose for them to take effect)."""
 
 
-def idle_in_training(settings: TrainingSettings, train: str | None) -> Iterator[Idle]:
+def objective_of(settings: TrainingSettings, own: Objective = GROUP_RELATIVE) -> Objective:
+    """The objective that was chosen, or the recipe's own. Raises UnknownName."""
+    return preset(settings.objective) if settings.objective else own
+
+
+def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     """The keys of `TrainingSettings` that can change nothing, given the choices made for the others."""
-    if train == "full":
+    objective = objective_of(settings)
+    called = f"with objective = {settings.objective}" if settings.objective else "with the recipe's own objective"
+    if not objective.needs_teacher:
+        yield ("teacher",), f"{called}, which has no teacher", "set objective = kdrl"
+    if not objective.needs_critic:
+        value = ("critic_learning_rate", "critic_rank", "critic_warmup")
+        yield value, f"{called}, which has no value model", "set objective = ppo"
+    elif settings.train == "full":
+        yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
+    if settings.train == "full":
         yield ("rank", "alpha"), "with train = full", "set train = lora"
     if settings.difficulty is None:
         yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
@@ -126,16 +153,38 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
         raise ValueError("; ".join(dict.fromkeys(said)))
 
 
-def require_objective(
-    objective: Objective, settings: TrainingSettings, train: str | None, held: Collection[str] = ()
-) -> None:
+SAMPLED = (
+    *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
+    *("passes", "minibatches", "warmup_steps"),
+)
+"""Settings of reinforcement, which say nothing where right answers are imitated."""
+
+
+def with_budget(objective: Objective, tokens: int) -> Objective:
+    """The objective with the run's limit of new tokens, where it divides by it."""
+    missing = objective.needs_length_budget and objective.length_budget is None
+    return varied(objective, length_budget=tokens) if missing else objective
+
+
+def require_objective(objective: Objective, settings: TrainingSettings, held: Collection[str] = ()) -> None:
     """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot give the objective what it needs.
 
     held: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
-    given = LEARNER_GIVES | {"length_budget"} | ({"adapter_decay"} if train == "lora" else set())
-    require_inputs(objective, given, "this recipe")
+    if settings.minibatches > settings.tasks_per_step:
+        raise ValueError(
+            f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "
+            "Set minibatches lower, or tasks_per_step higher"
+        )
+    given = {
+        "length_budget": True,
+        "adapter_decay": settings.train == "lora",
+        "lp_teacher": bool(settings.teacher),
+        "soft_value": settings.sampling == "synchronous",
+    }
+    require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "this recipe")
     require_episodes(objective, held, "this recipe")
-    require_off_policy(objective, settings.passes, 0 if settings.sampling == "synchronous" else settings.max_staleness)
+    stale = 0 if settings.sampling == "synchronous" else settings.max_staleness
+    require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=stale)
 
 
 def require_band(difficulty: tuple[float, float] | None) -> None:

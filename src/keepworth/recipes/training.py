@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
 from keepworth.learning.collect.admission import Staleness
 from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
-from keepworth.learning.collect.steering import Steering
+from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.steering import Sampling, Steering
 from keepworth.learning.collect.task_order import batch as batch
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run.run_record import is_run
 from keepworth.learning.watch.progress import Progress
+from keepworth.learning.weights.critic import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.reference import reference_values
 from keepworth.learning.weights.rows import require_budget
 from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from keepworth.models.inprocess import InProcessModel, Precision
@@ -29,58 +35,10 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.asynchronous import Pipeline
     from keepworth.models.http_engine import HttpModel
 
-
-class Runs(Protocol):
-    """What any configuration of a run with a model says."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def precision(self) -> Literal["auto", "bf16", "fp32"]: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def seed(self) -> int: ...
+T = TypeVar("T")
 
 
-class Trains(Runs, Protocol):
-    """What a configuration says about how weights are trained. None is for a default that was not filled in."""
-
-    @property
-    def train(self) -> Literal["lora", "full"] | None: ...
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def entropy(self) -> float | None: ...
-
-    @property
-    def learning_rate(self) -> float | None: ...
-
-    @property
-    def token_budget(self) -> int | None: ...
-
-    @property
-    def passes(self) -> int: ...
-
-    @property
-    def warmup_steps(self) -> int: ...
-
-    @property
-    def max_norm(self) -> float: ...
-
-    @property
-    def weight_decay(self) -> float: ...
-
-
-def loaded_model(config: Runs, progress: Progress, precision: str = "") -> InProcessModel:
+def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
     """The configured model, fetched on first use. precision: in the place of the configured one; auto is measured."""
     from keepworth.models.files import path_of
     from keepworth.models.known import ModelKind
@@ -94,7 +52,7 @@ def loaded_model(config: Runs, progress: Progress, precision: str = "") -> InPro
     return InProcessModel.load(folder, name=config.model, precision=cast(Precision, wanted))
 
 
-def settled_model(config: Runs, run: RunFolder, progress: Progress) -> InProcessModel:
+def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
     """The configured model, and torch's threads: as configured, as the run began, or what is faster here.
 
     Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
@@ -127,7 +85,7 @@ def fewer_threads(speed: Speed) -> str:
 
 
 def prepared(
-    config: Trains, objective: Objective, role: str, run: RunFolder, progress: Progress
+    config: TrainingSettings, objective: Objective, role: str, run: RunFolder, progress: Progress
 ) -> tuple[InProcessModel, Learner]:
     """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
     model = settled_model(config, run, progress)
@@ -146,12 +104,72 @@ def prepared(
         warmup_steps=config.warmup_steps,
         token_budget=config.token_budget,
         passes=config.passes,
+        minibatches=config.minibatches,
     )
-    if idle := idle_clip(objective, config.passes):
+    critic = CriticSettings(config.critic_learning_rate, config.critic_rank, config.critic_warmup, seed=config.seed)
+    if idle := idle_clip(objective, config.passes, config.minibatches):
         progress.note(f"{idle}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the learner says the same
-        return model, Learner(model, named, objective, optimisation, role)
+        return model, Learner(
+            model,
+            named,
+            objective,
+            optimisation,
+            role,
+            teacher=teacher_of(config, run, role, progress) if objective.needs_teacher else None,
+            soft_values={} if objective.credit == "soft_value" else None,
+            critic=critic if objective.needs_critic else None,
+        )
+
+
+def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:
+    """The frozen model that `config.teacher` names: the run of that name beside this one or at that path, with the weights
+    that it finished, or else a model. Raises KeepworthError where the run has not finished this role."""
+    beside = run.path.parent / config.teacher
+    found = next((path for path in (Path(config.teacher), beside) if is_run(path)), None)
+    precision = str(run.environment.get("precision", ""))
+    taught = None if found is None else RunFolder.open(found)
+    name = config.teacher if taught is None else str(taught.config.get("model", config.model))
+    model = loaded_model(config.model_copy(update={"model": name}), progress, precision)
+    model.network.requires_grad_(False)
+    return model if taught is None else with_weights(model, kept_weights(taught, role))
+
+
+VALUED = 1000
+"""What a draw that measures tasks under the reference is numbered beyond the draw that it is made for."""
+
+
+def valued_first(sampling: Sampling[T], learner: Learner) -> Sampling[T]:
+    """`sampling`, and where the objective reads values of tasks, these: each task's is measured when it is first met, on as
+    many answers of the reference as a group has, and stays in the learner's checkpoints."""
+    return sampling if learner.soft_values is None else _ValuedFirst(sampling, learner)
+
+
+@dataclass(frozen=True, slots=True)
+class _ValuedFirst(Generic[T]):
+    sampling: Sampling[T]
+    learner: Learner
+
+    def tasks(self, step: int, attempt: int, count: int) -> list[T]:
+        return self.sampling.tasks(step, attempt, count)
+
+    def key(self, task: T) -> str:
+        return self.sampling.key(task)
+
+    def sample(self, tasks: Sequence[T], step: int, attempt: int, stage: Stage | None) -> list[Group]:
+        values, reference = self.learner.soft_values, self.learner.reference
+        assert values is not None
+        assert reference is not None
+        new = list({key: task for task in tasks if (key := self.sampling.key(task)) not in values}.values())
+        if new:
+            with reference.active():
+                groups = self.sampling.sample(new, step, VALUED + attempt, stage)
+            values.update(reference_values(groups, self.learner.objective))
+        return [group for group in self.sampling.sample(tasks, step, attempt, stage) if group.task in values]
+
+    def evaluate(self, step: int) -> None:
+        self.sampling.evaluate(step)
 
 
 def require_room(token_budget: int | None, group_size: int, row_budget: int) -> None:

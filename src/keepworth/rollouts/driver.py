@@ -195,6 +195,7 @@ class _Call:
     def __init__(self, model: Model, batcher: Batcher, episode: int, temperature: float) -> None:
         self._model, self._batcher, self._episode, self._temperature = model, batcher, episode, temperature
         self.segments: list[Segment] = []
+        self.state = ""
         self.version = model.version
         self.context_limit = model.context_limit
         self.encode = model.encode
@@ -231,6 +232,7 @@ class _Call:
                 text=self.decode(sample.ids),
                 memory_before=memory,
                 memory_after=memory,
+                state=self.state,
             )
         )
         return sample
@@ -304,6 +306,7 @@ async def _turns(
     try:
         observation: Observation = await guard.run("reset", environment.reset(task, seed))
         for _ in range(limits.max_turns):
+            caller.state = observation.state
             action = await agent.act(observation, caller)
             record.shown += action.shown
             record.operations += action.operations

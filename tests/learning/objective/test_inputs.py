@@ -23,9 +23,10 @@ CORRECTED = {"areal", "tis", "icepop", "vcpo"}
 WITHOUT_CLIP = {*WITHOUT_RATIO, "a_star_po"}
 
 
-def learner_of(objective: Objective, passes: int = 1, seed: int = 0) -> Learner:
+def learner_of(objective: Objective, passes: int = 1, seed: int = 0, minibatches: int = 1) -> Learner:
     model = tiny_model(seed=seed, precision="fp64")
-    return Learner(model, unfreeze(model), objective, Optimisation(passes=passes, learning_rate=3e-3), "speaker")
+    optimisation = Optimisation(passes=passes, minibatches=minibatches, learning_rate=3e-3)
+    return Learner(model, unfreeze(model), objective, optimisation, "speaker")
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
@@ -49,6 +50,17 @@ def test_the_recipes_own_objectives_take_both() -> None:
     require_off_policy(varied(without_kl(preset("grpo")), anchor="behaviour"), 4, max_staleness=2)
 
 
+def test_minibatches_are_steps_of_an_update_too() -> None:
+    with pytest.raises(
+        ObjectiveError, match=r"minibatches = 2 with objective 'rloo': it has no ratio.*Set minibatches = 1"
+    ):
+        learner_of(preset("rloo"), minibatches=2)
+    with pytest.raises(ObjectiveError, match=r"passes = 3 and minibatches = 2 with objective 'rloo'"):
+        require_off_policy(preset("rloo"), 3, 2)
+    assert idle_clip(preset("grpo"), 1, 1)
+    assert not idle_clip(preset("grpo"), 1, 2)
+
+
 def test_the_learner_refuses_passes_without_a_ratio() -> None:
     with pytest.raises(ObjectiveError, match=r"passes = 8 with objective 'rloo'.*Set passes = 1"):
         learner_of(preset("rloo"), passes=8)
@@ -63,17 +75,20 @@ def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: st
     bare = varied(objective, name="bare", surrogate="plain", clip_low=None, clip_high=None)
     behind = groups_of(tiny_model(seed=3, precision="fp64"))  # another policy sampled these
 
-    def weights(of: Objective, passes: int) -> torch.Tensor:
+    def weights(of: Objective, passes: int, minibatches: int = 1) -> torch.Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            learner = learner_of(of, passes)
+            learner = learner_of(of, passes, minibatches=minibatches)
         for _ in range(2):
             learner.update(behind)
         return torch.cat([value.detach().flatten() for value in learner.masters.named.values()])
 
     assert (weights(objective, 1) - weights(bare, 1)).abs().max() < 1e-12
     assert (weights(objective, 4) - weights(bare, 4)).abs().max() > 1e-6
-    with pytest.warns(UserWarning, match=rf"{name}: clip_low, clip_high change nothing with passes = 1"):
+    assert (weights(objective, 2, 2) - weights(bare, 2, 2)).abs().max() > 1e-6
+    with pytest.warns(
+        UserWarning, match=rf"{name}: clip_low, clip_high change nothing with passes = 1 and minibatches = 1"
+    ):
         learner_of(objective)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,7 +106,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
         varied(preset("areal"), name="mine"),
         preset("memory_r2", dual_clip=2.0),
     ):
-        with pytest.raises(ObjectiveError, match=r"change nothing with passes = 1.*Set passes = 2 or more"):
+        with pytest.raises(ObjectiveError, match=r"change nothing with passes = 1 and.*Set passes = 2 or more"):
             learner_of(objective)
         learner_of(objective, passes=2)
     learner_of(varied(without_kl(preset("grpo")), name="mine", anchor="behaviour"))  # against the sampler it acts
@@ -111,7 +126,8 @@ def test_what_episodes_must_hold_is_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("passes", 0), ("warmup_steps", -1), ("max_norm", 0.0), ("max_norm", float("nan")), ("weight_decay", -0.1),
+    ("passes", 0), ("minibatches", 0), ("warmup_steps", -1), ("max_norm", 0.0), ("max_norm", float("nan")),
+    ("weight_decay", -0.1),
     ("token_budget", 0), ("betas", (0.9, 1.0)), ("betas", (float("nan"), 0.9)),
 ])  # fmt: skip
 def test_numbers_of_the_optimiser_have_ranges_too(name: str, value: object) -> None:

@@ -72,7 +72,7 @@ class Pipeline(Collector):
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
-            require_off_policy(objective, 1, settings.staleness.max_staleness)
+            require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
         self._steering = SteeredAhead(

@@ -72,9 +72,9 @@ def inputs(objective: Objective) -> tuple[str, ...]:
 
 _MENDS = {
     "length_budget": "Set length_budget to the run's max new tokens.",
-    "lp_teacher": "In Python, hand the learner a teacher: a larger model with the same tokenizer. No recipe does.",
-    "soft_value": "In Python, measure the tasks under the reference first (reference_values) and hand the learner their values. "
-    "No recipe does.",
+    "lp_teacher": "Set teacher (in Python, hand the learner one): a larger model with the same tokenizer, or a finished run.",
+    "soft_value": "A recipe measures tasks as it meets them, with sampling = synchronous. In Python, hand the learner their "
+    "values (reference_values).",
     "adapter_decay": "It decays an adapter's weights: train with LoRA, or set adapter_decay=0.",
 }
 
@@ -108,23 +108,30 @@ def require_episodes(objective: Objective, held: Collection[str], who: str) -> N
     if missing:
         raise ObjectiveError(
             f"objective {objective.name!r} needs {', '.join(missing)}, which episodes of {who} do not hold.",
-            "Choose another one. In Python, episodes that you build yourself may hold them (docs/objectives.md).",
+            " ".join(_HOLDERS.get(name, "Choose another one: no recipe has them yet.") for name in missing)
+            + " In Python, episodes that you build yourself may hold them (docs/objectives.md).",
         )
 
 
-def require_off_policy(objective: Objective, passes: int, max_staleness: int = 0) -> None:
+_HOLDERS = {"states of turns": "Those of arithmetic with answer = calculator do."}
+
+
+def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, *, max_staleness: int = 0) -> None:
     """Raises ObjectiveError where tokens were drawn by another policy than the one that is trained, and nothing in the
     objective takes that into account.
 
-    From the second optimiser step on the same episodes on (`passes`), the policy has moved: that needs a ratio to an anchor
-    that stays, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio to
-    the policy that drew them: a ratio to the proximal policy begins where the update begins.
+    From the second optimiser step of an update on (`passes`, `minibatches`), the policy has moved: that needs a ratio to an
+    anchor that stays, or a correction at every step. Tokens up to `max_staleness` updates old need a correction, or a ratio
+    to the policy that drew them: a ratio to the proximal policy begins where the update begins.
     """
-    if passes > 1 and not objective.takes_passes:
+    if passes * minibatches > 1 and not objective.takes_passes:
+        given = {"passes": passes, "minibatches": minibatches}
+        several = [f"{name} = {count}" for name, count in given.items() if count > 1]
         raise ObjectiveError(
-            f"passes = {passes} with objective {objective.name!r}: it has no ratio, so that from the second step on it would "
-            "follow the gradient of a policy that has moved on.",
-            "Set passes = 1, or take an objective with a ratio, such as grpo, dapo or cispo.",
+            f"{' and '.join(several)} with objective {objective.name!r}: it has no ratio, so that from the second step on it "
+            "would follow the gradient of a policy that has moved on.",
+            f"Set {' and '.join(each.split(' ')[0] + ' = 1' for each in several)}, or take an objective with a ratio, such as "
+            "grpo, dapo or cispo.",
         )
     if max_staleness > 0 and not objective.corrects_staleness:
         raise ObjectiveError(
@@ -135,21 +142,21 @@ def require_off_policy(objective: Objective, passes: int, max_staleness: int = 0
         )
 
 
-def idle_clip(objective: Objective, passes: int) -> str:
+def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
     """Why the objective's clip cannot change anything; "" where it can, or where there is none."""
-    if objective.anchor != "proximal" or passes > 1 or not objective.clips:
+    if objective.anchor != "proximal" or passes * minibatches > 1 or not objective.clips:
         return ""
     numbers = [name for name in CLIP_NUMBERS if getattr(objective, name) is not None]
     return (
-        f"{objective.name}: {', '.join(numbers)} change nothing with passes = 1, where every ratio to the policy before the "
-        "update is 1; this is its gradient without a clip"
+        f"{objective.name}: {', '.join(numbers)} change nothing with passes = 1 and minibatches = 1, where every ratio to the "
+        "policy before the update is 1; this is its gradient without a clip"
     )
 
 
-def require_clip(objective: Objective, passes: int) -> str:
+def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
     """`idle_clip` of a preset as it was published, for whoever starts a training to say. Raises ObjectiveError where the
     clip was chosen: an option that cannot take effect is an error."""
-    idle = idle_clip(objective, passes)
+    idle = idle_clip(objective, passes, minibatches)
     published = PRESETS.get(objective.name)
     own = published is None or any(getattr(published, name) != getattr(objective, name) for name in CLIP_NUMBERS)
     if idle and own:

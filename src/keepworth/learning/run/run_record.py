@@ -18,6 +18,16 @@ FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "publishe
 CHANGEABLE = ("engine", "token_budget")
 """Settings that a run may be continued with another value of: where something is reached, and how much is computed at once."""
 
+LATER: Mapping[str, Any] = {
+    "objective": "",
+    "minibatches": 1,
+    "teacher": "",
+    "critic_learning_rate": 1e-3,
+    "critic_rank": 8,
+    "critic_warmup": 0,
+}
+"""Settings that runs of earlier versions do not name, with the value at which a run is what it was without them."""
+
 
 class RunConflict(KeepworthError):
     """A second run over the files of a first one that was configured otherwise."""
@@ -79,7 +89,8 @@ def refuse_links(path: Path) -> None:
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address or a budget of
     memory may change: they say nothing about the run, and whether there is one does."""
-    then, now = flatten(before), flatten(asked)
+    now = flatten(asked)
+    then = {key: value for key, value in LATER.items() if key in now} | flatten(before)
     absent = object()
     moved = {key for key in CHANGEABLE if then.get(key) and now.get(key)}
     changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))

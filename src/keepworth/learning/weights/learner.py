@@ -42,7 +42,8 @@ class Optimisation:
     max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value.
     token_budget: padded tokens of one forward and backward pass at most; it bounds memory only. A prompt and the answers that
     share it are computed together: where they alone are more, `update` raises BudgetTooSmall.
-    passes: optimiser steps on the same episodes; from the second on, the ratio to the proximal policy is not 1.
+    passes: how often an update goes over its episodes; minibatches: in how many optimiser steps each time, every one on its
+    share of the groups. From the second step of an update on, the ratio to the proximal policy is not 1.
     Raises ObjectiveError for a number outside its range."""
 
     learning_rate: float = 3e-4
@@ -52,6 +53,7 @@ class Optimisation:
     warmup_steps: int = 0
     token_budget: int = 2048
     passes: int = 1
+    minibatches: int = 1
 
     def __post_init__(self) -> None:
         for name, interval in _RANGES.items():
@@ -66,6 +68,7 @@ _RANGES = {
     "warmup_steps": "[0, inf)",
     "token_budget": "[1, inf)",
     "passes": "[1, inf)",
+    "minibatches": "[1, inf)",
 }
 
 
@@ -73,10 +76,10 @@ class Learner:
     """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published.
 
     role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
-    objective with a teacher's term. soft_values: V* of each task, for one that regresses on it. critic: settings of the
-    value model of an objective that has one.
-    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one pass, also a
-    clip of your own; that of a preset is warned of, because many train it so.
+    objective with a teacher's term. soft_values: V* of each task, for one that regresses on it; `soft_values` of the learner
+    may grow. critic: settings of the value model of an objective that has one.
+    Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one optimiser step
+    an update, also a clip of your own; that of a preset is warned of, because many train it so.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class Learner:
         }
         require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "the learner")
         _require_effect(objective, teacher is not None, soft_values is not None, critic is not None)
-        require_off_policy(objective, optimisation.passes)
-        if idle := require_clip(objective, optimisation.passes):
+        require_off_policy(objective, optimisation.passes, optimisation.minibatches)
+        if idle := require_clip(objective, optimisation.passes, optimisation.minibatches):
             warnings.warn(idle, stacklevel=2)
         if teacher is not None:
             require_same_tokens(teacher, model)
@@ -110,7 +113,7 @@ class Learner:
         self.role = role
         self.roles = tuple(roles) or (role,)
         self.teacher = teacher
-        self.soft_values = soft_values
+        self.soft_values = None if soft_values is None else dict(soft_values)
         self.masters = Masters(
             named,
             optimisation.learning_rate,
@@ -125,8 +128,9 @@ class Learner:
         self._validation: float | None = None
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Optimiser steps on these groups: one, or `passes`. Raises FloatingPointError where a step would diverge, and
-        does not take it (a critic, which goes first, may have taken its own)."""
+        """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
+        denominators those of the step. Raises FloatingPointError where a step would diverge, and does not take it (a critic,
+        which goes first, may have taken its own)."""
         begun = time.perf_counter()
         kept, rejected = kept_groups(
             {i: [e.metric for e in group.episodes] for i, group in enumerate(groups)}, self.objective
@@ -144,15 +148,16 @@ class Learner:
         if self.objective.needs_selection:
             generator = torch.Generator().manual_seed(self.steps)
             rows = replace(rows, batch=select(rows.batch, self.objective, advantage, self.controls, generator))
-        divisors = denominators(rows.batch, self.objective)
         learning = self._rows_with_gradient(rows.batch, advantage)
         measured = group_metrics(rows.batch)
         for _ in range(self.optimisation.passes):
-            if self.critic is not None:
-                every = self._micro_batches(rows, range(rows.batch.shape[0]))
-                measured |= self.critic.teach(rows, every, self.objective, divisors)
-            if learning and not self._warming_up():
-                measured |= self._step(rows, learning, advantage, divisors, temperature)
+            for part in self._minibatches(rows):
+                divisors = denominators(rows.batch.rows(part), self.objective)
+                if self.critic is not None:
+                    measured |= self.critic.teach(rows, self._micro_batches(rows, part), self.objective, divisors)
+                chosen = sorted(set(part) & set(learning))
+                if chosen and not self._warming_up():
+                    measured |= self._step(rows, chosen, advantage, divisors, temperature)
         self._advance(measured)
         self.steps += 1
         self.model.version += 1
@@ -202,6 +207,7 @@ class Learner:
             "version": self.model.version,
             "reference": self.reference.state() if self._keeps_reference() and self.reference else {},
             "critic": self.critic.state() if self.critic is not None else {},
+            "soft_values": dict(self.soft_values or {}),
             "validation": self._validation,
         }
 
@@ -214,6 +220,8 @@ class Learner:
             self.reference.load(state["reference"])
         if self.critic is not None:
             self.critic.load(state["critic"])
+        if self.soft_values is not None:
+            self.soft_values.update(state.get("soft_values", {}))
         self._validation = state.get("validation")
 
     # -- parts ----------------------------------------------------------------------------------------------------
@@ -310,7 +318,7 @@ class Learner:
     def _reads_proximal_first(self) -> bool:
         """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
 
-        Elsewhere they cost nothing: with one optimiser step per update, the weights of the forward pass are the
+        Elsewhere they cost nothing: with one optimiser step an update, the weights of the forward pass are the
         proximal ones.
         """
         objective = self.objective
@@ -320,7 +328,7 @@ class Learner:
             or objective.denominator == "kept"
             or objective.step_control != "constant"
             or objective.needs_selection
-            or self.optimisation.passes > 1
+            or self.optimisation.passes * self.optimisation.minibatches > 1
         )
 
     def _rows_with_gradient(self, batch: Batch, advantage: torch.Tensor) -> list[int]:
@@ -331,6 +339,14 @@ class Learner:
         if self.objective.needs_whole_episodes:
             strength = unit_sum(strength[:, None], unit_of(batch, "episode"))
         return [int(i) for i in strength.nonzero().flatten()]
+
+    def _minibatches(self, rows: Rows) -> list[list[int]]:
+        """The rows of each optimiser step of a pass: whole groups, as many as can be in each."""
+        group = rows.batch.group.tolist()
+        numbers = list(dict.fromkeys(group))
+        count = min(self.optimisation.minibatches, len(numbers))
+        place = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
+        return [[row for row, number in enumerate(group) if place[number] == part] for part in range(count)]
 
     def _micro_batches(self, rows: Rows, chosen: Sequence[int]) -> list[list[int]]:
         return micro_batches(rows, chosen, self.optimisation.token_budget, self.objective.needs_whole_episodes)

@@ -258,8 +258,7 @@ def require_credit(rows: Rows, groups: Sequence[Group], credit: str, term: str |
     if credit == "step_state" and not bool((rows.batch.steps.state >= 0).any()):
         raise BadEpisode(
             f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
-            "Set Segment.state, a key of what the environment showed before the turn, where you build the episodes: the "
-            "drivers of keepworth do not.",
+            "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
         )
     episodes = [episode for group in groups for episode in group.episodes]
     if credit == "step_index" and not any(

@@ -1,0 +1,168 @@
+"""Several processes learn on one file and are killed again and again: what is known is what a replay of the journal says.
+
+    python -m benchmarks.memory.learning_kills --json benchmarks/memory/learning_kills.json
+
+Each process searches, acts and rewards until its share is done; one that is killed is followed by another that goes on where the
+acknowledged rewards end. Meanwhile one memory stays open and follows. In the end: every acknowledged reward is in the journal, and
+no more than one per kill beside them; the items, replayed from the journal, are those of the view; the credits of the items are
+the rewards; and what the watching memory has learned is what one learns that opens the file anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from keepworth.evaluation.engine.timing import machine
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.store.maintenance import check
+
+KINDS = ("torn", "late", "lost", "broken")
+WORKER = """
+import sys
+from benchmarks.memory.learning_kills import worked
+worked(*sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]))
+"""
+
+
+def asked(kind: str) -> str:
+    return f"what to do with a {kind} thing"
+
+
+def worked(path: str, policy: str, begin: int, count: int) -> None:
+    """For a process of its own: reward number `begin` up to `count`, and say each that is on file."""
+    with Memory(path, policy=policy, encoder=HashedWords(64)) as memory:
+        for number in range(begin, count):
+            kind = KINDS[number % len(KINDS)]
+            with memory.episode(f"a {kind} thing") as episode:
+                episode.search(asked(kind), actions=("refund", "replace"), top_k=3)
+                episode.act(("refund", "replace")[number % 2])
+                episode.reward(float((number % 3 + number) % 2))
+            sys.stdout.write(f"{number}\n")
+            sys.stdout.flush()
+
+
+def known(memory: Memory) -> Any:
+    """What decides what is shown next, in full."""
+    assert memory.learning is not None
+    experience = memory.learning.experience
+    if experience.policy.retriever is None:
+        items = memory.get_all(limit=1000)
+        return [memory.worth(item.id, asked(kind)) for item in items for kind in KINDS]
+    query = experience.query("a torn thing", asked("torn"))
+    candidates = experience.policy.retriever(query, experience.pool)
+    ids = [experience.pool.items[row].id for row in candidates.rows]
+    values = experience.policy.valuer.estimate(query, candidates, experience.pool)
+    return sorted(zip(ids, values.means.tolist(), strict=True)), len(experience.pool)
+
+
+class Worker:
+    """One of the processes that learn, and who follows it when it is killed."""
+
+    def __init__(self, path: Path, policy: str, count: int) -> None:
+        self.path, self.policy, self.count = path, policy, count
+        self.done = 0
+        self.kills = 0
+        self.running: subprocess.Popen[str] | None = None
+
+    def work(self) -> None:
+        while self.done < self.count:
+            command = [sys.executable, "-c", WORKER, str(self.path), self.policy, str(self.done), str(self.count)]
+            self.running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert self.running.stdout is not None
+            for line in self.running.stdout:
+                self.done += line.endswith("\n")
+            if self.running.wait() not in (0, -9):
+                raise AssertionError(f"a process ended with {self.running.returncode}")
+
+    def kill(self) -> bool:
+        if self.running is None or self.running.poll() is not None or self.done >= self.count:
+            return False
+        self.running.kill()
+        self.kills += 1
+        return True
+
+
+def learned_and_killed(
+    path: Path, *, policy: str = "effect", processes: int = 4, rewards: int = 1000, kills: int = 50, seed: int = 0
+) -> dict[str, Any]:
+    """Counts of what was done and found. Raises AssertionError where a reward is lost or what is known is another thing."""
+    draw = random.Random(seed)
+    watching = Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
+    watching.add_many([f"a {kind} thing goes to the {place}" for kind in KINDS for place in ("shop", "post", "bin")])
+    known(watching)  # from here on it follows what others write
+    workers = [Worker(path, policy, rewards) for _ in range(processes)]
+    threads = [threading.Thread(target=worker.work) for worker in workers]
+    start = time.monotonic()
+    for thread in threads:
+        thread.start()
+    done, total, killed = 0, processes * rewards, 0
+    while any(thread.is_alive() for thread in threads):
+        done = sum(worker.done for worker in workers)
+        # Spread over the work: the next one when its share is done, at a moment drawn.
+        if killed < kills and done >= total * (killed + 0.5) / (kills + 1):
+            time.sleep(0.02 * draw.random())
+            killed += draw.choice(workers).kill()
+            known(watching)
+        else:
+            time.sleep(0.005)
+    for thread in threads:
+        thread.join()
+    took = time.monotonic() - start
+    assert all(worker.done == rewards for worker in workers)
+    with Memory(path, policy=policy, encoder=HashedWords(64), seed=1) as fresh:
+        problems = check(fresh.store, deep=True)
+        assert not problems, problems
+        entries = [entry for entry in fresh.store.entries() if entry.kind == "REWARD"]
+        assert total <= len(entries) <= total + killed, (total, len(entries), killed)
+        credited = sum(len(json.loads(entry.payload or "{}")["items"]) for entry in entries)
+        assert sum(item.values.credited for item in fresh.get_all(limit=10**6, all_states=True)) == credited
+        assert known(fresh) == known(watching)
+    watching.close()
+    return {
+        "policy": policy,
+        "processes": processes,
+        "acknowledged": total,
+        "in_the_journal": len(entries),
+        "kills": killed,
+        "lost": 0,
+        "seconds": round(took, 1),
+        "equal_to_a_replay": True,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policies", nargs="+", default=["effect", "kernel-mean", "memrl"])
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--rewards", type=int, default=1000, help="of each process")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    record: dict[str, Any] = {"machine": machine(), "runs": []}
+    for policy in options.policies:
+        with tempfile.TemporaryDirectory() as folder:
+            run = learned_and_killed(
+                Path(folder) / "learned.mem",
+                policy=policy,
+                processes=options.processes,
+                rewards=options.rewards,
+                kills=options.kills,
+            )
+        print(run, flush=True)
+        record["runs"].append(run)
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

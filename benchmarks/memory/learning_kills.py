@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory.learning_kills --json benchmarks/memory/learning_kills.json
 
-Each process searches, acts and rewards until its share is done; one that is killed is followed by another that goes on where the
-acknowledged rewards end. Meanwhile one memory stays open and follows. In the end: every acknowledged reward is in the journal, and
-no more than one per kill beside them; the items, replayed from the journal, are those of the view; the credits of the items are
-the rewards; and what the watching memory has learned is what one learns that opens the file anew.
+Each process searches, acts and rewards until its share is done; one that is killed is followed by another, which goes on from
+the acknowledged rewards. Meanwhile one memory stays open and follows. In the end: every acknowledged reward is in the journal,
+and no more than one per kill beside them; the items, replayed from the journal, are those of the view; the credits of the items
+are the rewards; and what the watching memory has learned is what one learns that opens the file anew.
 """
 
 from __future__ import annotations

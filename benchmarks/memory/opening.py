@@ -37,7 +37,9 @@ def filled(path: Path, decisions: int, every: int, *, batch: int = 1000) -> floa
     """Seconds it took. every: one of so many decisions is rewarded."""
     start = time.perf_counter()
     with Memory(path, encoder=HashedWords(384), durability="process") as memory:
-        memory.add_many([f"part {number} of machine {number * 31 % 97} wants oil {number % 7}" for number in range(ITEMS)])
+        memory.add_many(
+            [f"part {number} of machine {number * 31 % 97} wants oil {number % 7}" for number in range(ITEMS)]
+        )
         for begin in range(0, decisions, batch):
             numbers = range(begin, min(begin + batch, decisions))
             found = memory.search_many([query(number) for number in numbers], top_k=5)
@@ -89,7 +91,10 @@ def main() -> None:
                     runs.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
                 one[policy or "no policy"] = runs
                 middle = sorted(run["first_answer_ms"] for run in runs)[len(runs) // 2]
-                print(f"1 of {every} rewarded, {policy or 'no policy'}: first answer after {middle:.0f} ms (median)", flush=True)
+                print(
+                    f"1 of {every} rewarded, {policy or 'no policy'}: first answer after {middle:.0f} ms (median)",
+                    flush=True,
+                )
             record["files"].append(one)
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")

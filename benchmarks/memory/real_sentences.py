@@ -30,8 +30,8 @@ from keepworth.episodes import Encoder, EncoderIdentity
 from keepworth.evaluation.engine.engine import lexical_overlap
 from keepworth.evaluation.engine.timing import at, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.index_file import index_path
-from keepworth.memory.search.lexical import tokens
+from keepworth.memory.search.beside import index_path
+from keepworth.memory.search.index import tokens
 from keepworth.memory.store.maintenance import lay_out
 
 _END = re.compile(r"(?<=[.!?])\s+")

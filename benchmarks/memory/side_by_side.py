@@ -2,8 +2,8 @@
 
     git worktree add /tmp/before main && python -m benchmarks.memory.side_by_side --other /tmp/before/src
 
-A process each fills a memory of its own with the same items; then both are asked in turns, `calls` at a time, and the order changes
-every round. Once without rewards, and once after so many that the default policy has something to weigh.
+A process each fills a memory of its own with the same items; then both are asked in turns, `calls` at a time, and the order
+changes every round. Once without rewards, and once after so many that the default policy has something to weigh.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from keepworth.episodes.encoder import EncoderIdentity
 class Drawn:
     identity = EncoderIdentity("drawn", 384, True)
     def encode(self, texts):
-        return np.stack([np.random.default_rng(sum(text.encode()) % 100_003).standard_normal(384, dtype=np.float32) for text in texts])
+        drawn = [np.random.default_rng(sum(text.encode()) % 100_003) for text in texts]
+        return np.stack([each.standard_normal(384, dtype=np.float32) for each in drawn])
 
 path, items, rewards = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 draw = np.random.default_rng(0)
@@ -125,7 +126,10 @@ def main() -> None:
         record["runs"].append(run)
         for what in ("search", "add"):
             mine, theirs = (statistics.median(run[what][side]) for side in ("here", "other"))
-            print(f"{rewards} rewards, {what}: {mine:.3f} ms here, {theirs:.3f} there, ratio {run[what]['ratio']:.2f}", flush=True)
+            print(
+                f"{rewards} rewards, {what}: {mine:.3f} ms here, {theirs:.3f} there, ratio {run[what]['ratio']:.2f}",
+                flush=True,
+            )
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 

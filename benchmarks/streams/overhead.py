@@ -24,11 +24,10 @@ import numpy as np
 
 import keepworth
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory.item import ItemKind, Provenance
+from keepworth.memory.item import ItemKind, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.scope import Scope
 from keepworth.recipes.advantage import advantage
 
 USERS, EACH, ACTIONS = 100, 1000, 6

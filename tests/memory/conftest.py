@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.memory.store import words
+from keepworth.memory.store import transaction
 
 
-@pytest.fixture(params=[1, 3, words.TAIL], ids="index at most {} behind".format)
+@pytest.fixture(params=[1, 3, transaction.TAIL], ids="index at most {} behind".format)
 def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How far the full-text index may be behind."""
-    monkeypatch.setattr(words, "TAIL", request.param)
+    monkeypatch.setattr(transaction, "TAIL", request.param)
     return int(request.param)

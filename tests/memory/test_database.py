@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import Busy, MemoryProblem
+from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.scope import EVERYWHERE
-from keepworth.memory.search.lexical import tokens, word_count
-from keepworth.memory.store import database, write_queue
-from keepworth.memory.store.database import Database
+from keepworth.memory.search.index import tokens, word_count
+from keepworth.memory.store import database
+from keepworth.memory.store.database import Database, WriteQueue
 from keepworth.memory.store.maintenance import check
-from keepworth.memory.store.write_queue import WriteQueue
 
 from .stub_encoder import WordEncoder
 
@@ -208,18 +207,18 @@ def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_r
     first = threading.Thread(target=queue.carry_out, args=(slow,))
     first.start()
     assert inside.wait(10)
-    real = write_queue.Ticket.__init__
+    real = database.Ticket.__init__
 
     def impatient(ticket, work):
         real(ticket, work)
         ticket.woken = Impatient()
 
-    write_queue.Ticket.__init__ = impatient
+    database.Ticket.__init__ = impatient
     try:
         with pytest.raises(KeyboardInterrupt):
             queue.carry_out(lambda _: carried.append(1))
     finally:
-        write_queue.Ticket.__init__ = real
+        database.Ticket.__init__ = real
     others = [threading.Thread(target=queue.carry_out, args=(lambda _, n=n: carried.append(n),)) for n in (2, 3)]
     for other in others:
         other.start()

@@ -15,7 +15,8 @@ import pytest
 
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.sidecar import HEADER, MAGIC, read_sidecar, sidecar_path, write_sidecar
+from keepworth.memory.search import beside
+from keepworth.memory.search.beside import HEADER, MAGIC, read_sidecar, sidecar_path, write_sidecar
 from keepworth.memory.store.maintenance import backup, check, compact, lay_out, reembed
 from tests.memory.stub_encoder import WordEncoder
 from tests.memory.test_migration import as_in_format_3
@@ -192,9 +193,8 @@ def test_what_is_no_file_in_their_place_costs_nothing(tmp_path: Path):
 
 
 def test_only_the_chunks_that_are_used_are_read(tmp_path: Path, monkeypatch):
-    from keepworth.memory.search import sidecar
 
-    monkeypatch.setattr(sidecar, "CHUNK", 4)
+    monkeypatch.setattr(beside, "CHUNK", 4)
     path = tmp_path / "a.mem"
     with memory(path) as m:
         for n in range(8):
@@ -338,7 +338,7 @@ def chains(path: Path) -> list[bytes | None]:
 
 
 def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(tmp_path: Path):
-    from keepworth.memory.store import chain
+    from keepworth.memory.store import rows
 
     path = tmp_path / "a.mem"
     with memory(path) as m:
@@ -349,7 +349,7 @@ def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(tmp_path: P
         assert check(m.store) == []
     after = chains(path)
     assert after[0] == before[0]
-    assert after[1] == chain.named(before[1])  # no salt, so no guess can be tried
+    assert after[1] == rows.named(before[1])  # no salt, so no guess can be tried
     assert after[2] == before[2]
 
 

@@ -12,7 +12,7 @@ import pytest
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.embedding import Embedder, unit_rows
+from keepworth.memory.search.index import Embedder, unit_rows
 
 from .stub_encoder import WordEncoder
 
@@ -99,7 +99,7 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
         memory.add_many(["ana likes the cat", "bo likes the dog"])
         slow.go.clear()
         # The encoder goes on only once the words were looked up: one after the other would wait for ever.
-        monkeypatch.setattr("keepworth.memory.store.words.scores", _setting(slow.go))
+        monkeypatch.setattr("keepworth.memory.store.store.scores", _setting(slow.go))
         start = time.monotonic()
         hits = memory.search("the cat", top_k=1)
     assert slow.waited
@@ -108,9 +108,9 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
 
 
 def _setting(event):
-    from keepworth.memory.store import words
+    from keepworth.memory.store import store
 
-    real = words.scores
+    real = store.scores
 
     def scores(*arguments):
         event.set()

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from keepworth.cli.memory import app
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory import errors
+from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
-from keepworth.memory.scope import Scope
-from keepworth.memory.store import decision_log
+from keepworth.memory.store import log
 from keepworth.memory.store.database import scalar
 from keepworth.memory.store.maintenance import backup, check, compact, lay_out
 from keepworth.memory.store.transfer import exported, imported
@@ -205,7 +205,7 @@ def test_questions_from_outside_that_quote_her_or_showed_her_go_too(tmp_path: Pa
 
 
 def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr(log, "FLUSH_SECONDS", 60.0)
     path = tmp_path / "a.mem"
     with memory(path) as m, memory(path) as other:
         m.add("zxplain likes tofu", user_id="zxuser")

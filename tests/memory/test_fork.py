@@ -17,6 +17,7 @@ import pytest
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import store as store_module
 from keepworth.memory.store.database import select
 from keepworth.memory.store.maintenance import check
 from tests.memory.stub_encoder import WordEncoder
@@ -307,9 +308,8 @@ def test_one_callback_at_exit_for_all_memories(monkeypatch):
 
 
 def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
-    from keepworth.memory.store import store_file
 
-    monkeypatch.setattr(store_file, "SCOPES", 8)
+    monkeypatch.setattr(store_module, "SCOPES", 8)
     with Memory(":memory:", encoder=WordEncoder()) as m:
         for n in range(40):
             m.add("a cat", user_id=f"u{n}")

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory import item
-from keepworth.memory.item import Item, ItemKind, Link, Provenance, Status, content_digest, duplicate_key
+from keepworth.memory.item import Item, ItemKind, Link, Provenance, Scope, Status, content_digest, duplicate_key
 from keepworth.memory.operations import Draft
-from keepworth.memory.scope import Scope
-from keepworth.memory.store import journal_entry
+from keepworth.memory.store import rows
 
 short = st.text(string.ascii_letters + "é,\x00 ", max_size=4)
 scopes = st.builds(Scope, tenant=st.sampled_from(["", "t"]), user=st.sampled_from(["", "u", "v"]))
@@ -91,25 +90,25 @@ acts = st.builds(
 @given(st.lists(st.tuples(acts, drafts), min_size=1, max_size=5))
 def test_an_act_comes_back_from_the_journal_as_it_was(listed):
     for act, draft in [*listed, *reversed(listed)]:
-        kind, payload = journal_entry.encoded(act, draft)
-        assert journal_entry.decoded(kind, payload, draft.scope) == (act, draft)
+        kind, payload = rows.encoded(act, draft)
+        assert rows.decoded(kind, payload, draft.scope) == (act, draft)
 
 
 def test_a_draft_whose_metadata_grew_is_written_as_it_is_now():
     grown: dict[str, int] = {}
     draft = Draft(metadata=grown)
     act = Operation(OperationKind.ADD, text="a")
-    assert "metadata" not in journal_entry.encoded(act, draft)[1]
+    assert "metadata" not in rows.encoded(act, draft)[1]
     grown["n"] = 1
-    assert json.loads(journal_entry.encoded(act, draft)[1])["metadata"] == {"n": 1}
+    assert json.loads(rows.encoded(act, draft)[1])["metadata"] == {"n": 1}
 
 
 def test_nothing_that_was_read_for_speed_is_kept_once_it_must_go():
     one = Item("m1", "a secret")
     duplicate_key(one), content_digest(one)
-    journal_entry.encoded(Operation(OperationKind.ADD, text="b"), Draft(key="a secret"))
+    rows.encoded(Operation(OperationKind.ADD, text="b"), Draft(key="a secret"))
     item.drop_memos()
-    journal_entry.drop_memos()
-    kept = repr([item._last_key, item._last_rest, journal_entry._last_draft, item._content_key.cache_info().currsize])
+    rows.drop_memos()
+    kept = repr([item._last_key, item._last_rest, rows._last_draft, item._content_key.cache_info().currsize])
     assert "secret" not in kept
     assert item._content_key.cache_info().currsize == 0

@@ -11,9 +11,8 @@ import apsw
 import pytest
 
 from keepworth.memory import errors
-from keepworth.memory.item import ItemKind, from_record
+from keepworth.memory.item import ItemKind, Scope, from_record
 from keepworth.memory.memory import Memory
-from keepworth.memory.scope import Scope
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.maintenance import check, compact, statistics
 from keepworth.memory.store.transfer import exported, imported

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder
+from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.scope import Scope
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.near_duplicates import NearDuplicates, Pair, near_duplicates, said
 

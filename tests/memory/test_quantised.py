@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
-from keepworth.memory.search import dense, index_file, quantised
-from keepworth.memory.search.dense import DenseIndex
-from keepworth.memory.search.sidecar import sidecar_path
+from keepworth.memory.search import beside, quantised
+from keepworth.memory.search import index as index_module
+from keepworth.memory.search.beside import sidecar_path
+from keepworth.memory.search.index import DenseIndex
+from keepworth.memory.store import store as store_module
 from keepworth.memory.store.maintenance import check, compact
 
 from .stub_encoder import WordEncoder
@@ -41,7 +43,7 @@ def small(monkeypatch):
     """Indexes from a hundred rows on."""
     pytest.importorskip("faiss")
     monkeypatch.setattr(quantised, "SMALLEST", 100)
-    monkeypatch.setattr(dense, "LATE", 50)
+    monkeypatch.setattr(index_module, "LATE", 50)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,8 +81,8 @@ def test_a_proposing_index_agrees_with_the_scan(kind, small):
 @given(CHANGES, st.sampled_from(KINDS))
 def test_whatever_happens_to_the_memory_nothing_dead_is_found_and_nothing_close_is_missed(changes, kind):
     pytest.importorskip("faiss")
-    before = quantised.SMALLEST, dense.LATE
-    quantised.SMALLEST, dense.LATE = 100, 50
+    before = quantised.SMALLEST, index_module.LATE
+    quantised.SMALLEST, index_module.LATE = 100, 50
     try:
         vectors = clustered(4000)
         plain, quick = DenseIndex(32), DenseIndex(32)
@@ -107,7 +109,7 @@ def test_whatever_happens_to_the_memory_nothing_dead_is_found_and_nothing_close_
                 assert overlap(found, exact) >= 0.9
                 assert all(quick.has(n) for line in found for n, _ in line)
     finally:
-        quantised.SMALLEST, dense.LATE = before
+        quantised.SMALLEST, index.LATE = before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,7 +205,7 @@ def test_an_index_is_kept_beside_the_file_and_read_again(kind, small, monkeypatc
     with filled(path, kind) as memory:
         expected = [(hit.id, round(hit.score, 5)) for hit in memory.search("text number 17 of 3", mode="dense")]
         assert made == [kind]
-        assert index_file.index_path(path, kind).is_file()
+        assert beside.index_path(path, kind).is_file()
         assert sidecar_path(path).is_file()
     with filled(path, kind) as memory:
         assert [(hit.id, round(hit.score, 5)) for hit in memory.search("text number 17 of 3", mode="dense")] == expected
@@ -226,7 +228,7 @@ def test_an_index_that_does_not_fit_is_made_again(damage, small, monkeypatch, tm
     path = tmp_path / "a.mem"
     with filled(path, "int8") as memory:
         expected = [hit.id for hit in memory.search("text number 17 of 3", mode="dense")]
-    kept = index_file.index_path(path, "int8")
+    kept = beside.index_path(path, "int8")
     content = bytearray(kept.read_bytes())
     if damage == "head":
         content[3] ^= 1
@@ -253,28 +255,26 @@ def test_what_is_purged_leaves_no_index_behind(small, tmp_path: Path):
     path = tmp_path / "a.mem"
     with filled(path, "pq") as memory:
         memory.search("text", mode="dense")
-        assert index_file.index_path(path, "pq").is_file()
+        assert beside.index_path(path, "pq").is_file()
         memory.forget("m7", purge_history=True)
-        assert not index_file.index_path(path, "pq").exists()
+        assert not beside.index_path(path, "pq").exists()
         assert not sidecar_path(path).exists()
 
 
 def test_a_folder_that_cannot_be_written_costs_the_index_file_only(small, monkeypatch, tmp_path: Path, caplog):
-    from keepworth.memory.search import sidecar
 
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     with filled(tmp_path / "a.mem", "int8") as memory:
-        monkeypatch.setattr(sidecar, "write_index", full)
+        monkeypatch.setattr(beside, "write_index", full)
         assert len(memory.search("text number 17", mode="dense")) == 10
     assert "could not be kept" in caplog.text
 
 
 def test_a_memory_that_outgrew_its_kept_vectors_is_read_anew(small, monkeypatch, tmp_path: Path):
-    from keepworth.memory.store import store_file
 
-    monkeypatch.setattr(store_file, "SIDECAR_LATE", 10)
+    monkeypatch.setattr(store_module, "SIDECAR_LATE", 10)
     path = tmp_path / "a.mem"
     with filled(path, "exact", 40) as memory:
         from keepworth.memory.store.maintenance import lay_out

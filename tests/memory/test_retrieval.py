@@ -11,9 +11,8 @@ import pytest
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay.retrieval import POOL
-from keepworth.memory.search import dense
-from keepworth.memory.search.dense import DenseIndex
-from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search import index
+from keepworth.memory.search.index import DenseIndex, Embedder
 from keepworth.memory.search.ranking import Fusion
 
 from .stub_encoder import WordEncoder
@@ -94,7 +93,7 @@ def test_several_queries_are_encoded_together_and_compared_in_one_product(monkey
         shapes.append(queries.shape)
         return search(self, queries, *rest)
 
-    monkeypatch.setattr(dense.DenseIndex, "search", noted)
+    monkeypatch.setattr(index.DenseIndex, "search", noted)
     before = encoder.calls
     queries = ["red hat", "blue car", "tea of bo"]
     together = memory.search_many(queries, top_k=5, mode="dense")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from keepworth.memory.item import Item, Status, ValueStatistics
+from keepworth.memory.item import EVERYWHERE, Item, Status, ValueStatistics
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Credit, Draft
-from keepworth.memory.scope import EVERYWHERE
 from keepworth.memory.store import rows
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
-from keepworth.memory.item import Item, content_digest
+from keepworth.memory.item import EVERYWHERE, Item, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay.bank import Bank
-from keepworth.memory.scope import EVERYWHERE
 from keepworth.memory.store.database import scalar
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from keepworth.memory import errors
+from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
-from keepworth.memory.scope import EVERYWHERE
 from keepworth.memory.store.maintenance import check
 from keepworth.memory.store.transfer import exported, imported
 

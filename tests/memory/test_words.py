@@ -11,31 +11,31 @@ from hypothesis import strategies as st
 from keepworth.episodes import Operation, OperationKind
 from keepworth.evaluation.engine.engine import lexical_overlap
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.lexical import CorpusStatistics
-from keepworth.memory.store import words
+from keepworth.memory.search.index import CorpusStatistics
+from keepworth.memory.store import store, transaction
 
 COMMON = ["the", "and", "of"]
 
 
 def test_rare_words_are_looked_up_and_common_ones_only_scored():
-    assert words.proposal({"the": 900, "cat": 5, "oslo": 2}, 1.0, 100) == (["oslo", "cat"], True)
-    assert words.proposal({"the": 900, "and": 800}, 1.0, 100) == (["and"], False)
-    assert words.proposal({}, 1.0, 100) == ([], True)
+    assert store.proposal({"the": 900, "cat": 5, "oslo": 2}, 1.0, 100) == (["oslo", "cat"], True)
+    assert store.proposal({"the": 900, "and": 800}, 1.0, 100) == (["and"], False)
+    assert store.proposal({}, 1.0, 100) == ([], True)
     # In a scope of one hundredth, a posting costs eleven hundredths: 900 of them cost 99.
-    assert words.proposal({"the": 900}, 0.01, 100) == (["the"], True)
+    assert store.proposal({"the": 900}, 0.01, 100) == (["the"], True)
 
 
 def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_afforded():
     statistics = CorpusStatistics(1000, 9000, {"the": 900, "and": 500, "of": 400, "in": 200})
     # 1000 * 0.4 * 0.5 * 0.2 = 40 rows, ranked for 100; 1100 postings, passed for 165.
-    assert words.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
-    rarest, part = words.joint_proposal(statistics, 1.0, 53)
+    assert store.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
+    rarest, part = store.joint_proposal(statistics, 1.0, 53)
     assert (len(rarest), round(part, 9)) == (3, 0.2)
-    assert words.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
+    assert store.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
 
 
 def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch):
-    monkeypatch.setattr(words, "POSTINGS", 30)
+    monkeypatch.setattr(store, "POSTINGS", 30)
     with Memory(":memory:", encoder=None) as m:
         best = m.add("the of and").id
         m.add_many(
@@ -49,9 +49,9 @@ def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch
 @settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10_000), max_size=8), st.floats(0.0, 1.0))
 def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
-    chosen, affordable = words.proposal(frequency, share, 1000)
+    chosen, affordable = store.proposal(frequency, share, 1000)
     assert bool(chosen) == bool(frequency)
-    price = min(1.0, share + words.SKIPPING)
+    price = min(1.0, share + store.SKIPPING)
     total = price * sum(frequency[term] for term in chosen)
     assert affordable == (total <= 1000) or abs(total - 1000) < 1e-6  # added up in another order
     assert affordable or len(chosen) == 1
@@ -62,7 +62,7 @@ def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
 @pytest.fixture
 def crowded(monkeypatch) -> Memory:
     """Three hundred texts of common words; the oldest ten are Ana's. Reading thirty postings is all that is affordable."""
-    monkeypatch.setattr(words, "POSTINGS", 30)
+    monkeypatch.setattr(store, "POSTINGS", 30)
     memory = Memory(":memory:", encoder=None)
     memory.add_many([f"the and of number {n}" for n in range(10)], user_id="ana")
     memory.add_many([f"the and of number {n}" for n in range(10, 300)], user_id="bo")
@@ -110,7 +110,7 @@ told = st.lists(st.sampled_from(["cat", "dog", "oslo", "red", "the"]), min_size=
 def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, query):
     answers = []
     for behind in (1, 4, 1000):
-        monkeypatch.setattr(words, "TAIL", behind)
+        monkeypatch.setattr(transaction, "TAIL", behind)
         with Memory(":memory:", encoder=None) as m:
             for verb, text, number in sequence:
                 kind = OperationKind(verb.upper())
@@ -122,18 +122,18 @@ def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, qu
 
 def test_long_texts_do_not_wait_for_the_index():
     with Memory(":memory:", encoder=None) as m:
-        for text in ("a cat", "a dog " * words.LONG, "a bird"):
+        for text in ("a cat", "a dog " * transaction.LONG, "a bird"):
             m.add(text)
             with m.store.database.reading() as connection:
                 waiting = m.store.tail(connection)
             assert (waiting.frequency("dog"), waiting.frequency("cat")) == (0, text == "a cat"), text[:10]
-        m.update(m.search("bird")[0].id, "a bird " * words.LONG)
+        m.update(m.search("bird")[0].id, "a bird " * transaction.LONG)
         assert len(m.search("cat dog bird")) == 3
 
 
 def test_readers_beside_a_writer_see_the_newest_words_at_once(tmp_path):
     with Memory(tmp_path / "a.mem", encoder=None) as m, Memory(tmp_path / "a.mem", encoder=None) as other:
-        for n in range(2 * words.TAIL + 5):
+        for n in range(2 * transaction.TAIL + 5):
             id = m.add(f"line {n} says w{n}").id
             assert [hit.id for hit in other.search(f"w{n}")] == [id]
         m.delete(id)

@@ -15,7 +15,7 @@ _HOMES = {
     "Provenance": "item",
     "Status": "item",
     "ValueStatistics": "item",
-    "Scope": "scope",
+    "Scope": "item",
     "Draft": "operations",
     "Outcome": "operations",
     "Fusion": "search.ranking",

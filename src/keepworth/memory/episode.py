@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.operation import Operation
 from keepworth.episodes.prompt_text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidText
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import Outcome, checked_reward
-from keepworth.memory.scope import Scope
 from keepworth.memory.search.ranking import Ask, Hits
-from keepworth.memory.store import episode_record, rewarded
-from keepworth.memory.wording import worded, worded_actions
+from keepworth.memory.store import log
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -109,7 +107,7 @@ class LiveEpisode:
 
     def end(self, outcome: str = "") -> None:
         """Note that it is over. Rewards may still come."""
-        episode_record.end(self._memory.store, self.scope, self.id, outcome)
+        log.end(self._memory.store, self.scope, self.id, outcome)
 
     def __enter__(self) -> LiveEpisode:
         return self
@@ -128,7 +126,7 @@ class LiveEpisode:
         store = self._memory.store
 
         def work(transaction: Transaction) -> None:
-            rewarded.note(transaction, self.scope, store.clock(), what, self.id, **body)
+            log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
         self._memory._check_episode(self.id, again=True)
         store.change(self.scope, work)

@@ -1,18 +1,166 @@
-"""Item: one thing remembered."""
+"""Item: one thing remembered, whose it is (Scope), when (times as canonical text), and what text may be remembered at all."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from keepworth.memory.errors import InvalidFilter, InvalidText
-from keepworth.memory.scope import EVERYWHERE, Scope
+from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
+
+LONGEST_NAME = 512
+PARTS = ("tenant", "user", "agent", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """ "" means "not restricted" when reading and "not said" when writing. Names are compared exactly, after NFC."""
+
+    tenant: str = ""
+    user: str = ""
+    agent: str = ""
+    session: str = ""
+
+    def __post_init__(self) -> None:
+        for name in PARTS:
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise InvalidScope(
+                    f"{name} of a scope must be text, got {type(value).__name__}: pass str(...), or leave it out for all"
+                )
+            if value == "":
+                continue
+            if len(value) > LONGEST_NAME:
+                raise InvalidScope(
+                    f"{name} of a scope is {len(value)} characters long: shorten it, the limit is {LONGEST_NAME}"
+                )
+            if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in value):
+                raise InvalidScope(
+                    f"{name} of a scope has control characters or is not valid Unicode: {value!r:.80}: remove or decode them"
+                )
+            if not value.isascii():
+                object.__setattr__(self, name, unicodedata.normalize("NFC", value))
+
+    def parts(self) -> tuple[str, str, str, str]:
+        return (self.tenant, self.user, self.agent, self.session)
+
+    def contains(self, other: Scope) -> bool:
+        """Whether everything in `other` may be seen from here. The tenant must always be equal: "" is a tenant too."""
+        return (
+            self.tenant == other.tenant
+            and self.user in ("", other.user)
+            and self.agent in ("", other.agent)
+            and self.session in ("", other.session)
+        )
+
+    def narrowed(self, **parts: str) -> Scope:
+        """This scope with some open parts filled in. A part that is already set cannot be changed."""
+        chosen = dict(zip(PARTS, self.parts(), strict=True))
+        for name, value in parts.items():
+            if name not in chosen:
+                raise InvalidScope(f"a scope has no part {name!r}: it has {', '.join(chosen)}")
+            if chosen[name] not in ("", value):
+                raise InvalidScope(f"{name} is already {chosen[name]!r} here and cannot become {value!r}")
+            chosen[name] = value
+        return Scope(**chosen)
+
+
+EVERYWHERE = Scope()
+
+
+Clock = Callable[[], str]
+Timestamp = str | datetime | float | int
+
+
+def timestamp(value: Timestamp | None) -> str:
+    """The canonical text of a time; "" for None or "". Times with an offset are converted to UTC, naive ones are taken as UTC.
+
+    >>> timestamp("2026-01-01"), timestamp("2023-05-20T02:21+02:00")
+    ('2026-01-01T00:00:00', '2023-05-20T00:21:00')
+    """
+    if value is None or value == "":
+        return ""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        if isinstance(value, (int, float)):
+            parsed = datetime.fromtimestamp(value, tz=timezone.utc)
+        elif isinstance(value, datetime):
+            parsed = value
+        else:
+            # Python 3.10 does not read the suffix Z.
+            parsed = datetime.fromisoformat(value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value)
+        if parsed.tzinfo is not None:
+            parsed = parsed.astimezone(timezone.utc).replace(tzinfo=None)
+        return parsed.isoformat()
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
+        raise InvalidTime(
+            f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
+        ) from error
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).replace(tzinfo=None).isoformat()
+
+
+def later(start: str, seconds: float) -> str:
+    """The canonical time `seconds` after the canonical time `start`. Raises InvalidTime."""
+    try:
+        if isinstance(seconds, bool) or not seconds > 0:
+            raise ValueError
+        return (datetime.fromisoformat(start) + timedelta(seconds=seconds)).isoformat()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidTime(f"ttl must be a positive number of seconds, got {seconds!r:.40}") from error
+
+
+def checked_interval(start: str, end: str) -> None:
+    """Raise InvalidTime where canonical times leave no moment between them: what was never true is never found."""
+    if start and end and end <= start:
+        raise InvalidTime(f"valid_to ({end}) must come after valid_from ({start}): the item would never be valid")
+
+
+LONGEST_WORDING = 200_000
+"""Characters of a goal, an observation or an action: a case holds all three, and an item at most a million."""
+_CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\r\t"}
+
+
+def worded(text: object, what: str) -> str:
+    """`text` with a space for every control character but line breaks and tabs, such as a terminal's colours: a case with one
+    would not be kept. Raises InvalidText where it is no text, not valid Unicode, or too long."""
+    found = checked_label(text, what)
+    if len(found) > LONGEST_WORDING:
+        raise InvalidText(f"{what} is {len(found):,} characters long, the limit is {LONGEST_WORDING:,}: shorten it")
+    return found if found.isprintable() else found.translate(_CONTROLS)
+
+
+def worded_actions(actions: object) -> tuple[str, ...]:
+    """Raises InvalidText where `actions` is not a sequence of texts; one text alone would be taken for its letters."""
+    if isinstance(actions, (str, bytes)) or not isinstance(actions, Iterable):
+        raise InvalidText(f"actions must be a sequence of texts, got {actions!r:.60}: put a single one into a list")
+    return tuple(worded(action, f"action number {number}") for number, action in enumerate(actions, start=1))
+
+
+def source_problem(source: object) -> str:
+    if not isinstance(source, str) or not source.strip() or not source.isprintable() or len(source) > 1000:
+        return f"its source {source!r:.60} is not a name: text that can be printed, at most 1,000 characters"
+    return ""
+
+
+def identity(by: object, what: str) -> str:
+    """A person's name. Raises InvalidPolicy where this is none."""
+    if source_problem(by):
+        raise InvalidPolicy(
+            f"{what} is {by!r:.60}, which is no name.", "Give text that can be printed, at most 1,000 characters."
+        )
+    assert isinstance(by, str)
+    return by
+
 
 LONGEST_TEXT = 1_000_000
 _ALLOWED_CONTROLS = frozenset("\n\r\t")
@@ -88,7 +236,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing remembered. Times are canonical text (`keepworth.memory.timestamp`), "" where unknown.
+    """One thing remembered. Times are canonical text (`keepworth.memory.item`), "" where unknown.
 
     key: what searches match instead of the text (the task of a case, the trigger of a lesson); "" means the text itself.
     event_time: when it happened or was said; written_at: when it was stored.

@@ -37,26 +37,35 @@ from keepworth.memory.errors import (
     UnknownItem,
 )
 from keepworth.memory.item import (
+    Clock,
     Item,
     ItemKind,
     Provenance,
+    Scope,
     Status,
+    Timestamp,
+    checked_interval,
     checked_label,
     checked_text,
     folded,
+    identity,
     kind_named,
+    later,
+    now,
     plain_metadata,
     status_named,
     text_problem,
+    timestamp,
+    worded,
+    worded_actions,
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, Outcome, checked_reward
 from keepworth.memory.overlay.bank import Bank
 from keepworth.memory.overlay.retrieval import POOL, SearchOptions, checked_count, checked_options, several
-from keepworth.memory.scope import Scope
-from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.ranking import Ask, Chosen, Fusion, Hit, Hits, Selected, Selector, Worth, asked
-from keepworth.memory.store import episode_record, purge, rewarded, undo
-from keepworth.memory.store.decision_log import DecisionLog, Logged
+from keepworth.memory.store import log, purge, undo
+from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
     LIKENESS,
     NEIGHBOURS,
@@ -71,8 +80,6 @@ from keepworth.memory.store.near_duplicates import (
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.transaction import Transaction
-from keepworth.memory.timestamp import Clock, Timestamp, checked_interval, later, now, timestamp
-from keepworth.memory.wording import identity, worded, worded_actions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -425,7 +432,7 @@ class Memory:
         said = worded(task, "task")
         person = identity(by, "by") if by != "" else ""
         id = f"e{self._new_id()}"
-        episode_record.begin(self.store, scope, id, said, person)
+        log.begin(self.store, scope, id, said, person)
         self._known_episodes.add(id)
         return LiveEpisode(self, id, scope, said, person)
 
@@ -439,7 +446,7 @@ class Memory:
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_label(source, "source")
         self._decisions.flush()
-        about = episode_record.rewarded(self.store, self.scope, target)
+        about = log.rewarded(self.store, self.scope, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.scope and self.learning.keeps():
             return self.learning.finish(about, value, person, source)
@@ -456,7 +463,7 @@ class Memory:
         """Episodes in which something was done and that have no reward yet, oldest first."""
         self._decisions.flush()
         with self.store.database.reading() as connection:
-            return rewarded.acted(connection, self.scope)
+            return log.acted(connection, self.scope)
 
     @property
     def policy(self) -> str | None:
@@ -491,7 +498,7 @@ class Memory:
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return episode_record.assembled(self.store, self.scope, id)
+        return log.assembled(self.store, self.scope, id)
 
     # Undo.
 
@@ -514,7 +521,7 @@ class Memory:
         self._decisions.flush()
         if rewarder:
             with self.store.database.reading() as connection:
-                names = rewarded.rewarders(connection, self.scope)
+                names = log.rewarders(connection, self.scope)
             if rewarder not in names:
                 raise InvalidPolicy(
                     f"{rewarder!r:.60} rewarded nothing in this memory.",
@@ -976,7 +983,7 @@ class Memory:
         """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
         if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
             return
-        if not episode_record.exists(self.store, self.scope, id):
+        if not log.exists(self.store, self.scope, id):
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: `with memory.episode() as ep` begins one; nothing was done"
             )

@@ -24,18 +24,19 @@ from typing import Any, Protocol
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.item import (
+    EVERYWHERE,
     UNKNOWN,
     Item,
     ItemKind,
     Link,
     Provenance,
+    Scope,
     Status,
     ended,
     indented_alike,
+    later,
     text_problem,
 )
-from keepworth.memory.scope import EVERYWHERE, Scope
-from keepworth.memory.timestamp import later
 
 
 @dataclass(frozen=True, slots=True)

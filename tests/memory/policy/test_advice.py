@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from keepworth.memory.errors import InvalidAdvice, SetAside
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.store import rewarded
+from keepworth.memory.store import log
 from tests.memory.policy.test_learning import POLICIES, opened, play, state
 
 NAMES = st.sampled_from(
@@ -102,7 +102,7 @@ def test_records_that_cannot_be_read_are_set_aside_and_the_rest_is_there(tmp_pat
     for what, id in (("reward", "e-unheard-of"), ("step", another.id), ("act", another.id)):
         memory.store.change(
             memory.scope,
-            lambda each, what=what, id=id: rewarded.note(each, memory.scope, "", what, id, reward=1.0, action="wire"),
+            lambda each, what=what, id=id: log.note(each, memory.scope, "", what, id, reward=1.0, action="wire"),
         )
     with pytest.warns(SetAside, match="cannot be read"):
         before = state(memory)

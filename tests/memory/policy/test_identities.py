@@ -10,7 +10,7 @@ from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.store import rewarded
+from keepworth.memory.store import log
 from tests.memory.policy.test_learning import ACTIONS, POLICIES, opened, play, state
 
 
@@ -22,9 +22,9 @@ def told(memory: Memory, goal: str, action: str, reward: float, by: str | None, 
     return episode.id
 
 
-def episode(memory: Memory, id: str) -> rewarded.Record:
+def episode(memory: Memory, id: str) -> log.Record:
     with memory.store.database.reading() as connection:
-        found = rewarded.record(connection, lambda scope: memory.store.scope_named(connection, scope), id)
+        found = log.record(connection, lambda scope: memory.store.scope_named(connection, scope), id)
     assert found is not None
     return found
 

@@ -16,7 +16,7 @@ from keepworth.evaluation.engine.corpus import GIVEN, USERS, Corpus, GivenVector
 from keepworth.evaluation.engine.opening import first_results
 from keepworth.evaluation.engine.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.lexical import InvertedIndex, tokens
+from keepworth.memory.search.index import InvertedIndex, tokens
 from keepworth.memory.store.maintenance import lay_out
 
 if TYPE_CHECKING:

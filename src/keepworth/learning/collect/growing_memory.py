@@ -27,13 +27,11 @@ from keepworth.learning.collect.tickets import place_of
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
 from keepworth.learning.run.disk import disk, replacing
 from keepworth.learning.run.json_rows import read_json, write_json
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
 from keepworth.memory.overlay.bank import Bank
-from keepworth.memory.scope import EVERYWHERE, Scope
-from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.index import Embedder
 from keepworth.memory.store.maintenance import backup
 from keepworth.memory.store.store import Store
-from keepworth.memory.timestamp import Clock, now
 
 Commit = Literal["first", "best", "sampled"]
 COPY, STATE = "memory.db", "memory.json"

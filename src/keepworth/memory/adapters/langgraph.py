@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
-from keepworth.memory.item import Item, checked_text, plain_metadata
+from keepworth.memory.item import Item, checked_text, later, plain_metadata
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Act, Assignment, Draft
 from keepworth.memory.search.ranking import Hit
-from keepworth.memory.timestamp import later
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Changed, Transaction

@@ -13,9 +13,8 @@ from typing import Any
 
 from keepworth.memory import memory as engine
 from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, Timestamp
 from keepworth.memory.store.store import Revision
-from keepworth.memory.timestamp import Timestamp
 
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 

@@ -17,7 +17,21 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.encoder import Encoder
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, UnknownItem
-from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, Status, checked_text, plain_metadata
+from keepworth.memory.item import (
+    EVERYWHERE,
+    UNKNOWN,
+    Clock,
+    Item,
+    ItemKind,
+    Provenance,
+    Scope,
+    Status,
+    Timestamp,
+    checked_text,
+    now,
+    plain_metadata,
+    timestamp,
+)
 from keepworth.memory.operations import (
     Act,
     Assignment,
@@ -30,10 +44,8 @@ from keepworth.memory.operations import (
 )
 from keepworth.memory.overlay.layers import Base, Overlay
 from keepworth.memory.overlay.retrieval import LONGEST_QUERY, SearchOptions, checked_options, request_for, retrieve
-from keepworth.memory.scope import EVERYWHERE, Scope
-from keepworth.memory.search.embedding import Embedder
+from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.ranking import Fusion, Hit
-from keepworth.memory.timestamp import Clock, Timestamp, now, timestamp
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from keepworth.memory.item import HASH_MODULUS, Item, content_digest, duplicate_key
-from keepworth.memory.search.lexical import CorpusStatistics, InvertedIndex
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.ranking import Ranked
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from keepworth.memory.errors import InvalidFilter, NoEncoder, UnknownOption
-from keepworth.memory.item import Item, ItemKind, Status, kind_named, status_named
+from keepworth.memory.item import Item, ItemKind, Status, Timestamp, kind_named, status_named, timestamp
 from keepworth.memory.overlay.layers import Overlay
-from keepworth.memory.search.embedding import Embedder
-from keepworth.memory.search.lexical import CorpusStatistics, term_score, tokens, total
+from keepworth.memory.search.index import CorpusStatistics, Embedder, best, term_score, tokens, total
 from keepworth.memory.search.ranking import (
     MODES,
     Explanation,
@@ -20,12 +19,10 @@ from keepworth.memory.search.ranking import (
     Hit,
     Ranked,
     Reranker,
-    best,
     diversified,
     fuse,
     fusion_formula,
 )
-from keepworth.memory.timestamp import Timestamp, timestamp
 
 if TYPE_CHECKING:
     import numpy as np

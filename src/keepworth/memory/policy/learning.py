@@ -37,7 +37,7 @@ from keepworth.memory.errors import (
     SetAside,
     UnknownEpisode,
 )
-from keepworth.memory.item import Item, Provenance, Status
+from keepworth.memory.item import Item, Provenance, Scope, Status, identity
 from keepworth.memory.operations import Assignment, Credit, Outcome
 from keepworth.memory.policy.effect import Effect
 from keepworth.memory.policy.experience import Experience
@@ -46,20 +46,17 @@ from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel
 from keepworth.memory.policy.pool import Advice, advice, learned, on_word_of
 from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
-from keepworth.memory.scope import Scope
 from keepworth.memory.search.ranking import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
-from keepworth.memory.store import forking, rewarded
-from keepworth.memory.store.episode_record import Rewarded
-from keepworth.memory.store.rewarded import Cancelled, Choice, News
+from keepworth.memory.store import forking, log
+from keepworth.memory.store.log import Cancelled, Choice, News, Rewarded
 from keepworth.memory.store.transaction import changed_since
-from keepworth.memory.wording import identity
 
 if TYPE_CHECKING:
     import apsw
     import numpy.typing as npt
 
     from keepworth.memory.policy.pool import Pool
-    from keepworth.memory.search.embedding import Embedder
+    from keepworth.memory.search.index import Embedder
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
@@ -151,7 +148,7 @@ class Learning:
     def keeps(self) -> bool:
         """Whether the policy keeps items of its own, and so closes an episode with its reward."""
         with self._lock, self.store.database.reading() as connection:
-            if self._seq >= 0 and not rewarded.turned_back(connection, self._seq):
+            if self._seq >= 0 and not log.turned_back(connection, self._seq):
                 return self._experience.policy.keeps
             return self._chosen(connection)[1].keeps
 
@@ -287,7 +284,7 @@ class Learning:
                 outcome = transaction.perform(act, draft, now=now, episode=about.episode)
                 named.update(self._changes(transaction, experience.pool, version, now, about.episode, by))
                 if about.episode and not about.decision:
-                    rewarded.completed(transaction, about.episode, now)
+                    log.completed(transaction, about.episode, now)
                 return Outcome(True, outcome.changed)
 
             outcome: Outcome = self.store.change(self.scope, work)
@@ -325,12 +322,12 @@ class Learning:
 
     def _told(self, connection: apsw.Connection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
         """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
-        record = rewarded.record(connection, self._scopes(connection), about.episode) if about.episode else None
+        record = log.record(connection, self._scopes(connection), about.episode) if about.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
         if about.decision:
             listed = record.choices if record is not None else ()
             one = next((each for each in listed if each.decision.id == about.decision), None)
-            one = one or rewarded.single(connection, about.decision)
+            one = one or log.single(connection, about.decision)
             if one is None:
                 raise UnknownEpisode(f"decision {about.decision!r:.80} was erased meanwhile: nothing was learned")
             return task, person, [one]
@@ -400,9 +397,7 @@ class Learning:
         """Back to the policy before the last promotion; its name."""
         with self._lock:
             with self.store.database.reading() as connection:
-                promoted = rewarded.promotions(
-                    connection, self._scopes(connection), self.scope, rewarded.cancelled(connection)
-                )
+                promoted = log.promotions(connection, self._scopes(connection), self.scope, log.cancelled(connection))
             if not promoted:
                 raise InvalidPolicy(
                     f"{self._first!r} is the first policy of this memory.", "There is nothing to go back to."
@@ -431,11 +426,11 @@ class Learning:
                 ids, self._unreadable = self._unreadable, []
                 self._quarantine(ids)
             return self._experience
-        head = rewarded.head(connection)
+        head = log.head(connection)
         since = self._seq if self._embedder is self.store.embedder else -1
         if since != head or since < 0:
             self._seq = -1  # what fails half way is read again from the start
-            if since < 0 or rewarded.turned_back(connection, since):
+            if since < 0 or log.turned_back(connection, since):
                 self._build(connection, head)
             else:
                 self._follow(connection, since)
@@ -447,8 +442,8 @@ class Learning:
 
     def _chosen(self, connection: apsw.Connection) -> tuple[str, Policy]:
         """The policy that the file says, fresh."""
-        gone = rewarded.cancelled(connection)
-        promoted = rewarded.promotions(connection, self._scopes(connection), self.scope, gone)
+        gone = log.cancelled(connection)
+        promoted = log.promotions(connection, self._scopes(connection), self.scope, gone)
         name = promoted[-1] if promoted else self._first
         try:
             return name, self._policies(name)
@@ -481,8 +476,8 @@ class Learning:
         aside: dict[str, str] = {}
         if policy.retriever is not None:
             self._restore(self.store.items(self.scope), aside)
-        gone = rewarded.cancelled(connection)
-        news = rewarded.news(connection, self.scope, gone, newest=valuer.newest if isinstance(valuer, Effect) else None)
+        gone = log.cancelled(connection)
+        news = log.news(connection, self.scope, gone, newest=valuer.newest if isinstance(valuer, Effect) else None)
         for each in news:
             self._learn(connection, each, aside, gone, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
         self._put_aside(aside)
@@ -505,9 +500,9 @@ class Learning:
             for item in items:
                 if item.id in self._rows:
                     pool.refresh(self._rows[item.id], self._linked(_as_pooled(item)))
-        for each in rewarded.news(connection, self.scope, rewarded.NOTHING, since):
+        for each in log.news(connection, self.scope, log.NOTHING, since):
             if each.seq not in self._mine:
-                self._learn(connection, each, aside, rewarded.NOTHING)
+                self._learn(connection, each, aside, log.NOTHING)
         self._mine.clear()
         self._put_aside({**self.set_aside, **aside})
 
@@ -605,14 +600,12 @@ class Learning:
         record = None
         if each.episode:
             items = -1 if each.decision else each.items
-            record = rewarded.record(
-                connection, self._scopes(connection), each.episode, gone, until=each.seq, items=items
-            )
+            record = log.record(connection, self._scopes(connection), each.episode, gone, until=each.seq, items=items)
         task, person = (record.task, record.person) if record is not None else ("", "")
         choices = list(record.choices) if record is not None else []
         if each.decision:
             choices = [choice for choice in choices if choice.decision.id == each.decision]
-            single = None if choices else rewarded.single(connection, each.decision)
+            single = None if choices else log.single(connection, each.decision)
             choices = choices if single is None else [single]
         return task, person, choices
 
@@ -717,9 +710,9 @@ class Learning:
         current = self._experience
         if current.policy.retriever is not None:
             return [use for use, _ in current.uses], current
-        gone = rewarded.cancelled(connection)
+        gone = log.cancelled(connection)
         told = []
-        for each in rewarded.news(connection, self.scope, gone):
+        for each in log.news(connection, self.scope, gone):
             task, person, choices = self._about(connection, each, gone)
             told += [(task, person, each, choice) for choice in choices]
         experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
@@ -776,7 +769,7 @@ class Learning:
     def _note(self, what: str, **body: Any) -> None:
         self.store.change(
             self.scope,
-            lambda transaction: rewarded.note(transaction, self.scope, self.store.clock(), what, **body),
+            lambda transaction: log.note(transaction, self.scope, self.store.clock(), what, **body),
         )
 
     def _changes(

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.memory.item import Item, ItemKind, text_problem
+from keepworth.memory.item import Item, ItemKind, source_problem, text_problem
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.wording import source_problem
 
 RESERVED = frozenset(("do", "avoid", "good", "trigger", "payload", "key", "born", "of", "extra"))
 """Names of an item's metadata that are memory's own."""

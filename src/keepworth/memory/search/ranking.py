@@ -195,30 +195,6 @@ Selector = Callable[[str, Sequence[Hit], int], Selected]
 Ranked = list[tuple[str, float]]
 
 
-def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
-    """Indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
-    import numpy as np
-
-    n = len(scores)
-    if count >= n or n <= 128:
-        return np.argsort(-scores, kind="stable")[:count]
-    groups = max(256, 4 * count)
-    if n >= 8 * groups:
-        # The best of each of many groups: the count-th largest of those is no more than the count-th largest of all, and
-        # what lies below it is out. One fast pass instead of a partition of everything.
-        peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
-        kept = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
-        if len(kept) <= n // 4:
-            rows: npt.NDArray[np.intp] = kept[best(scores[kept], count)]
-            return rows
-    threshold = np.partition(scores, n - count)[n - count]
-    above = np.flatnonzero(scores > threshold)
-    tied = np.flatnonzero(scores == threshold)[: count - len(above)]
-    chosen = np.concatenate([above, tied])
-    chosen.sort()
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
-
-
 def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion) -> Ranked:
     """Both lists best first. Ties keep the order: found by both parts first, then by id order of arrival in the lists."""
     scores: dict[str, float] = {}

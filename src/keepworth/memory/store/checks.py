@@ -9,22 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import HASH_MODULUS, Item, content_digest, duplicate_key
+from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.operations import execute
-from keepworth.memory.scope import Scope
-from keepworth.memory.search.index_file import index_path, made_from, read_index_file
-from keepworth.memory.search.lexical import word_count
+from keepworth.memory.search.beside import Unfit, index_path, made_from, read_index_file, read_sidecar, sidecar_path
+from keepworth.memory.search.index import word_count
 from keepworth.memory.search.quantised import INDEXES
-from keepworth.memory.search.sidecar import read_sidecar, sidecar_path
-from keepworth.memory.stamp import Unfit
-from keepworth.memory.store import chain, journal_entry, rows, schema, undo
+from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.journal_entry import targets_of
-from keepworth.memory.store.rows import image
+from keepworth.memory.store.rows import image, targets_of
 from keepworth.memory.store.schema import vector_table
-from keepworth.memory.store.scope_book import PARTS
-from keepworth.memory.store.transaction import indexed_text
-from keepworth.memory.store.words import CURRENT
+from keepworth.memory.store.transaction import CURRENT, PARTS, indexed_text
 
 if TYPE_CHECKING:
     import apsw
@@ -206,8 +200,8 @@ def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
 def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
     before: bytes | None = None
     wrong = []
-    for *event, link in connection.execute(f"SELECT {chain.COLUMNS}, chain FROM events ORDER BY seq"):
-        if not chain.holds(before, event, link):
+    for *event, link in connection.execute(f"SELECT {rows.EVENT_COLUMNS}, chain FROM events ORDER BY seq"):
+        if not rows.holds(before, event, link):
             wrong.append(f"entry {event[0]}")
         before = link
     yield from _named("journal: not what was written, by its chain:", wrong)
@@ -230,7 +224,7 @@ def _journal_problems(store: Store, connection: apsw.Connection, items: dict[str
 
 
 def _image_problems(
-    connection: apsw.Connection, items: dict[str, Item], listed: Iterable[journal_entry.Entry], erased: set[str]
+    connection: apsw.Connection, items: dict[str, Item], listed: Iterable[rows.Entry], erased: set[str]
 ) -> Iterator[str]:
     """Replays the journal as it happened, rollbacks as steps, and compares each image of an item before a change."""
     images: dict[str, list[tuple[int, str | None]]] = defaultdict(list)

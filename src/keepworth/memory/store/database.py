@@ -1,7 +1,7 @@
-"""Connections to one memory file: who may write, what a failure means, and group commit.
+"""Connections to one memory file: whose it is, who may write, what a failure means, and group commit.
 
-Readers have a connection per thread and never wait for writers. Writes queue up (see `write_queue`): those that wait together
-are carried out in one transaction, each under its own savepoint, so that one sync to disk pays for all.
+Readers have a connection per thread and never wait for writers. Writes queue up: those that wait together are carried out in one
+transaction, each under its own savepoint, so that one sync to disk pays for all.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import threading
 import time
 import uuid
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -29,6 +29,7 @@ from keepworth.memory.errors import (
     Forked,
     InvalidText,
     MemoryProblem,
+    NewerFile,
     NotAMemoryFile,
     OlderFile,
     ReadOnly,
@@ -37,9 +38,168 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.store import forking, schema
-from keepworth.memory.store.file_header import check_version, identity, refuse_strangers, writable
 from keepworth.memory.store.rows import Unreadable
-from keepworth.memory.store.write_queue import Ticket, WriteQueue
+
+if TYPE_CHECKING:
+    import apsw
+
+
+class Ticket:
+    """A write that waits its turn. woken: released once it is done, or once its thread is to lead."""
+
+    __slots__ = ("error", "lead", "result", "woken", "work")
+
+    def __init__(self, work: Callable[[apsw.Connection], Any]) -> None:
+        self.work = work
+        self.lead = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class WriteQueue:
+    """commit: carries out a group of tickets and sets each one's result or error; it does not raise. gathering: seconds a
+    leader waits at most for those of the last group, who are on their way again; worth it where a commit costs a sync."""
+
+    def __init__(self, commit: Callable[[Sequence[Ticket]], None], gathering: float = 0.0) -> None:
+        self._commit = commit
+        self._gathering = gathering
+        self._turn = threading.Lock()
+        self._waiting: deque[Ticket] = deque()
+        self._led = False
+        self._leader = 0
+        self._group = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def carry_out(self, work: Callable[[apsw.Connection], Any]) -> Any:
+        """What `work` returns, once it is committed; raises what it raised."""
+        if self._leader == threading.get_ident():
+            raise MemoryProblem("a write inside a write: do both in one")
+        ticket = Ticket(work)
+        with self._turn:
+            self._waiting.append(ticket)
+            ticket.lead = not self._led
+            self._led = True
+        try:
+            if not ticket.lead:
+                ticket.woken.acquire()
+            if ticket.lead:
+                self._lead()
+        finally:
+            self._leave(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    def _lead(self) -> None:
+        self._leader = threading.get_ident()
+        if self._gathering and self._group > 1:
+            end = time.monotonic() + self._gathering
+            while len(self._waiting) < self._group and time.monotonic() < end:
+                time.sleep(self._gathering / 10)
+        with self._turn:
+            batch = list(self._waiting)
+            self._waiting.clear()
+        self._group = len(batch)
+        try:
+            self._commit(batch)
+        finally:
+            for ticket in batch:
+                if not ticket.lead:
+                    ticket.woken.release()
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Whatever happened: what a thread that is gone had asked for is not done later, and where some wait, one leads."""
+        with self._turn:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            if not ticket.lead:
+                return
+            self._leader = 0
+            if self._waiting:
+                self._waiting[0].lead = True
+                self._waiting[0].woken.release()
+            else:
+                self._led = False
+
+
+def writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def refuse_strangers(path: str) -> None:
+    """Look at the header before SQLite does, so that a file of another program, or half a copy, is never touched."""
+    if Path(path).is_dir():
+        raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(100)
+    except OSError as error:
+        raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+    if not head:
+        raise NotAMemoryFile(
+            f"{path} is empty (0 bytes), so it is no memory, nor a new one: an interrupted copy or a full disk leaves such a "
+            "file; restore a backup over it, or delete it to begin anew"
+        )
+    if not any(head) or _begun_from_nothing(f"{path}-journal"):
+        raise NotAMemoryFile(
+            f"{path} is half a copy: whoever wrote it was interrupted; delete it (and {path}-journal, if it is there) and copy "
+            "again, or restore a backup"
+        )
+    if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
+        raise NotAMemoryFile(f"{path} is not a memory file: it belongs to another program; give another path")
+    if head[18] == 1 and _size(f"{path}-wal"):
+        # A memory in use says in its header that it has a write-ahead log; a backup that it has none.
+        raise NotAMemoryFile(
+            f"{path} is a backup, and {path}-wal beside it is the log of what lay there before: delete that log and {path}-shm, "
+            "then open it again"
+        )
+    application = int.from_bytes(head[68:72], "big")
+    if application != schema.APPLICATION_ID:
+        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _begun_from_nothing(journal: str) -> bool:
+    """Whether the rollback journal at this path would take the database beside it back to an empty file.
+    Source: "SQLite file format", section 3, the rollback journal."""
+    try:
+        with open(journal, "rb") as file:
+            head = file.read(20)
+    except OSError:
+        return False
+    return len(head) == 20 and head[:8] == _JOURNAL and not any(head[16:])
+
+
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+
+
+def check_version(path: str, connection: apsw.Connection) -> int:
+    if connection.pragma("application_id") != schema.APPLICATION_ID:
+        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
+    found = connection.pragma("user_version")
+    assert isinstance(found, int)
+    if found > schema.VERSION:
+        raise NewerFile(
+            f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade keepworth"
+        )
+    return found
+
 
 LOG_PAGES = 2000
 """Pages of 8 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
@@ -62,6 +222,60 @@ _FORKED = (
     "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
     "to it, open it in the child only, or start the child with 'spawn'"
 )
+
+
+class Gate:
+    """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._inside = 0
+        self._closed = False
+        self._mine = threading.local()
+
+    def enter(self) -> list[int]:
+        """Waits while the gate is closed. Give what it returns to `leave`."""
+        depth: list[int] | None = getattr(self._mine, "depth", None)
+        if depth is None:
+            depth = self._mine.depth = [0]
+        if not depth[0]:
+            with self._lock:
+                while self._closed:
+                    self._changed.wait()
+                self._inside += 1
+        depth[0] += 1
+        return depth
+
+    def leave(self, depth: list[int]) -> None:
+        depth[0] -= 1
+        if not depth[0]:
+            with self._lock:
+                self._inside -= 1
+                if self._closed:
+                    self._changed.notify_all()
+
+    def close(self, patience: float) -> bool:
+        """Let nobody in any more, and wait until all are out; False, and open again, where this thread is inside itself or others
+        do not come out in time."""
+        if getattr(self._mine, "depth", [0])[0]:
+            return False
+        end = time.monotonic() + patience
+        with self._changed:
+            self._closed = True
+            while self._inside:
+                left = end - time.monotonic()
+                if left <= 0.0:
+                    self._closed = False
+                    self._changed.notify_all()
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def open(self) -> None:
+        with self._changed:
+            self._closed = False
+            self._changed.notify_all()
 
 
 class _Patience:
@@ -130,7 +344,7 @@ class Database:
         self._writes = WriteQueue(self._commit, GATHERING if self._durability == "FULL" else 0.0)
         self._write_lock = threading.RLock()
         self._local = threading.local()
-        self._gate = forking.Gate()
+        self._gate = Gate()
         self._opened: list[weakref.ref[apsw.Connection]] = []
         self._mover: threading.Thread | None = None
 

@@ -12,7 +12,6 @@ import concurrent.futures.thread  # noqa: F401  # see the end
 import logging
 import os
 import threading
-import time
 import weakref
 from typing import Protocol
 
@@ -71,60 +70,6 @@ def _after(child: bool) -> None:
         _ONE_AT_A_TIME = threading.RLock()
     else:
         _ONE_AT_A_TIME.release()
-
-
-class Gate:
-    """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inside = 0
-        self._closed = False
-        self._mine = threading.local()
-
-    def enter(self) -> list[int]:
-        """Waits while the gate is closed. Give what it returns to `leave`."""
-        depth: list[int] | None = getattr(self._mine, "depth", None)
-        if depth is None:
-            depth = self._mine.depth = [0]
-        if not depth[0]:
-            with self._lock:
-                while self._closed:
-                    self._changed.wait()
-                self._inside += 1
-        depth[0] += 1
-        return depth
-
-    def leave(self, depth: list[int]) -> None:
-        depth[0] -= 1
-        if not depth[0]:
-            with self._lock:
-                self._inside -= 1
-                if self._closed:
-                    self._changed.notify_all()
-
-    def close(self, patience: float) -> bool:
-        """Let nobody in any more, and wait until all are out; False, and open again, where this thread is inside itself or others
-        do not come out in time."""
-        if getattr(self._mine, "depth", [0])[0]:
-            return False
-        end = time.monotonic() + patience
-        with self._changed:
-            self._closed = True
-            while self._inside:
-                left = end - time.monotonic()
-                if left <= 0.0:
-                    self._closed = False
-                    self._changed.notify_all()
-                    return False
-                self._changed.wait(left)
-        return True
-
-    def open(self) -> None:
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
 
 
 if hasattr(os, "register_at_fork"):

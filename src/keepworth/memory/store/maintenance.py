@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.encoder import Encoder
 from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
-from keepworth.memory.search.embedding import Embedder
-from keepworth.memory.search.sidecar import remove_sidecar
-from keepworth.memory.store import rows, schema, words
+from keepworth.memory.search.beside import remove_sidecar
+from keepworth.memory.search.index import Embedder
+from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.transaction import index_through
 
 if TYPE_CHECKING:
     import apsw
@@ -100,7 +101,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     def work(connection: apsw.Connection) -> None:
         since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
         if through is not None:
-            words.index_through(connection, since, through)
+            index_through(connection, since, through)
         for table in ("words", "past_words"):
             connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")

@@ -6,8 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from keepworth.memory.item import DATED, Item, folded, from_record
-from keepworth.memory.scope import Scope
+from keepworth.memory.item import DATED, Item, Scope, folded, from_record
 from keepworth.memory.store import rows
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
-from keepworth.memory.item import Item, ItemKind, Provenance, folded, indented_alike
+from keepworth.memory.item import Item, ItemKind, Provenance, Scope, folded, indented_alike
 from keepworth.memory.operations import Draft
-from keepworth.memory.scope import Scope
 from keepworth.memory.store import forking
 from keepworth.memory.store.database import scalar
 

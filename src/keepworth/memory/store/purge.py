@@ -20,23 +20,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
-from keepworth.memory.item import drop_memos, folded, indents
-from keepworth.memory.scope import Scope
-from keepworth.memory.search.lexical import tokens
-from keepworth.memory.search.sidecar import remove_sidecar
-from keepworth.memory.store import journal_entry, near_duplicates, rows
-from keepworth.memory.store.chain import FORGOTTEN
+from keepworth.memory.item import Scope, drop_memos, folded, indents
+from keepworth.memory.search.beside import remove_sidecar
+from keepworth.memory.search.index import tokens
+from keepworth.memory.store import near_duplicates, rows
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.rows import image
+from keepworth.memory.store.rows import FORGOTTEN, image
 from keepworth.memory.store.schema import vector_table
-from keepworth.memory.store.scope_book import PARTS
-from keepworth.memory.store.transaction import Transaction
+from keepworth.memory.store.transaction import PARTS, Transaction
 
 if TYPE_CHECKING:
     import apsw
 
-    from keepworth.memory.store.store import Store
-    from keepworth.memory.store.store_file import StoreFile
+    from keepworth.memory.store.store import Store, StoreFile
 
 _LOG = logging.getLogger("keepworth.memory")
 UNFINISHED = "erasing"
@@ -130,7 +126,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
         if transaction.load(f"m{n}") is not None:
             transaction.remove(f"m{n}")
     payload = json.dumps({"ids": [f"m{n}" for n in sorted(gone.numbers)]})
-    seq = transaction.write_event(journal_entry.PURGE, scope, payload, now=store.clock())
+    seq = transaction.write_event(rows.PURGE, scope, payload, now=store.clock())
     transaction.finish()
     of = "IN (SELECT value FROM json_each(?))"
     # What an erased entry would make in another course of events is none that anybody wrote.
@@ -202,10 +198,10 @@ def _forget_events(connection: apsw.Connection, gone: _Gone, by: int) -> dict[in
     void: dict[int, int] = {}
     for seq in sorted(own):
         kind, scope, payload = first(connection, "SELECT kind, scope, payload FROM events WHERE seq = ?", (seq,))
-        if kind == journal_entry.PURGE:
+        if kind == rows.PURGE:
             continue
         kept = None
-        if kind == journal_entry.ROLLBACK:
+        if kind == rows.ROLLBACK:
             kept = {"ranges": json.loads(payload)["ranges"], "reason": ""}
         else:
             void[seq] = scope
@@ -230,9 +226,9 @@ class _Shapes:
         self._layouts: dict[tuple[int, ...], int] = {}
 
     def of(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        if kind in (journal_entry.REWARD, "LINK"):
+        if kind in (rows.REWARD, "LINK"):
             return None  # of no consequence to others
-        if kind == journal_entry.ASSIGN:
+        if kind == rows.ASSIGN:
             fields = {name: value for name, value in body["fields"].items() if name != "metadata"}
             if "metadata" in body["fields"]:
                 fields["metadata"] = self._metadata(body["fields"]["metadata"])
@@ -326,7 +322,7 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
         for text in gone.texts:
             store.embedder.forget(text)
     drop_memos()
-    journal_entry.drop_memos()
+    rows.drop_memos()
     store.reset_caches()
     order = [f"m{n}" for n in sorted(gone.numbers)] if ids is None else list(dict.fromkeys(ids))
     return Erased(tuple(order), finish(store), gone.queries)

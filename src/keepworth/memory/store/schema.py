@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
-from keepworth.memory.store.chain import DIGEST
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope
+from keepworth.memory.store.rows import DIGEST
 
 if TYPE_CHECKING:
     import apsw

@@ -1,36 +1,861 @@
-"""Store: one memory file. The journal, the view made from it, and the caches that make searching fast.
+"""Store: one memory file. The journal, the view made from it at every moment of the past, and how it is searched.
 
-Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see `bank.py`).
+By words, the full-text index proposes and BM25 over the whole query disposes. The index has no early termination, so its cost
+is the number of postings read. Common words are therefore left out of the proposal (not of the score) when rarer ones are there,
+and a query of common words only looks for rows that hold several of them at once: those score best, and are few enough to be
+ranked, if need be the newest of them. By meaning, a matrix of all vectors is kept in memory and follows the journal.
+
+Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see `overlay.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+import os
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from keepworth.episodes.encoder import EncoderIdentity
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory.errors import Purged, ScopeFull, UnknownSnapshot
-from keepworth.memory.item import Item, duplicate_key
+from keepworth.memory.errors import EncoderMismatch, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
+from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Clock, Item, Scope, content_digest, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, Outcome, draft_problem
-from keepworth.memory.scope import EVERYWHERE, Scope
-from keepworth.memory.search.lexical import CorpusStatistics
-from keepworth.memory.store import journal_entry, rows, schema, undo
-from keepworth.memory.store.base import StoreBase
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.search.beside import Stamp, Unfit
+from keepworth.memory.search.index import (
+    Block,
+    CorpusStatistics,
+    DenseIndex,
+    Embedder,
+    InvertedIndex,
+    best,
+    term_score,
+    tokens,
+)
+from keepworth.memory.search.quantised import check_kind
+from keepworth.memory.search.ranking import Ranked
+from keepworth.memory.store import forking, rows, schema, undo
+from keepworth.memory.store.database import Database, first, scalar, select
 from keepworth.memory.store.rows import image
-from keepworth.memory.store.transaction import Changed, Transaction, changed_since
+from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.transaction import CURRENT, Changed, Transaction, changed_since, indexed_text
 
 if TYPE_CHECKING:
     import apsw
     import numpy as np
     import numpy.typing as npt
 
+    from keepworth.memory.search.beside import Sidecar
+
     Vectors = npt.NDArray[np.float32]
 
+POSTINGS = 10_000
+"""How many postings one search may read: at half a microsecond each, about 5 ms."""
+SKIPPING = 0.1
+"""What a posting outside the scope costs, next to one inside it."""
+JOINT = 15_000
+"""How many where common words are all there is, which pays in what is found."""
+RANKED = 2.5
+"""What ranking a row that holds several words costs, in postings."""
+PASSED = 0.15
+"""What a posting costs that is only looked at for whether the other words are in its row."""
+TOGETHER = 3
+"""How many common words, the rarest of those asked for, a row is looked up by at once: more rows hold two of them than can be
+ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
+LEAST = 100
+"""How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
-from keepworth.memory.store.store_file import StoreFile
+
+class Tail:
+    """Current items that the full-text index does not hold yet. before: an earlier one, whose texts need no second reading."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, connection: apsw.Connection, before: Tail | None = None) -> None:
+        known = before._rows if before is not None else {}
+        self._rows: dict[int, tuple[int, str, frozenset[str]]] = {}
+        found = select(
+            connection,
+            f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}",
+        )
+        for n, scope, key, text in found:
+            whole = f"{key}\n{text}" if key else text
+            row = known.get(n)
+            self._rows[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
+
+    def frequency(self, term: str) -> int:
+        """How many of them hold a word."""
+        return sum(term in listed for _, _, listed in self._rows.values())
+
+    def candidates(self, terms: Sequence[str], scopes: Sequence[int] | None) -> dict[int, str]:
+        """Texts of those with any of `terms` in any of `scopes` (None: all), by row number."""
+        asked = frozenset(terms)
+        inside = None if scopes is None else frozenset(scopes)
+        return {
+            n: text
+            for n, (scope, text, listed) in self._rows.items()
+            if (inside is None or scope in inside) and not asked.isdisjoint(listed)
+        }
+
+
+class WordStatistics:
+    """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._documents = 0
+        self._lock = threading.Lock()
+
+    def frequency(self, connection: apsw.Connection, terms: Sequence[str], documents: int) -> dict[str, int]:
+        """Document frequency of each term; a term nobody uses is left out."""
+        with self._lock:
+            if abs(documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
+                self._counts.clear()
+                self._documents = documents
+            known = dict(self._counts)
+        out = {}
+        for term in terms:
+            count = known.get(term)
+            if count is None:
+                row = first(connection, "SELECT doc FROM word_counts WHERE term = ?", (term,))
+                count = 0 if row is None else row[0]
+                # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
+                if count > 100:
+                    with self._lock:
+                        self._counts[term] = count
+            if count:
+                out[term] = count
+        return out
+
+
+def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
+    """The words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest are read).
+
+    share: which part of all rows the scope holds. The index skips postings outside it, for about a tenth of their price.
+    """
+    price = min(1.0, share + SKIPPING)
+    chosen: list[str] = []
+    used = 0.0
+    for term, count in sorted(frequency.items(), key=lambda pair: (pair[1], pair[0])):
+        if chosen and used + price * count > postings:
+            break
+        chosen.append(term)
+        used += price * count
+    return chosen, used <= postings
+
+
+def proposed(
+    connection: apsw.Connection,
+    statistics: CorpusStatistics,
+    scope_tokens: Sequence[str],
+    share: float,
+    count: int,
+    head: int,
+) -> list[int]:
+    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
+    with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
+    head: the newest row number there may be."""
+    chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
+    found: list[int] = []
+    window = head
+    if not affordable:
+        window = max(POSTINGS, count)
+        rarest, part = joint_proposal(statistics, share, JOINT)
+        if len(rarest) > 1:
+            newest = None if part >= 1.0 else head - int(part * head)
+            found = candidates(connection, rarest, scope_tokens, count, newest, together=True)
+    while len(found) < count:
+        newest = None if window >= head else head - window
+        more = candidates(connection, chosen, scope_tokens, count, newest)
+        if len(more) >= count or newest is None:
+            return list(dict.fromkeys([*found, *more]))
+        window *= 4
+    return found
+
+
+def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
+    """The words that rows should all hold, rarest first, and in which part of the rows, the newest, they can be looked for at
+    the price of `postings`. Words are taken to be independent of each other."""
+    rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
+    expected = float(statistics.documents)
+    for term in rarest:
+        expected *= statistics.frequency[term] / max(1, statistics.documents)
+    price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
+    return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
+
+
+def candidates(
+    connection: apsw.Connection,
+    terms: Sequence[str],
+    scope_tokens: Sequence[str],
+    count: int,
+    newest_only: int | None,
+    *,
+    together: bool = False,
+) -> list[int]:
+    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scope, best first.
+
+    terms and scope_tokens are runs of letters and digits, so quoting them is enough; values never come from a name.
+    newest_only: look at rows above this number only.
+    """
+    if not terms:
+        return []
+    match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
+    if scope_tokens:
+        match = "(scope : (" + " AND ".join(f'"{token}"' for token in scope_tokens) + ")) AND (" + match + ")"
+    query = "SELECT rowid FROM words WHERE words MATCH ?"
+    values: tuple[object, ...] = (match,)
+    if newest_only is not None:
+        query += " AND rowid > ?"
+        values += (newest_only,)
+    query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
+    return [n for (n,) in select(connection, query, (*values, count))]
+
+
+def scores(texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics) -> list[tuple[int, float]]:
+    """BM25 of each text, the same as `InvertedIndex.scores` gives it."""
+    weights = {term: statistics.weight(term) for term in terms}
+    mean = statistics.mean_length or 1.0
+    out = []
+    for n, text in texts.items():
+        listed = tokens(text)
+        length, score = len(listed), 0.0
+        for term, count in Counter(word for word in listed if word in weights).items():
+            score += term_score(count, length, weights[term], mean)
+        out.append((n, score))
+    return out
+
+
+Result = TypeVar("Result")
+_LOG = logging.getLogger("keepworth.memory")
+SIDECAR_LATE = 20_000
+"""Journal entries that are always followed rather than read anew."""
+
+
+SCOPES = 1024
+"""Scopes whose names, and whose ids, are remembered."""
+
+
+class StoreFile:
+    """Thread-safe; several processes may open one file. path: a file, or ":memory:"."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = ":memory:",
+        *,
+        embedder: Embedder | None = None,
+        durability: str = "process",
+        read_only: bool = False,
+        index: str = "exact",
+        clock: Clock = now,
+    ) -> None:
+        if index != "exact":
+            check_kind(index)
+        self._index = index
+        self.database = Database(path, durability=durability, read_only=read_only)
+        self.embedder = embedder
+        self.clock = clock
+        self._scope_names: dict[int, Scope] = {}
+        self._inside: dict[Scope, list[int] | None] = {}
+        self._set_id: int | None = None
+        self._begin()
+        forking.register(self)
+        with self.database.reading() as connection:
+            facts = dict(select(connection, "SELECT name, value FROM facts_of_file WHERE name IN ('store', 'erasing')"))
+        if "store" not in facts:
+            self.database.close()
+            raise NotAMemoryFile(f"{self.database.path} is damaged (it has no name of its own): restore a backup")
+        self._store_id = str(facts["store"])
+        if "erasing" in facts and not self.database.read_only:
+            from keepworth.memory.store.purge import finish
+
+            finish(self)
+        self.use(embedder)
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()
+        self._to_keep = False  # whether what lies beside the file should be made again
+        self._distrusted = False  # whether it was damaged and could not be replaced
+        self._forget()
+
+    def _forget(self) -> None:
+        """Everything that can be made again from the file."""
+        self._dense: DenseIndex | None = None
+        self._dense_stamp: Stamp | None = None
+        self._scope_count = -1
+        self._inside.clear()
+        self._scope_names.clear()
+        self._word_counts = WordStatistics()
+        self._tail: tuple[object, Tail] | None = None
+
+    def before_fork(self) -> None:
+        """The database waits for who is inside."""
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            # Another thread may have been in the middle of a change to it, or have held its lock.
+            self._begin()
+            if self.embedder is not None:
+                self.embedder.unlocked()
+
+    def dense(self, scope: Scope, queries: Vectors, count: int) -> list[list[tuple[int, float]]]:
+        """Per query the best current items of the scope as (row number, cosine). queries: (q, dimension), unit rows."""
+
+        def work(connection: apsw.Connection) -> Callable[[], list[list[tuple[int, float]]]]:
+            if self._set_id is None and not self._find_set(connection):
+                return lambda: [[] for _ in queries]
+            index = self._synced(connection)
+            inside = self._scope_ids(connection, scope)
+            return lambda: index.search(queries, count, scope, inside)
+
+        return self._with_vectors(work)
+
+    def _with_vectors(self, work: Callable[[apsw.Connection], Callable[[], Result]]) -> Result:
+        """What the function returns that `work` returns, called outside the read transaction. Where vectors that lie beside the
+        file turn out to be damaged, they are dropped, and it is done again with those of the file."""
+        while True:
+            try:
+                with self.database.reading() as connection:
+                    finish = work(connection)
+                result = finish()
+            except Unfit as problem:
+                self._distrust(problem)
+                continue
+            if self._to_keep:
+                self._to_keep = False
+                self._keep()
+            return result
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """Vectors of items as they are given, which need not be as they are now; made again where not on file."""
+        out: dict[str, Vectors] = {}
+        missing = []
+        with self.database.reading() as connection:
+            for item in items:
+                n, number = int(item.id[1:]), rows.text_number(item.searched_text)
+                row = None
+                if self._set_id is not None:
+                    row = first(
+                        connection,
+                        f"SELECT vector FROM {vector_table(self._set_id)} WHERE n=? AND hash=?"
+                        " UNION ALL SELECT vector FROM former_vectors WHERE set_id=? AND n=? AND hash=?",
+                        (n, number, self._set_id, n, number),
+                    )
+                if row is None:
+                    missing.append(item)
+                else:
+                    dimension = None if self.embedder is None else self.embedder.identity.dimension
+                    out[item.id] = rows.to_vector(row[0], dimension)
+        if missing and self.embedder is not None:
+            fresh = self.embedder([item.searched_text for item in missing])
+            out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
+        return out
+
+    def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, Stamp]:
+        """The index as of now, and the state of the memory it is of. packed: without rows that no longer count."""
+
+        def work(connection: apsw.Connection) -> Callable[[], tuple[DenseIndex, Stamp]]:
+            with self._lock:
+                index = self._synced(connection)
+                if packed:
+                    index.pack()
+                    if self._index != "exact":
+                        index.accelerate(self._index)
+                assert self._dense_stamp is not None
+                both = (index, self._dense_stamp)
+            return lambda: both
+
+        return self._with_vectors(work)
+
+    def serve(self, set_id: int, embedder: Embedder) -> None:
+        """Answer from another vector set from here on."""
+        self._set_id = set_id
+        self.embedder = embedder
+        self.reset_caches()
+
+    def stamp(self, connection: apsw.Connection) -> Stamp:
+        """Of the vector set in use, in the state this connection sees."""
+        # Subqueries: one row also where there is no event, or no set any more.
+        seq, link, made, model, dimension = first(
+            connection,
+            "SELECT e.seq, e.chain, s.made, s.model, s.dimension FROM (SELECT 1) LEFT JOIN vector_sets s ON s.id = ? "
+            "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e",
+            (self._set_id,),
+        )
+        if made is None:
+            raise EncoderMismatch(
+                f"the vectors of {self.database.path} were made anew with another encoder meanwhile: open the memory again, "
+                "with that one"
+            )
+        assert self._set_id is not None
+        return Stamp(self._store_id, self._set_id, made, model, dimension, seq or 0, rows.named(link).hex())
+
+    def leads_to(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> bool:
+        """Whether the journal, as this connection sees it, went through the state `earlier` on its way to `now`."""
+        if not earlier.same_vectors(now) or earlier.head > now.head:
+            return False
+        if earlier.head == now.head:
+            return earlier.chain == now.chain
+        link = scalar(connection, "SELECT chain FROM events WHERE seq = ?", (earlier.head,))
+        return rows.named(link).hex() == earlier.chain
+
+    def lay_out(self, index: DenseIndex, stamp: Stamp) -> Path | None:
+        """Write the vectors, and the index that proposes them, beside the file; None where there are none. Raises OSError."""
+        from keepworth.memory.search.beside import remove_sidecar, write_sidecar
+
+        place = self.database.place
+        if not len(index):
+            remove_sidecar(place)
+            return None
+        target = write_sidecar(place, stamp, index)
+        with self.database.reading() as connection:
+            erased = scalar(connection, "SELECT 1 FROM events WHERE kind = 'PURGE' AND seq > ?", (stamp.head,))
+        if erased:
+            # Somebody erased something while it was written: what is erased there must not be left here.
+            remove_sidecar(place)
+        self._distrusted = False
+        return target
+
+    def _synced(self, connection: apsw.Connection) -> DenseIndex:
+        """The dense index, brought up to the journal's head as this connection sees it."""
+        with self._lock:
+            now = self.stamp(connection)
+            known = self._dense_stamp
+            if self._dense is None or known is None or not self.leads_to(connection, known, now):
+                self._dense, known = self._loaded(connection, now)
+                self._take_index(self._dense, known)
+            if now.head > known.head:
+                self._follow(connection, known.head)
+            self._dense_stamp = now
+            if self._index != "exact" and self._dense.accelerate(self._index):
+                self._to_keep = True
+            return self._dense
+
+    def _take_index(self, index: DenseIndex, stamp: Stamp) -> None:
+        """Use the proposing index that is kept beside the file, where it was made from just these rows."""
+        if self._index == "exact" or self.database.in_memory:
+            return
+        from keepworth.memory.search.beside import read_index
+
+        try:
+            proposer = read_index(self.database.place, self._index, stamp, index.arrays()[0])
+        except Unfit as problem:
+            _LOG.info("the index beside %s is not used and made again: %s", self.database.path, problem)
+            return
+        if proposer is not None:
+            index.propose_with(proposer)
+
+    def _keep(self) -> None:
+        """Put the index and the vectors it was made from beside the file, so that the next one to open it need not build."""
+        if self.database.in_memory or self.database.read_only:
+            return
+        try:
+            self.lay_out(*self.dense_index())
+        except OSError as error:
+            _LOG.warning("the index of %s could not be kept and will be built again: %s", self.database.path, error)
+
+    def _distrust(self, problem: Unfit) -> None:
+        """Forget vectors that came from beside the file and are damaged; read those in the file from here on."""
+        with self._lock:
+            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
+            self._distrusted = self._to_keep = True
+            self._dense = self._dense_stamp = None
+
+    def _loaded(self, connection: apsw.Connection, now: Stamp) -> tuple[DenseIndex, Stamp]:
+        """The vectors that lie beside the file, where they are of an earlier state of this very memory, else those in it; and
+        the state they are of."""
+        beside = self._beside(connection, now)
+        # Where more was written since than the file holds, following the journal costs more than it saves.
+        if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
+            return DenseIndex(now.dimension, beside.block), beside.stamp
+        table = vector_table(now.vector_set)
+        size = scalar(connection, f"SELECT count(*) FROM {table}")
+        block = Block.empty(now.dimension, max(size, 1))
+        row = 0
+        for n, scope, vector in connection.execute(
+            f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) "
+            "WHERE i.content IS NOT NULL AND i.status = 'active' ORDER BY v.n"
+        ):
+            block.numbers[row], block.scopes[row] = n, scope
+            block.matrix[row] = rows.to_vector(vector, now.dimension)
+            row += 1
+        block.alive[:row] = True
+        block.size = row
+        return DenseIndex(now.dimension, block if row else None), now
+
+    def _beside(self, connection: apsw.Connection, now: Stamp) -> Sidecar | None:
+        if self.database.in_memory or self._distrusted:
+            return None
+        from keepworth.memory.search.beside import read_sidecar
+
+        try:
+            beside = read_sidecar(self.database.place)
+            if beside is not None and not self.leads_to(connection, beside.stamp, now):
+                raise Unfit("they are not of an earlier state of it")
+        except Unfit as problem:
+            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
+            self._to_keep = True
+            return None
+        return beside
+
+    def _follow(self, connection: apsw.Connection, since: int) -> None:
+        """Apply to the dense index what the journal says changed after entry `since`."""
+        import numpy as np
+
+        assert self._dense is not None
+        assert self._set_id is not None
+        changed = select(
+            connection,
+            "SELECT DISTINCT c.n, i.scope, v.vector, i.content IS NOT NULL AND i.status = 'active' "
+            f"FROM changes c LEFT JOIN items i USING(n) LEFT JOIN {vector_table(self._set_id)} v USING(n) "
+            "WHERE c.seq > ? AND c.changed",
+            (since,),
+        )
+        self._dense.drop(n for n, _, vector, current in changed if not current or vector is None)
+        fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
+        fresh.sort()
+        if fresh:
+            matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
+            self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
+
+    def tail(self, connection: apsw.Connection) -> Tail:
+        """What the full-text index does not hold yet, as this connection sees it."""
+        state = first(connection, "SELECT (SELECT max(seq) FROM events), through FROM indexed")
+        known = self._tail  # one read: another thread may put its own there meanwhile
+        if known is None or known[0] != state:
+            known = self._tail = (state, Tail(connection, known[1] if known is not None else None))
+        return known[1]
+
+    def unindexed(self, scope: Scope, terms: Sequence[str]) -> dict[int, str]:
+        """Texts of `scope` with any of `terms` that the full-text index does not hold yet, by row number."""
+        with self.database.reading() as connection:
+            return self.tail(connection).candidates(terms, self._scope_ids(connection, scope))
+
+    def store_id(self) -> str:
+        """Names this memory. A backup and an import have a name of their own."""
+        return self._store_id
+
+    def reset_caches(self) -> None:
+        """Forget everything that can be made again from the file."""
+        with self._lock:
+            self._forget()
+
+    def scope_named(self, connection: apsw.Connection, id: int) -> Scope:
+        """The scope of an integer id."""
+        scope = self._scope_names.get(id)
+        if scope is None:
+            row = first(connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
+            if len(self._scope_names) >= SCOPES:
+                self._scope_names.clear()
+            scope = self._scope_names[id] = rows.to_scope(row, id)
+        return scope
+
+    def _scope_ids(self, connection: apsw.Connection, scope: Scope) -> list[int] | None:
+        """Ids of the scopes inside `scope`; None where it holds the whole file."""
+        with self._lock:
+            count = scalar(connection, "SELECT max(id) FROM scopes")
+            if count != self._scope_count:
+                self._inside.clear()
+                self._scope_count = count
+            if scope not in self._inside:
+                where, values = ["tenant = ?"], [scope.tenant]
+                for part in ("user", "agent", "session"):
+                    if getattr(scope, part):
+                        where.append(f"{part} = ?")
+                        values.append(getattr(scope, part))
+                found = select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)} ORDER BY id", values)
+                ids: list[int] = [id for (id,) in found]
+                everything = scalar(connection, "SELECT count(*) FROM scopes")
+                if len(self._inside) >= SCOPES:
+                    self._inside.clear()
+                self._inside[scope] = None if ids and len(ids) == everything else ids
+            return self._inside[scope]
+
+    def _serving_set(self, identity: EncoderIdentity | None) -> int | None:
+        with self.database.reading() as connection:
+            row = first(connection, "SELECT id, model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
+        if row is not None:
+            found = EncoderIdentity(row[1], row[2], bool(row[3]))
+            if identity is not None and found != identity:
+                raise EncoderMismatch(
+                    f"{self.database.path} holds vectors of {found.model!r} ({found.dimension} dimensions), but was opened with "
+                    f"{identity.model!r} ({identity.dimension}): open it with the old encoder, or run "
+                    f"`keepworth memory reembed` to make vectors with the new one"
+                )
+            return int(row[0])
+        if identity is None or self.database.read_only:
+            return None
+
+        def work(connection: apsw.Connection) -> int:
+            again = first(connection, "SELECT id FROM vector_sets WHERE state = 'serving'")
+            if again is not None:
+                return int(again[0])
+            connection.execute(
+                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?)",
+                (identity.model, identity.dimension, int(identity.normalised), uuid.uuid4().hex),
+            )
+            id = connection.last_insert_rowid()
+            schema.create_vectors(connection, id)
+            return id
+
+        return self.database.write(work)
+
+    @property
+    def set_id(self) -> int | None:
+        return self._set_id
+
+    def use(self, embedder: Embedder | None) -> None:
+        """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
+        try:
+            self._set_id = self._serving_set(embedder.identity if embedder is not None else None)
+        except BaseException:
+            self.database.close()
+            raise
+        self.embedder = embedder
+
+    def _find_set(self, connection: apsw.Connection) -> bool:
+        """A reader may open a file before anyone has written vectors to it: look again."""
+        if self.embedder is None:
+            return False
+        row = first(connection, "SELECT id, model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
+        if row is None:
+            return False
+        if EncoderIdentity(row[1], row[2], bool(row[3])) != self.embedder.identity:
+            raise EncoderMismatch(
+                f"{self.database.path} now has vectors of {row[1]!r}: open it again, with that encoder"
+            )
+        self._set_id = int(row[0])
+        return True
+
+    def encoder_identity(self) -> EncoderIdentity | None:
+        """Of the vectors on file; None where there are none yet."""
+        with self.database.reading() as connection:
+            row = first(connection, "SELECT model, dimension, normalised FROM vector_sets WHERE state = 'serving'")
+        return None if row is None else EncoderIdentity(row[0], row[1], bool(row[2]))
+
+    def encode(self, texts: Iterable[str]) -> dict[str, bytes]:
+        """Vectors for `perform`, made before the write lock is taken. Empty without an encoder."""
+        listed = list(dict.fromkeys(texts))
+        if self.embedder is None or not listed:
+            return {}
+        return {text: vector.tobytes() for text, vector in zip(listed, self.embedder(listed), strict=True)}
+
+    def close(self) -> None:
+        self.database.close()
+
+
+REMEMBERED = 5000
+
+
+class StoreBase:
+    """position: the journal entry after which the memory is seen, or None for "as it is at each moment".
+
+    While the store stands at the position, rows are read as they are. What changed since is put back from the images
+    the journal keeps of everything before it changed.
+    """
+
+    __slots__ = ("_drift", "_drift_head", "_fetched", "position", "scope", "store")
+
+    def __init__(self, store: Store, scope: Scope, position: int | None) -> None:
+        self.store = store
+        self.scope = scope
+        self.position = position
+        self._drift = _Drift({})
+        self._drift_head = position if position is not None else 0
+        self._fetched: dict[str, Item | None] = {}
+
+    @property
+    def snapshot(self) -> str:
+        return f"s{self.position if self.position is not None else self.store.head()}"
+
+    @property
+    def next_number(self) -> int:
+        return (self.position if self.position is not None else self.store.head()) + 1
+
+    @property
+    def content_sum(self) -> int:
+        total, _, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            total -= content_digest(present) if present is not None else 0
+            total += content_digest(before) if before is not None else 0
+        return total % HASH_MODULUS
+
+    def __len__(self) -> int:
+        _, count, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            count += int(before is not None and before.current) - int(present is not None and present.current)
+        return count
+
+    def get(self, id: str) -> Item | None:
+        number = rows.number_of(id)
+        if number is None:
+            return None
+        if self.position is not None:
+            if number > self.position:
+                return None
+            drift = self._drifted()
+            if number in drift.images:
+                return drift.images[number]
+        if id not in self._fetched:
+            self.fetch((id,))
+        return self._fetched[id]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        """Read several items at once and remember them: what did not drift is what it was at the position."""
+        missing = [id for id in ids if id not in self._fetched]
+        if missing:
+            if len(self._fetched) > REMEMBERED:
+                self._fetched = {}
+            self._fetched.update(self.store.fetch(self.scope, missing))
+        return {id: self._fetched.get(id) for id in ids}
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        drift = self._drifted()
+        key = duplicate_key(item)
+        past = [
+            before.id for before in drift.images.values() if before and before.open and duplicate_key(before) == key
+        ]
+        return past + [id for id in self.store.with_content(self.scope, item) if int(id[1:]) not in drift.images]
+
+    def items(self) -> Iterator[Item]:
+        drift = self._drifted()
+        merged = {item.id: item for item in self.store.items(self.scope)}
+        for n, before in drift.images.items():
+            if before is None:
+                merged.pop(f"m{n}", None)
+            else:
+                merged[f"m{n}"] = before
+        return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of the whole store, corrected for what drifted in this scope."""
+        live = self.store.word_statistics(terms)
+        drift = self._drifted()
+        return drift.corrected(live, terms) if drift.images else live
+
+    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics) -> Ranked:
+        """Candidates by the full-text index, ranked by BM25 of the whole query with the statistics given."""
+        drift = self._drifted()
+        want = count + len(hidden) + len(drift.images)
+        tokens = self.store.scope_tokens(self.scope)
+        found: dict[int, str] = {}
+        if tokens is not None:
+            share = self.store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
+            with self.store.database.reading() as connection:
+                least, head = max(2 * want, LEAST), self.store.head()
+                listed = proposed(connection, statistics, tokens, share, least, head)
+                found = {**self.store.texts(self.scope, listed), **self.store.unindexed(self.scope, terms)}
+        scored = scores(found, terms, statistics)
+        ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]
+        ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden)
+        ranked.sort(key=lambda pair: (-pair[1], int(pair[0][1:])))
+        return [pair for pair in ranked[:count] if pair[1] > 0]
+
+    def dense(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+        drift = self._drifted()
+        want = count + len(hidden) + len(drift.images)
+        found = self.store.dense(self.scope, vectors, want)
+        past = drift.vectors(self.store)
+        return [
+            self._merged(line, drift, past, vector, hidden)[:count] for line, vector in zip(found, vectors, strict=True)
+        ]
+
+    def closed(self) -> Iterator[Item]:
+        drift = self._drifted()
+        for item in self.store.items(self.scope, closed=True):
+            if int(item.id[1:]) not in drift.images:
+                yield item
+        for before in drift.images.values():
+            if before is not None and not before.current and not before.deleted:
+                yield before
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        return self.store.vectors_for(items)
+
+    def _merged(
+        self,
+        found: list[tuple[int, float]],
+        drift: _Drift,
+        past: dict[str, Vectors],
+        vector: Vectors,
+        hidden: frozenset[str],
+    ) -> Ranked:
+        ranked = [(f"m{n}", score) for n, score in found if n not in drift.images and f"m{n}" not in hidden]
+        if past:
+            ranked.extend((id, float(before @ vector)) for id, before in past.items() if id not in hidden)
+            ranked.sort(key=lambda pair: -pair[1])
+        return ranked
+
+    def _row(self, number: int) -> Item | None:
+        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
+
+    def _drifted(self) -> _Drift:
+        """What the items that changed since the position were at the position."""
+        if self.position is None:
+            return self._drift
+        head = self.store.head()
+        if head != self._drift_head:
+            self.store.refuse_purged(self.position)
+            images = self.store.images_at(self.scope, self.position)
+            present = self.store.fetch(self.scope, [f"m{n}" for n in images])
+            self._drift = _Drift(images, [item for item in present.values() if item is not None])
+            for n in self._drift.images:
+                self._fetched.pop(f"m{n}", None)
+            self._drift_head = head
+        return self._drift
+
+
+class _Drift:
+    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
+
+    __slots__ = ("_ids", "_index", "_present", "images")
+
+    def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
+        self.images = images
+        self._present = InvertedIndex()
+        for live in present:
+            if live.current:
+                self._present.add(indexed_text(live))
+        self._ids: list[str] = []
+        self._index = InvertedIndex()
+        for item in images.values():
+            if item is not None and item.current:
+                self._ids.append(item.id)
+                self._index.add(indexed_text(item))
+
+    def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
+        """The live statistics with the present states taken out and the past ones put in."""
+        import numpy as np
+
+        nothing = np.zeros(0, np.intp)
+        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
+        frequency = {
+            term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
+            for term in terms
+        }
+        return CorpusStatistics(
+            max(0, live.documents + past.documents - present.documents),
+            max(0, live.words + past.words - present.words),
+            {term: count for term, count in frequency.items() if count > 0},
+        )
+
+    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+        if not self._ids:
+            return []
+        scores = self._index.scores(terms, statistics)
+        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
+
+    def vectors(self, store: Store) -> dict[str, Vectors]:
+        wanted = [item for item in self.images.values() if item is not None and item.current]
+        return store.vectors_for(wanted) if wanted else {}
+
 
 FORESEEN = 16
 """Acts in one transaction from which their duplicates are looked up together."""
@@ -338,7 +1163,7 @@ class Store(StoreFile):
                     out.append(Difference(f"m{n}", before, after))
         return out
 
-    def entries(self, where: str = "1", values: tuple[object, ...] = ()) -> list[journal_entry.Entry]:
+    def entries(self, where: str = "1", values: tuple[object, ...] = ()) -> list[rows.Entry]:
         """Journal entries. `where` is SQL of the caller's own making, never of a user's."""
         with self.database.reading() as connection:
             return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
@@ -350,7 +1175,7 @@ class Store(StoreFile):
             self.change(
                 scope,
                 lambda transaction: transaction.write_event(
-                    journal_entry.PARAMETERS, scope, payload, now=self.clock(), body=body
+                    rows.PARAMETERS, scope, payload, now=self.clock(), body=body
                 ),
             )
         )

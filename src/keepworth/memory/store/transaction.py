@@ -12,23 +12,116 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.item import HASH_MODULUS, Item, content_digest, content_key, duplicate_key, to_record
+from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, content_key, duplicate_key, to_record
 from keepworth.memory.operations import Act, Credit, Draft, Outcome, execute, malformed
-from keepworth.memory.scope import Scope
-from keepworth.memory.search.lexical import word_count
-from keepworth.memory.store import rows, words
-from keepworth.memory.store.chain import linked
+from keepworth.memory.search.index import word_count
+from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.journal_entry import encoded, targets_of
+from keepworth.memory.store.rows import encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED, vector_table
-from keepworth.memory.store.scope_book import ScopeBook
 
 if TYPE_CHECKING:
     import apsw
 
+PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
+_COLUMNS = "SELECT id, tokens, count, words, total FROM scopes WHERE tenant=? AND user=? AND agent=? AND session=?"
+
+
+@dataclass(slots=True)
+class ScopeRow:
+    """count: current items; words: in them; total: sum of the content digests of all items."""
+
+    id: int
+    tokens: str
+    count: int
+    words: int
+    total: int
+    dirty: bool = False
+
+
+class ScopeBook:
+    """Reads each scope once, adds unknown ones, and writes changed sums back on `close`."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._by_scope: dict[Scope, ScopeRow] = {}
+        self._by_id: dict[int, Scope] = {}
+        # A batch is nearly always of one scope, and hashing four names for every item adds up.
+        self._last_scope: Scope | None = None
+        self._last_row: ScopeRow | None = None
+
+    def row(self, scope: Scope) -> ScopeRow:
+        if scope is self._last_scope and self._last_row is not None:
+            return self._last_row
+        found = self._by_scope.get(scope)
+        if found is None:
+            row = first(self._connection, _COLUMNS, scope.parts())
+            if row is None:
+                self._connection.execute(
+                    "INSERT INTO scopes(tenant, user, agent, session, tokens, total) VALUES(?,?,?,?,?,?)",
+                    (*scope.parts(), " ".join(self._tokens(scope)), bytes(32)),
+                )
+                row = first(self._connection, _COLUMNS, scope.parts())
+            found = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
+            self._by_scope[scope] = found
+            self._by_id[found.id] = scope
+        self._last_scope, self._last_row = scope, found
+        return found
+
+    def scope(self, id: int) -> Scope:
+        scope = self._by_id.get(id)
+        if scope is None:
+            row = first(self._connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
+            scope = self._by_id[id] = rows.to_scope(row, id)
+        return scope
+
+    def close(self) -> None:
+        changed = [row for row in self._by_scope.values() if row.dirty]
+        self._connection.executemany(
+            "UPDATE scopes SET count=?, words=?, total=? WHERE id=?",
+            [(row.count, row.words, row.total.to_bytes(32, "little"), row.id) for row in changed],
+        )
+        for row in changed:
+            row.dirty = False
+
+    def _tokens(self, scope: Scope) -> list[str]:
+        """One alphanumeric token per named part, made of an integer, so that no name can break the query language."""
+        out = []
+        for letter, part in PARTS:
+            name = getattr(scope, part)
+            if name:
+                values = (scope.tenant, part, name)
+                self._connection.execute("INSERT OR IGNORE INTO names(tenant, part, name) VALUES(?,?,?)", values)
+                id = scalar(self._connection, "SELECT id FROM names WHERE tenant=? AND part=? AND name=?", values)
+                out.append(f"{letter}{id}")
+        return out
+
+
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
 Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
+
+
+TAIL = 64
+"""How far the full-text index may be behind: it is written for so many entries of the journal at once, as one write to it costs
+as much as all else that an item costs, and one for many little more. What is beyond is read and counted as it is."""
+LONG = 2000
+"""Characters of a text that is not left for later, so that what is beyond the index stays little to read."""
+
+
+def index_through(connection: apsw.Connection, since: int, through: int) -> None:
+    """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
+    text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
+    for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
+        connection.execute(
+            f"INSERT INTO {table}(rowid, scope, text) SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s "
+            f"ON s.id = i.scope WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
+            (since, through),
+        )
+    connection.execute("UPDATE indexed SET through = ?", (through,))
+
+
+CURRENT = "content IS NOT NULL AND status = 'active'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +392,7 @@ class Transaction:
             if n > self._indexed:
                 # Not in the index yet, whatever it was before.
                 newest = max(newest, n)
-                long = long or (after is not None and len(indexed_text(after)) > words.LONG)
+                long = long or (after is not None and len(indexed_text(after)) > LONG)
                 continue
             if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
                 continue
@@ -313,8 +406,8 @@ class Transaction:
         for table, added in inserts.items():
             if added:
                 self.connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", added)
-        if long or newest - self._indexed >= words.TAIL:
-            words.index_through(self.connection, self._indexed, newest)
+        if long or newest - self._indexed >= TAIL:
+            index_through(self.connection, self._indexed, newest)
             self._indexed = newest
 
     def _note_former(self, before: Item, after: Item | None) -> None:

@@ -16,13 +16,11 @@ import apsw
 
 from keepworth.episodes.encoder import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Item, checked_text, from_record, to_record
-from keepworth.memory.scope import Scope
+from keepworth.memory.item import Item, Scope, checked_text, from_record, timestamp, to_record
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.migration import fill_from_notes, number_by_scope
 from keepworth.memory.store.transaction import Transaction
-from keepworth.memory.timestamp import timestamp
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import Purged, UnknownEpisode
-from keepworth.memory.item import Item, duplicate_key
+from keepworth.memory.item import Item, Scope, duplicate_key
 from keepworth.memory.operations import Credit, execute
-from keepworth.memory.scope import Scope
-from keepworth.memory.store import journal_entry, rows
+from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, select
-from keepworth.memory.store.journal_entry import Entry
+from keepworth.memory.store.rows import Entry
 from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
@@ -204,7 +203,7 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
             transaction.put(target)
         changed.append(id)
     payload = json.dumps({"ranges": cancel, "reason": reason})
-    seq = transaction.write_event(journal_entry.ROLLBACK, scope, payload, now=now, source=reason)
+    seq = transaction.write_event(rows.ROLLBACK, scope, payload, now=now, source=reason)
     stopped = sum(within(seq_, will_be) for seq_ in moved)
     return Rollback(f"r{seq}", stopped, len(moved) - stopped, tuple(changed), tuple(no_ops))
 
@@ -272,7 +271,7 @@ def _replayed_closure(
             connection, transaction.scope_of, "seq IN (SELECT value FROM json_each(?))", (json.dumps(sorted(chosen)),)
         )
         view, no_ops = replay(listed, members)
-        expanding = [entry.seq for entry in listed if entry.kind != journal_entry.REWARD and entry.act() is not None]
+        expanding = [entry.seq for entry in listed if entry.kind != rows.REWARD and entry.act() is not None]
         wider = members | _numbers(
             connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", expanding
         )

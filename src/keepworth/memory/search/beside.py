@@ -1,36 +1,73 @@
-"""A file beside the memory that holds the dense matrix ready to be mapped, so that opening reads little of it.
+"""Files beside a memory: its vectors, mapped, and an index that proposes them. Both are caches, and say of which state.
 
-It is a cache, and never believed: it names the state of the memory it was made from (see `stamp`), and every byte of it is
-under a checksum. Those of the matrix are compared chunk by chunk, before a chunk is first used. Where anything does not fit,
-the vectors are read from the memory, and the file is made again. Rows that changed after it was made are taken from the
-journal.
-
-    line of magic, JSON line {"of": stamp, "rows", "chunk", "checksum"}   padded to HEADER bytes
-    row numbers (int64), scope ids (int32), checksums of the chunks (uint32), all under "checksum"; padded to 64 bytes
-    matrix (float32), `chunk` rows under each checksum
+Each says which rows, in which order, of which state of the memory it was made from. Where any of that does not fit, or a byte is
+wrong, it is made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.durable_file import PRIVATE, leftovers, replacing
-from keepworth.memory.search.dense import Block, DenseIndex
-from keepworth.memory.search.index_file import remove_indexes, write_index
-from keepworth.memory.stamp import Stamp, Unfit
+from keepworth.memory.search.index import Block, DenseIndex
+from keepworth.memory.search.quantised import INDEXES, LEAST_RECALL, Proposer
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Vectors = npt.NDArray[np.float32]
+
+
+class Unfit(Exception):
+    """A file beside a memory that cannot be used, and why. Whoever reads it makes the file again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """store, vector_set, made, model, dimension: which vectors; head, chain: the newest journal entry, and its chain in hex."""
+
+    store: str
+    vector_set: int
+    made: str
+    model: str
+    dimension: int
+    head: int
+    chain: str
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Stamp:
+        """Raises Unfit."""
+        try:
+            stamp = cls(**record)
+        except TypeError as error:
+            raise Unfit("it does not say what it was made from") from error
+        numbers = (stamp.vector_set, stamp.dimension, stamp.head)
+        names = (stamp.store, stamp.made, stamp.model, stamp.chain)
+        if not all(type(number) is int for number in numbers) or not all(isinstance(name, str) for name in names):
+            raise Unfit("it does not say what it was made from")
+        return stamp
+
+    def same_vectors(self, other: Stamp) -> bool:
+        """Whether both are of one vector set of one memory, at whatever journal entry."""
+        return self._vectors() == other._vectors()
+
+    def _vectors(self) -> tuple[object, ...]:
+        return (self.store, self.vector_set, self.made, self.model, self.dimension)
+
 
 MAGIC = b"keepworth vectors 2\n"
 HEADER = 4096
@@ -180,3 +217,96 @@ def remove_sidecar(path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             each.unlink()
     remove_indexes(path)
+
+
+INDEX_MAGIC = b"keepworth index 2\n"
+INDEX_HEADER = 2048
+
+
+def index_path(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}")
+
+
+def made_from(stamp: Stamp, numbers: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Names the rows an index was made from: items in order, in one state of one memory."""
+    order = hashlib.blake2b(numbers.astype("<i8").tobytes(), digest_size=16).hexdigest()
+    return {**stamp.record(), "rows": len(numbers), "order": order}
+
+
+def write_index(path: Path, stamp: Stamp, numbers: npt.NDArray[np.int64], proposer: Proposer, mode: int) -> Path:
+    """Atomic: readers see the old file or the new one. Raises OSError."""
+    faiss: Any = import_module("faiss")
+    body = faiss.serialize_index(proposer.index).tobytes()
+    said = {
+        "made_from": made_from(stamp, numbers),
+        "kind": proposer.kind,
+        "recall": proposer.recall,
+        "reach": proposer.reach,
+        "rows": proposer.rows,
+        "scale": proposer.scale,
+        "bytes": len(body),
+    }
+    header = INDEX_MAGIC + json.dumps({**said, "checksum": _index_checksum(said, body)}).encode()
+    target = index_path(path, proposer.kind)
+    with replacing(target, mode) as file:
+        file.write(header.ljust(INDEX_HEADER, b"\n"))
+        file.write(body)
+    return target
+
+
+def read_index(path: Path, kind: str, stamp: Stamp, numbers: npt.NDArray[np.int64]) -> Proposer | None:
+    """The index kept for exactly these rows; None where there is none. Raises Unfit where it is of other rows, or damaged."""
+    said, body = read_index_file(path, kind)
+    if not said:
+        return None
+    if said["made_from"] != made_from(stamp, numbers):
+        raise Unfit("it was made from other rows")
+    if said["recall"] < LEAST_RECALL[kind]:
+        raise Unfit("it finds too little")
+    faiss: Any = import_module("faiss")
+    faiss.omp_set_num_threads(1)
+    try:
+        index = faiss.deserialize_index(body)
+    except RuntimeError as error:
+        raise Unfit(f"the library cannot read it ({error})") from error
+    rows = said["rows"]
+    if index.ntotal != rows:
+        raise Unfit("it holds another number of rows than it says")
+    return Proposer(kind, said["recall"], said["reach"], rows, rows, said["scale"], index)
+
+
+def read_index_file(path: Path, kind: str) -> tuple[dict[str, Any], npt.NDArray[np.uint8]]:
+    """What the file says and its body, both under its checksum; ({}, nothing) where there is none. Raises Unfit."""
+    import numpy as np
+
+    try:
+        with open(index_path(path, kind), "rb") as file:
+            head = file.read(INDEX_HEADER)
+            if len(head) < INDEX_HEADER or not head.startswith(INDEX_MAGIC):
+                raise Unfit("it is of another format")
+            header: Any = json.loads(head[len(INDEX_MAGIC) :])
+            if not isinstance(header, dict):
+                raise Unfit("its header is damaged")
+            body = np.fromfile(file, np.uint8)
+    except FileNotFoundError:
+        return {}, np.zeros(0, np.uint8)
+    except (OSError, ValueError, RecursionError) as error:
+        raise Unfit(f"it cannot be read ({error})") from error
+    checksum = header.pop("checksum", None)
+    # The library trusts what it reads, so a damaged file must not reach it.
+    if header.get("bytes") != len(body) or _index_checksum(header, body.data) != checksum or header.get("kind") != kind:
+        raise Unfit("it is damaged")
+    return header, body
+
+
+def _index_checksum(said: dict[str, Any], body: bytes | memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(json.dumps(said, sort_keys=True).encode()))
+
+
+def remove_indexes(path: Path) -> None:
+    """They hold coarse copies of the vectors, so whoever erases the ones erases the others."""
+    for kind in INDEXES[1:]:
+        target = index_path(path, kind)
+        for each in (target, *leftovers(target)):
+            with contextlib.suppress(FileNotFoundError):
+                each.unlink()

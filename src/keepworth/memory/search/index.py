@@ -1,27 +1,301 @@
-"""Exact cosine search: one contiguous matrix of all vectors, scanned whole or only where the scope says.
+"""Indexes in memory: words (BM25), and vectors with the encoder that makes them, scanned exactly.
 
-The matrix is a cache. Its truth is the table of vectors; it follows the journal, and may start from a memory-mapped
-sidecar file so that opening a large memory reads nothing.
+Okapi BM25 over an inverted index, exact also where the collection is a stack of layers: Robertson and Zaragoza, "The
+Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the non-negative inverse document frequency
+ln(1 + (N - n + 0.5) / (n + 0.5)).
+
+Cosines come from one matrix of all vectors, scanned whole or only where the scope says. It is a cache: its truth is the
+table of vectors; it follows the journal, and may start from a memory-mapped file so that opening a large memory reads nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
+import re
 import threading
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepworth.memory.search.ranking import best
+from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.memory.errors import InvalidVector
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.memory.search.quantised import Proposer
-    from keepworth.memory.search.sidecar import Seal
-
     Vectors = npt.NDArray[np.float32]
+    from keepworth.memory.search.beside import Seal
+    from keepworth.memory.search.quantised import Proposer
+
     Rows = npt.NDArray[np.intp]
     _View = tuple[Vectors, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None, Rows | None]
+
+K1 = 1.2
+B = 0.75
+_TOKEN = re.compile(r"[^\W_]+")
+
+
+def tokens(text: str) -> list[str]:
+    """Words as the full-text index of the store sees them: runs of letters and digits, lower case, without accents."""
+    if text.isascii():
+        return _TOKEN.findall(text.lower())
+    decomposed = unicodedata.normalize("NFKD", text.lower())
+    return _TOKEN.findall("".join(c for c in decomposed if not unicodedata.combining(c)))
+
+
+def word_count(text: str) -> int:
+    """len(tokens(text)), in half the time where the text is plain ASCII."""
+    return len(text.translate(_GAPS).split()) if text.isascii() else len(tokens(text))
+
+
+_GAPS = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusStatistics:
+    """What BM25 needs to know of the whole collection: documents, words in them, and documents with each query term."""
+
+    documents: int
+    words: int
+    frequency: Mapping[str, int]
+
+    @property
+    def mean_length(self) -> float:
+        return self.words / self.documents if self.documents else 0.0
+
+    def weight(self, term: str) -> float:
+        """Inverse document frequency."""
+        n = self.frequency.get(term, 0)
+        return math.log(1.0 + (self.documents - n + 0.5) / (n + 0.5))
+
+
+def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
+    frequency: Counter[str] = Counter()
+    documents = words = 0
+    for one in statistics:
+        documents += one.documents
+        words += one.words
+        frequency.update(one.frequency)
+    return CorpusStatistics(documents, words, frequency)
+
+
+def term_score(count: int, length: int, weight: float, mean_length: float) -> float:
+    """One term's part of a document's BM25 score.
+
+    count: occurrences of the term; length: words of the document; weight: inverse document frequency of the term.
+    """
+    if count == 0:
+        return 0.0
+    return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
+
+
+class InvertedIndex:
+    """Rows are numbered in order of `add` and never leave; callers pass the rows that no longer count as `hidden`."""
+
+    __slots__ = ("_arrays", "_postings", "lengths")
+
+    def __init__(self) -> None:
+        self._postings: dict[str, list[tuple[int, int]]] = {}
+        self._arrays: dict[str, tuple[int, npt.NDArray[np.intp], npt.NDArray[np.float64]]] = {}
+        self.lengths: list[int] = []
+
+    def add(self, text: str) -> None:
+        row = len(self.lengths)
+        counts = Counter(tokens(text))
+        for term, count in counts.items():
+            self._postings.setdefault(term, []).append((row, count))
+        self.lengths.append(sum(counts.values()))
+
+    def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
+        """Rows and counts of one term; arrays are made when first asked for and again after the list has grown."""
+        import numpy as np
+
+        entries = self._postings.get(term)
+        if entries is None:
+            return None
+        cached = self._arrays.get(term)
+        if cached is None or cached[0] != len(entries):
+            rows = np.fromiter((row for row, _ in entries), dtype=np.intp, count=len(entries))
+            counts = np.fromiter((count for _, count in entries), dtype=np.float64, count=len(entries))
+            cached = (len(entries), rows, counts)
+            self._arrays[term] = cached
+        return cached[1], cached[2]
+
+    def statistics(self, terms: Sequence[str], hidden: npt.NDArray[np.intp]) -> CorpusStatistics:
+        """Over the rows that are not hidden."""
+        import numpy as np
+
+        frequency = {}
+        for term in terms:
+            posting = self._posting(term)
+            if posting is None:
+                continue
+            visible = len(posting[0]) - (int(np.isin(posting[0], hidden).sum()) if len(hidden) else 0)
+            if visible:
+                frequency[term] = visible
+        hidden_words = sum(self.lengths[row] for row in hidden)
+        return CorpusStatistics(len(self.lengths) - len(hidden), sum(self.lengths) - hidden_words, frequency)
+
+    def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> npt.NDArray[np.float64]:
+        """BM25 of every row, hidden ones included. Shape (rows,); 0 where no term occurs."""
+        import numpy as np
+
+        out = np.zeros(len(self.lengths))
+        if not statistics.documents or not self.lengths:
+            return out
+        lengths = np.asarray(self.lengths, dtype=np.float64)
+        mean_length = statistics.mean_length or 1.0
+        for term in terms:
+            posting = self._posting(term)
+            if posting is not None:
+                rows, counts = posting
+                norm = K1 * (1.0 - B + B * lengths[rows] / mean_length)
+                out[rows] += statistics.weight(term) * counts * (K1 + 1.0) / (counts + norm)
+        return out
+
+
+DEFAULT_CACHE = 20_000
+
+
+class Embedder:
+    """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
+
+    __slots__ = ("_cache", "_lock", "_size", "encoder")
+
+    def __init__(self, encoder: Encoder, cached: int = DEFAULT_CACHE) -> None:
+        self.encoder = encoder
+        self._size = cached
+        self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self.encoder.identity
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
+        import numpy as np
+
+        if len(texts) == 1:
+            return self._one(texts[0])
+        keys = [_content(text) for text in texts]
+        found: dict[bytes, Vectors] = {}
+        with self._lock:
+            for key in keys:
+                vector = self._cache.get(key)
+                if vector is not None:
+                    self._cache.move_to_end(key)
+                    found[key] = vector
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            fresh = unit_rows(self.encoder.encode(list(missing.values())), len(missing), self.identity)
+            found.update(zip(missing, fresh, strict=True))
+            if self._size:
+                with self._lock:
+                    self._cache.update((key, found[key]) for key in missing)
+                    while len(self._cache) > self._size:
+                        self._cache.popitem(last=False)
+            if len(missing) == len(keys):
+                out: Vectors = fresh.copy()
+                return out
+        if not keys:
+            return np.zeros((0, self.identity.dimension), dtype=np.float32)
+        return np.stack([found[key] for key in keys])
+
+    def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
+        """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
+        are in the cache."""
+        with self._lock:
+            known = all(_content(text) in self._cache for text in texts)
+        if known:
+            return lambda: self(texts)
+        return _beside().submit(self, texts).result
+
+    def _one(self, text: str) -> Vectors:
+        """The same for one text, as agents write and ask, without the bookkeeping of a batch."""
+        key = _content(text)
+        with self._lock:
+            known = self._cache.get(key)
+            if known is not None:
+                self._cache.move_to_end(key)
+        if known is not None:
+            row: Vectors = known[None, :].copy()
+            return row
+        fresh = unit_rows(self.encoder.encode([text]), 1, self.identity)
+        if self._size:
+            with self._lock:
+                self._cache[key] = fresh[0]
+                if len(self._cache) > self._size:
+                    self._cache.popitem(last=False)
+        single: Vectors = fresh.copy()
+        return single
+
+    def unlocked(self) -> None:
+        """In a forked child: whoever held the lock is not here."""
+        self._lock = threading.Lock()
+
+    def forget(self, text: str) -> None:
+        """Drop one text's vector from the cache."""
+        with self._lock:
+            self._cache.pop(_content(text), None)
+
+
+def _content(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+_POOL: list[ThreadPoolExecutor] = []
+
+
+def _beside() -> ThreadPoolExecutor:
+    """Threads that outlive one search: some libraries start a team of their own for every thread that calls them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(4, "keepworth-encode"))
+    return _POOL[0]
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of a pool do not come along into a forked process.
+    os.register_at_fork(after_in_child=_POOL.clear)
+
+
+def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
+    """`vectors` as float32 of shape (rows, dimension) with unit rows; a zero row stays zero and matches nothing."""
+    import numpy as np
+
+    try:
+        array = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave what is no array of numbers ({error}): check the encoder; nothing was done"
+        ) from error
+    if array.shape != (rows, identity.dimension):
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave shape {array.shape} for {rows} texts, "
+            f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension; nothing was done"
+        )
+    norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
+    # NaN compares false with everything, so the usual case needs no look at every number.
+    if 0.0 < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > 0.0 and norms.max(initial=1.0) < np.inf:
+        quick: Vectors = np.divide(array, norms, dtype=np.float32)
+        return quick
+    if not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array).all(axis=1)))
+        raise InvalidVector(
+            f"encoder {identity.model!r} gave NaN or infinity for text number {row}: check the encoder; nothing was done"
+        )
+    unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
+    return unit
+
 
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
@@ -84,6 +358,30 @@ class Block:
         self.alive[here] = alive
         self.matrix[here] = vectors
         self.size = need
+
+
+def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
+    """Indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
+    import numpy as np
+
+    n = len(scores)
+    if count >= n or n <= 128:
+        return np.argsort(-scores, kind="stable")[:count]
+    groups = max(256, 4 * count)
+    if n >= 8 * groups:
+        # The best of each of many groups: the count-th largest of those is no more than the count-th largest of all, and
+        # what lies below it is out. One fast pass instead of a partition of everything.
+        peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
+        kept = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
+        if len(kept) <= n // 4:
+            rows: npt.NDArray[np.intp] = kept[best(scores[kept], count)]
+            return rows
+    threshold = np.partition(scores, n - count)[n - count]
+    above = np.flatnonzero(scores > threshold)
+    tied = np.flatnonzero(scores == threshold)[: count - len(above)]
+    chosen = np.concatenate([above, tied])
+    chosen.sort()
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
 class DenseIndex:

@@ -1,0 +1,637 @@
+"""What happened in use: episodes, what searches considered and showed with what probability, and what was rewarded.
+
+Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed
+together by a background thread; those of the last moments are lost if the process is killed. What is erased meanwhile, by
+whatever handle, does not come back with them: their questions are left out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import math
+import os
+import sys
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.decision import Decision, DecisionKind
+from keepworth.episodes.episode import Episode, MemoryEvent, Shown, StopReason
+from keepworth.episodes.operation import Operation, ParseStatus
+from keepworth.episodes.reward import RewardTerm
+from keepworth.memory.errors import MemoryProblem, UnknownEpisode
+from keepworth.memory.item import Scope
+from keepworth.memory.operations import Credit
+from keepworth.memory.store import forking, undo
+from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.rows import PARAMETERS, REWARD, readable
+from keepworth.memory.store.schema import OF_KIND
+from keepworth.memory.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import apsw
+
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+    ScopeLookup = Callable[[int], Scope]
+
+_LOG = logging.getLogger("keepworth.memory")
+FLUSH_SECONDS = 0.2
+"""How long a decision outside an episode may wait. Every commit makes readers look at the file anew, so not for each search."""
+LARGEST_BATCH = 512
+_INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A decision with when it was made, for whom, and in which episode ("" outside one).
+
+    details: JSON, what the policy knew; vector: of the query, as the policy packs it."""
+
+    at: str
+    scope: Scope
+    episode: str
+    decision: Decision
+    details: str = ""
+    vector: bytes | None = None
+
+
+class DecisionLog:
+    """keep: how many decisions keep their candidate lists; older ones keep only what was shown. None keeps all."""
+
+    def __init__(self, store: Store, *, keep: int | None = None) -> None:
+        self._store = store
+        self._keep = keep
+        self._closed = False
+        self._begin()
+        forking.register(self)
+        _OPEN.add(self)
+
+    def _begin(self) -> None:
+        self._waiting: list[Logged] = []
+        self._since = 0  # the newest purge when the first of them began to wait
+        self._wake = threading.Condition()
+        self._flushing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
+        """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
+        if entries:
+            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
+
+    def later(self, entry: Logged) -> None:
+        """Committed with others within a moment."""
+        with self._wake:
+            if not self._waiting:
+                with self._store.database.reading() as connection:
+                    self._since = newest_purge(connection)
+            self._waiting.append(entry)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
+                )
+                self._thread.start()
+                _flush_where_exit_is_skipped()
+            if len(self._waiting) >= LARGEST_BATCH:
+                self._wake.notify()
+
+    def flush(self) -> None:
+        """Commit what is waiting; also what another thread is committing is on file when this returns."""
+        with self._flushing:
+            with self._wake:
+                entries, self._waiting, since = self._waiting, [], self._since
+            if not entries:
+                return
+            try:
+                self.write(entries, since)
+            except MemoryProblem as problem:
+                # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
+                _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
+
+    def wait(self, seconds: float) -> None:
+        with self._wake:
+            if not self._closed:
+                self._wake.wait(seconds)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        self.flush()
+
+    def before_fork(self) -> None:
+        """So that they are on file should the parent end at once, as daemons' do. What cannot be written stays the parent's."""
+        if self._closed:
+            return
+        with self._wake:
+            entries, self._waiting, since = self._waiting, [], self._since
+        try:
+            self.write(entries, since)
+        except MemoryProblem:
+            with self._wake:
+                self._waiting[:0] = entries
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            # What came since is the parent's, and so is the thread.
+            self._begin()
+
+    def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
+        newest = newest_purge(transaction.connection)
+        if newest:
+            waited = since is not None and newest > since
+            entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
+        transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
+        if self._keep is not None:
+            last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
+            transaction.connection.execute(
+                "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND n > ? AND candidates <> '[]'",
+                (last - self._keep, last - self._keep - len(entries) - LARGEST_BATCH),
+            )
+
+
+def newest_purge(connection: apsw.Connection) -> int:
+    """The number of the newest entry that erased something; 0 where nothing was erased."""
+    return scalar(connection, "SELECT max(seq) FROM events WHERE kind = 'PURGE'") or 0
+
+
+def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) -> list[Logged]:
+    """The entry as erasing would have left it. waited: something was erased after the search and before this."""
+    if waited:
+        known = "SELECT 1 FROM scopes WHERE tenant = ? AND user = ? AND agent = ? AND session = ?"
+        if scalar(connection, known, entry.scope.parts()) is None:
+            return []  # a scope that is erased, and nobody has written under its names since
+    else:
+        listed = json.dumps([int(id[1:]) for id, _ in entry.decision.candidates])
+        any_erased = "SELECT 1 FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1"
+        waited = scalar(connection, any_erased, (listed,)) is not None
+    erased = replace(entry, decision=replace(entry.decision, query=""), details="", vector=None)
+    return [erased] if waited else [entry]
+
+
+def find(connection: apsw.Connection, id: str) -> tuple[Decision, str, int] | None:
+    """(decision, episode, scope id), or None."""
+    row = first(connection, f"{SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
+    return None if row is None else (decision(row), row[8], row[9])
+
+
+def of_episode(connection: apsw.Connection, episode: str) -> list[Decision]:
+    return [
+        decision(row) for row in select(connection, f"{SELECT} FROM decisions WHERE episode = ? ORDER BY n", (episode,))
+    ]
+
+
+SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
+
+
+def decision(row: tuple[Any, ...]) -> Decision:
+    with readable(f"decision {row[0]!r:.40}"):
+        return Decision(
+            id=row[0],
+            kind=DecisionKind(row[1]),
+            query=row[2],
+            candidates=tuple((id, score) for id, score in json.loads(row[3])),
+            chosen=tuple(json.loads(row[4])),
+            propensity=row[5],
+            policy=row[6],
+            step=row[7],
+        )
+
+
+def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
+    decision = entry.decision
+    return (
+        decision.id,
+        entry.at,
+        transaction.book.row(entry.scope).id,
+        entry.episode,
+        decision.step,
+        decision.kind.value,
+        decision.query,
+        json.dumps([[id, round(score, 6)] for id, score in decision.candidates]),
+        json.dumps(decision.chosen),
+        decision.propensity,
+        decision.policy,
+        entry.details,
+        entry.vector,
+    )
+
+
+def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
+    """Holds the log only while it works, so that a forgotten memory can be collected."""
+    while True:
+        log = reference()
+        if log is None or log.closed:
+            return
+        log.wait(FLUSH_SECONDS)
+        if log.closed:
+            return
+        log.flush()
+        del log
+
+
+_OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
+_FINALIZED: set[int] = set()
+
+
+@atexit.register
+def _flush_at_exit() -> None:
+    for log in list(_OPEN):
+        if not log.closed:
+            log.flush()
+
+
+def _flush_where_exit_is_skipped() -> None:
+    """A process that `multiprocessing` forked ends without `atexit`, and calls its own finalizers instead."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None or os.getpid() in _FINALIZED:
+        return
+    _FINALIZED.add(os.getpid())
+    util.Finalize(None, _flush_at_exit, exitpriority=10)
+
+
+NAME = "experience"
+"""Of the notes in the journal that belong to what is learned."""
+OWN = "own:"
+"""Before a person's name, in the source of what stands on that person's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """details: what the policy knew, {} where it is not on file; vector: of the query, as the policy packed it.
+
+    action: what was done then, "" where nobody said; reward: of this step alone, nan where it has none of its own."""
+
+    decision: Decision
+    details: Mapping[str, Any]
+    vector: bytes | None
+    action: str = ""
+    reward: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An episode as far as it went. rewards: (value, whose) of those that were for the whole of it, in order."""
+
+    id: str
+    scope: Scope
+    task: str
+    person: str
+    choices: tuple[Choice, ...]
+    rewards: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One entry of the journal that concerns what is learned. what: "reward", "promote" or "demote"; value, by: of a reward;
+    decision: the one that it is for, "" where it is for all of an episode; items: how many were shown until then, -1 where
+    that is not on file; policy: of a promotion."""
+
+    seq: int
+    scope: Scope
+    what: str
+    episode: str = ""
+    decision: str = ""
+    value: float = 0.0
+    by: str = ""
+    items: int = -1
+    policy: str = ""
+
+
+class Cancelled:
+    """Which entries of the journal were rolled back."""
+
+    def __init__(self, ranges: undo.Ranges) -> None:
+        merged: list[list[int]] = []
+        for low, high in sorted(ranges):
+            if merged and low <= merged[-1][1] + 1:
+                merged[-1][1] = max(merged[-1][1], high)
+            else:
+                merged.append([low, high])
+        self._lows, self._highs = [each[0] for each in merged], [each[1] for each in merged]
+
+    def __contains__(self, seq: int) -> bool:
+        place = bisect_right(self._lows, seq) - 1
+        return place >= 0 and seq <= self._highs[place]
+
+
+NOTHING = Cancelled(())
+"""Of entries that are newer than the last rollback."""
+
+
+def cancelled(connection: apsw.Connection) -> Cancelled:
+    return Cancelled(undo.active_ranges(undo.rollbacks_in(connection)))
+
+
+def head(connection: apsw.Connection) -> int:
+    return scalar(connection, "SELECT max(seq) FROM events") or 0
+
+
+def turned_back(connection: apsw.Connection, since: int) -> bool:
+    """Whether something was rolled back or erased after entry `since`, or another policy was chosen."""
+    query = (
+        f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS') AND seq > ? AND (kind <> "
+        "'PARAMETERS' OR (payload IS NOT NULL AND json_extract(payload, '$.what') IN ('promote', 'demote'))) LIMIT 1"
+    )
+    return scalar(connection, query, (since,)) is not None
+
+
+def promotions(connection: apsw.Connection, scope_of: ScopeLookup, scope: Scope, gone: Cancelled) -> list[str]:
+    """The policies that were promoted in just this scope and not demoted since, the latest last."""
+    promoted: list[str] = []
+    query = (
+        f"SELECT seq, scope, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND payload IS NOT NULL AND "
+        "json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') IN ('promote', 'demote') ORDER BY seq"
+    )
+    for seq, home, payload in select(connection, query, (NAME,)):
+        if seq in gone or scope_of(home) != scope:
+            continue
+        body = json.loads(payload)
+        if body["what"] == "promote":
+            promoted.append(body["policy"])
+        elif promoted:
+            promoted.pop()
+    return promoted
+
+
+def news(
+    connection: apsw.Connection, scope: Scope, gone: Cancelled, since: int = 0, newest: int | None = None
+) -> list[News]:
+    """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
+    homes = _inside(connection, scope)
+    found: list[News] = []
+    noted: dict[str, int] = {}
+    notes = (
+        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND seq > ? AND payload "
+        "IS NOT NULL AND json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'reward'"
+    )
+    for seq, home, episode, payload in select(connection, notes, (since, NAME)):
+        if seq not in gone and home in homes:
+            # The first versions wrote this after the credit, and it is the whole of it.
+            body = json.loads(payload)
+            noted[episode] = seq
+            found.append(News(seq, homes[home], "reward", episode, "", float(body["reward"]), body.get("by", "")))
+    rewards = (
+        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
+        "NULL ORDER BY seq DESC"
+    )
+    cursor = connection.execute(rewards, (since,))
+    for seq, home, episode, payload in cursor:
+        if newest is not None and len(found) >= newest:
+            break
+        if seq in gone or home not in homes or seq < noted.get(episode, 0):
+            continue
+        with readable(f"journal entry {seq}"):
+            body = json.loads(payload)
+            value, by = float(body["value"]), _person(body.get("source", ""))
+        decision, items = body.get("decision", ""), len(body.get("items", ()))
+        found.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
+    cursor.close()
+    return sorted(found, key=lambda each: each.seq)
+
+
+def record(
+    connection: apsw.Connection,
+    scope_of: ScopeLookup,
+    id: str,
+    gone: Cancelled | None = None,
+    *,
+    until: int | None = None,
+    items: int = -1,
+) -> Record | None:
+    """An episode, with what was said of it before entry `until`, and the choices that showed its first `items` items (-1: all);
+    None where there is none of this id. gone: see `cancelled`."""
+    row = first(connection, "SELECT scope, task, person FROM episodes WHERE id = ? AND outcome <> 'erased'", (id,))
+    if row is None:
+        return None
+    gone = cancelled(connection) if gone is None else gone
+    choices = {choice.decision.id: choice for choice in _choices(connection, "episode = ?", id)}
+    if items >= 0:
+        choices = _first(choices, items)
+    waiting, last = list(choices), list[str]()
+    actions: dict[str, str] = {}
+    steps: dict[str, float] = {}
+    rewards: list[tuple[float, str]] = []
+    entries = "SELECT seq, kind, payload FROM events WHERE episode = ? AND payload IS NOT NULL ORDER BY seq"
+    for seq, kind, payload in select(connection, entries, (id,)):
+        if (until is not None and seq >= until) or seq in gone or kind not in (REWARD, PARAMETERS):
+            continue
+        body = json.loads(payload)
+        if kind == REWARD:
+            if not body.get("decision"):
+                rewards.append((float(body["value"]), _person(body.get("source", ""))))
+        elif body.get("name") == NAME:
+            if body["what"] == "act":
+                last = [each for each in body.get("decisions", waiting[:1]) if each in choices]
+                waiting = [each for each in waiting if each not in last]
+                actions.update(dict.fromkeys(last, body["action"]))
+            elif body["what"] == "step":
+                steps.update(dict.fromkeys(last, float(body["reward"])))
+            elif body["what"] == "reward":
+                # Until format 4 a note stood beside the credit, which was written first.
+                rewards = [(float(body["reward"]), body.get("by", ""))]
+    told = tuple(
+        Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
+        for name, each in choices.items()
+    )
+    return Record(id, scope_of(row[0]), row[1], row[2], told, tuple(rewards))
+
+
+def single(connection: apsw.Connection, decision: str) -> Choice | None:
+    """One decision, of an episode or outside."""
+    return next(_choices(connection, "id = ?", decision), None)
+
+
+def acted(connection: apsw.Connection, scope: Scope) -> list[str]:
+    """Episodes inside `scope` in which something was done and that have no reward yet, oldest first."""
+    gone, homes = cancelled(connection), _inside(connection, scope)
+    query = (
+        f"SELECT seq, kind, scope, episode, payload FROM events WHERE {OF_KIND} AND kind IN ('PARAMETERS', 'REWARD')"
+        " AND episode <> '' AND payload IS NOT NULL ORDER BY seq"
+    )
+    waiting: dict[str, None] = {}
+    for seq, kind, home, episode, payload in select(connection, query):
+        if seq in gone or home not in homes:
+            continue
+        body = json.loads(payload)
+        what = "reward" if kind == REWARD and not body.get("decision") else body.get("what")
+        if what == "act" and body.get("name") == NAME:
+            waiting[episode] = None
+        elif what == "reward":
+            waiting.pop(episode, None)
+    return list(waiting)
+
+
+def rewarders(connection: apsw.Connection, scope: Scope) -> list[str]:
+    """Who rewarded something inside `scope`, by name."""
+    homes = _inside(connection, scope)
+    found = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
+    return sorted({_person(source) for source, home in found if home in homes})
+
+
+def completed(transaction: Transaction, episode: str, now: str) -> None:
+    transaction.connection.execute("UPDATE episodes SET ended = ?, outcome = 'completed' WHERE id = ?", (now, episode))
+
+
+def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
+    """An entry of the journal about what is learned; it belongs to its episode and is rolled back with it. Its number."""
+    payload = json.dumps({"name": NAME, "what": what, **body}, ensure_ascii=False, separators=(",", ":"))
+    return transaction.write_event(PARAMETERS, scope, payload, now=now, episode=episode)
+
+
+def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
+    """Those that a reward for so many items was about: later ones had not been made yet."""
+    kept, shown = {}, 0
+    for id, choice in choices.items():
+        shown += len(choice.decision.chosen)
+        if shown > items:
+            break
+        kept[id] = choice
+    return kept
+
+
+def _choices(connection: apsw.Connection, where: str, value: str) -> Iterator[Choice]:
+    query = f"{SELECT}, details, vector FROM decisions WHERE {where} ORDER BY n"
+    for row in select(connection, query, (value,)):
+        with readable(f"decision {row[0]!r:.40}"):
+            yield Choice(decision(row), json.loads(row[8]) if row[8] else {}, row[9])
+
+
+def _inside(connection: apsw.Connection, scope: Scope) -> dict[int, Scope]:
+    """The scopes inside `scope`, by number."""
+    listed = select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
+    return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts))}
+
+
+def _person(source: str) -> str:
+    """On whose word a reward stands; "" for the program's own."""
+    return source[len(OWN) :] if source.startswith(OWN) else ""
+
+
+def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.connection.execute(
+            "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?)",
+            (id, transaction.book.row(scope).id, task, store.clock(), person),
+        )
+
+    store.change(scope, work)
+
+
+def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.connection.execute(
+            "UPDATE episodes SET ended = ?, outcome = ? WHERE id = ?", (store.clock(), outcome, id)
+        )
+
+    store.change(scope, work)
+
+
+def exists(store: Store, scope: Scope, id: object) -> bool:
+    """Whether there is an episode of this id inside `scope`."""
+    if not isinstance(id, str) or not id.isascii():
+        return False
+    with store.database.reading() as connection:
+        row = first(connection, "SELECT scope FROM episodes WHERE id = ? AND outcome <> 'erased'", (id,))
+        return row is not None and scope.contains(store.scope_named(connection, row[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Rewarded:
+    """What a reward for an episode or a decision is about. decision: "" where it is for the whole episode."""
+
+    scope: Scope
+    episode: str
+    decision: str
+    shown: tuple[Decision, ...]
+    person: str = ""
+
+
+def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
+    """What the episode or the decision of this id showed. Raises UnknownEpisode."""
+    unknown = UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: was it logged?")
+    if not isinstance(target, str) or not target.isascii():
+        raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: ids are text that it gave")
+    with store.database.reading() as connection:
+        row = first(connection, "SELECT scope, person FROM episodes WHERE id = ? AND outcome <> 'erased'", (target,))
+        person = ""
+        if row is not None:
+            (home, person), episode, decision = row, target, ""
+            shown = tuple(of_episode(connection, target))
+        else:
+            one = find(connection, target)
+            if one is None:
+                raise unknown
+            shown, home, episode, decision = (one[0],), one[2], one[1], target
+        found = store.scope_named(connection, home)
+    if not scope.contains(found):
+        raise unknown
+    return Rewarded(found, episode, decision, shown, person)
+
+
+def assembled(store: Store, scope: Scope, id: str) -> Episode:
+    """Rolled-back entries are part of it: they happened. Model calls are not in a memory, so there are no segments."""
+    if not isinstance(id, str) or not id.isascii():
+        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: ids are text that it gave")
+    with store.database.reading() as connection:
+        row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
+        if row is None or not scope.contains(store.scope_named(connection, row[0])):
+            raise UnknownEpisode(
+                f"no episode {id!r:.80} in this scope of {store.database.path}: an episode has its `.id`"
+            )
+        decisions = of_episode(connection, id)
+        entries = store.entries("episode = ?", (id,))
+        shown = _shown(store, scope, decisions)
+    rewards, operations = [], []
+    for entry in entries:
+        decoded = entry.act()
+        if decoded is None:
+            continue
+        act, _ = decoded
+        if isinstance(act, Credit):
+            rewards.append(RewardTerm(name=act.source or "reward", value=act.value, scorer=act.source))
+        elif isinstance(act, Operation):
+            outcome = "applied" if entry.applied else f"no-op: {entry.reason}"
+            operations.append(MemoryEvent(act, ParseStatus.OK, outcome))
+    _, task, _, ended, outcome = row
+    return Episode(
+        id=id,
+        task=task,
+        role="",
+        question="",
+        segments=(),
+        answer="",
+        expected=(),
+        rewards=tuple(rewards),
+        stop=StopReason.COMPLETED if ended and outcome in ("", "completed") else StopReason.ABORTED,
+        memory_snapshot=f"s{entries[0].seq - 1}" if entries else f"s{store.head()}",
+        policy_version=0,
+        shown=shown,
+        decisions=tuple(decisions),
+        operations=tuple(operations),
+        errors=(outcome,) if outcome.startswith("stopped by") else (),
+    )
+
+
+def _shown(store: Store, scope: Scope, decisions: list[Decision]) -> tuple[Shown, ...]:
+    items = store.fetch(scope, [id for decision in decisions for id in decision.chosen])
+    out = []
+    for decision in decisions:
+        scores = dict(decision.candidates)
+        for id in decision.chosen:
+            item = items.get(id)
+            out.append(Shown(id, scores.get(id, 0.0), item.text if item is not None else "(erased)"))
+    return tuple(out)

@@ -12,6 +12,7 @@ from keepworth.environments.banking import banking
 from keepworth.environments.household import available, household
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from tests.environments.game import Game
 
 
 def folder(place: Path) -> Path:
@@ -28,12 +29,12 @@ def folder(place: Path) -> Path:
 def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
     stream = banking(folder(tmp_path), seed=1, length=80)
     change = int(stream.notes["change"])
-    before = {task.rule: task.world().reset().right for task in stream.tasks[:change]}
-    after = {task.rule: task.world().reset().right for task in stream.tasks[change:]}
+    before = {task.rule: Game(task).reset().right for task in stream.tasks[:change]}
+    after = {task.rule: Game(task).reset().right for task in stream.tasks[change:]}
     both = before.keys() & after.keys()
     assert len(both) == 8
     assert sum(before[rule] != after[rule] for rule in both) == 4
-    assert not {t.world().reset().text for t in stream.tasks} & {t.world().reset().text for t in stream.held_out}
+    assert not {Game(t).reset().text for t in stream.tasks} & {Game(t).reset().text for t in stream.held_out}
 
 
 def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
@@ -49,21 +50,21 @@ def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
 def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
     stream = household(length=3, held_out=1)
     again = household(length=3, held_out=1)
-    first = stream.tasks[0].world().reset()
-    assert first == again.tasks[0].world().reset()
+    first = Game(stream.tasks[0]).reset()
+    assert first == Game(again.tasks[0]).reset()
     assert all(action.startswith("put it in ") for action in first.actions)
-    engine, number, _ = stream.tasks[0].world.args[0].args  # type: ignore[attr-defined]
+    engine, number, _ = stream.tasks[0].environment.args[0].args  # type: ignore[attr-defined]
     engine.reset(seed=number, gameFold="dev", generateGoldPath=True)
     path = [step for step in engine.getGoldActionSequence() if step.startswith("put ")]
     belongs = dict(step.removeprefix("put ").split(" in ", 1) for step in path)
-    world = stream.tasks[0].world()
+    world = Game(stream.tasks[0])
     scene = world.reset()
     signals = []
     while not scene.done:
         scene = world.act(f"put it in {belongs[scene.observation]}")
         signals.append(scene.signal)
     assert (scene.reward, signals) == (1.0, [1.0, 1.0])
-    lost = stream.tasks[0].world()
+    lost = Game(stream.tasks[0])
     scene = lost.reset()
     wrong = [each for each in scene.actions if each != f"put it in {belongs[scene.observation]}"][:2]
     for action in wrong:
@@ -79,9 +80,9 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
     assert science.CONDUCTIVITY in rules
     assert len(rules) > 1
     for task in stream.tasks[:4]:
-        world = task.world()
+        world = Game(task)
         first = scene = world.reset()
-        assert first == task.world().reset()
+        assert first == Game(task).reset()
         steps = 0
         while not scene.done:
             assert scene.right < set(scene.actions)
@@ -89,7 +90,7 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
             steps += 1
         assert (scene.reward, scene.signal) == (1.0, 1.0)
         assert steps == (2 if "then" in task.rule else 1)
-        lost = task.world()
+        lost = Game(task)
         lost.reset()
         scene = lost.act(next(each for each in first.actions if each not in first.right))
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
@@ -99,7 +100,7 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
 def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
     stream = alfworld.alfworld(length=6, held_out=1)
     for task in stream.tasks:
-        world = task.world()
+        world = Game(task)
         first = scene = world.reset()
         steps = 0
         while not scene.done:
@@ -107,7 +108,7 @@ def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
             scene = world.act(next(iter(scene.right)))
             steps += 1
         assert (scene.reward, steps) == (1.0, 1 if task.rule == "put" else 2)
-        lost = task.world()
+        lost = Game(task)
         scene = lost.reset()
         for _ in range(alfworld.TRIES):
             assert not scene.done
@@ -119,7 +120,7 @@ def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
 
 @pytest.mark.skipif(bool(alfworld.available()), reason=f"alfworld needs {alfworld.available()}")
 def test_kitchens_that_are_over_give_their_planner_to_the_next() -> None:
-    one, other, third = (task.world() for task in alfworld.alfworld(seed=2, length=3, held_out=0).tasks)
+    one, other, third = (Game(task) for task in alfworld.alfworld(seed=2, length=3, held_out=0).tasks)
     alfworld._IDLE.clear()
     scene = one.reset()
     other.reset()  # played at the same time: a planner of its own

@@ -1,59 +1,72 @@
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.environments.replayed import Replayed
-from keepworth.environments.scene import Scene
+from keepworth.environments.environment import Step
+from keepworth.environments.replayed import Known, Replayed
+from keepworth.environments.scene import Scene, ends, goes_on, stream_task
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
+from tests.environments.game import Game, Met
 
 PLAYED: Counter[str] = Counter()
 
 
-class Game:
+class Three:
     """Three moves; every scene tells the moves so far."""
 
     def __init__(self) -> None:
         self.moves = ""
 
-    def reset(self) -> Scene:
+    @property
+    def scene(self) -> Scene:
+        return Scene("", self.moves, ("a", "b"))
+
+    async def reset(self, task: Task, seed: int) -> Observation:
         PLAYED["reset"] += 1
         self.moves = ""
-        return self._scene()
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
-        PLAYED["act"] += 1
+    async def step(self, action: str) -> Step:
+        PLAYED["step"] += 1
         self.moves += action
-        return self._scene()
+        return ends(float(self.moves == "aba")) if len(self.moves) == 3 else goes_on(self.scene)
 
-    def _scene(self) -> Scene:
-        done = len(self.moves) == 3
-        return Scene("", self.moves, () if done else ("a", "b"), reward=float(self.moves == "aba"), done=done)
+    async def close(self) -> None:
+        PLAYED["close"] += 1
+
+
+def replayed(known: Known) -> Game:
+    return Game(stream_task("three", lambda: Replayed(Three, known), "", 0.5))
 
 
 @given(st.lists(st.lists(st.sampled_from("ab"), min_size=3, max_size=3), max_size=12))
 def test_every_course_shows_what_the_game_shows(courses: list[list[str]]) -> None:
-    known: dict[tuple[str, ...], Scene] = {}
+    known: Known = {}
     for course in courses:
-        kept, game = Replayed(Game, known), Game()
+        kept, game = replayed(known), Game(stream_task("three", Three, "", 0.5))
         assert kept.reset() == game.reset()
         for action in course:
             assert kept.act(action) == game.act(action)
 
 
 def test_a_course_that_is_known_is_not_played_again() -> None:
-    known: dict[tuple[str, ...], Scene] = {}
+    known: Known = {}
     for course in ("aba", "aba", "abb"):
         PLAYED.clear()
-        world = Replayed(Game, known)
-        world.reset()
+        game = replayed(known)
+        met: Met = game.reset()
         for action in course:
-            scene = world.act(action)
-        assert scene.observation == course
-    assert PLAYED == {"reset": 1, "act": 3}  # the last course is new at its end, and played from the start
+            met = game.act(action)
+        assert met.observation == course
+        asyncio.run(game.environment.close())
+    assert PLAYED == {"reset": 1, "step": 3, "close": 1}  # the last is new at its end, and played from the start
     PLAYED.clear()
-    world = Replayed(Game, known)
-    world.reset()
-    assert [world.act(action).observation for action in "aba"] == ["a", "ab", "aba"]
+    game = replayed(known)
+    game.reset()
+    assert [game.act(action).observation for action in "aba"] == ["a", "ab", "aba"]
     assert not PLAYED

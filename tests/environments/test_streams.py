@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from keepworth.environments.rules import ORDERS
-from keepworth.environments.scene import Scene, World
+from keepworth.environments.scene import Scene
 from keepworth.environments.streams import FAMILIES, generated
 from keepworth.episodes.errors import UnknownName
+from tests.environments.game import Game, Met
 
 MADE_UP = re.compile(r"(?![chqxy])[a-z][aeiou][lmnrst][aeiou][lmnrst]")  # those of one split, not those that all share
 
@@ -17,15 +19,15 @@ MADE_UP = re.compile(r"(?![chqxy])[a-z][aeiou][lmnrst][aeiou][lmnrst]")  # those
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_stream_is_a_function_of_its_names(family: str) -> None:
     first, second = (generated(family, seed=3, length=40) for _ in range(2))
-    assert [t.world().reset() for t in first.tasks] == [t.world().reset() for t in second.tasks]
-    assert first.tasks[0].world().reset() != generated(family, seed=4, length=40).tasks[0].world().reset()
+    assert [Game(t).reset() for t in first.tasks] == [Game(t).reset() for t in second.tasks]
+    assert Game(first.tasks[0]).reset() != Game(generated(family, seed=4, length=40).tasks[0]).reset()
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_splits_share_no_rule_words(family: str) -> None:
     def initials(split: str) -> Counter[str]:
         stream = generated(family, split=split, seed=0, length=60)
-        said = [word for task in stream.tasks for word in task.world().reset().text.split()]
+        said = [word for task in stream.tasks for word in Game(task).reset().text.split()]
         return Counter(word[0] for word in said if MADE_UP.fullmatch(word))
 
     dev, held = set(initials("dev")), set(initials("held-out"))
@@ -41,7 +43,7 @@ def test_orders_hold_the_same_tasks(family: str) -> None:
     for order in ORDERS:
         stream = generated(family, seed=1, order=order, length=80)
         half = stream.tasks if family != "drift" else stream.tasks[: int(stream.notes["change"])]
-        texts.append(sorted(task.world().reset().text for task in half))
+        texts.append(sorted(Game(task).reset().text for task in half))
         if order == "easy-to-hard":
             hardness = [task.difficulty for task in half]
             assert hardness == sorted(hardness)
@@ -53,7 +55,7 @@ def test_near_miss_pairs_look_alike_and_differ_in_action() -> None:
     by_rule: dict[str, set[str]] = {}
     right: dict[str, frozenset[str]] = {}
     for task in stream.tasks:
-        scene = task.world().reset()
+        scene = Game(task).reset()
         by_rule.setdefault(task.rule, set()).update(word for word in scene.text.split() if word[0] in "bdgklmnp")
         right[task.rule] = scene.right
     for pair in range(6):
@@ -66,14 +68,14 @@ def test_near_miss_pairs_look_alike_and_differ_in_action() -> None:
 def test_drift_changes_half_of_the_rules_once() -> None:
     stream = generated("drift", seed=2)
     change = int(stream.notes["change"])
-    before = {t.rule: t.world().reset().right for t in stream.tasks[:change]}
-    after = {t.rule: t.world().reset().right for t in stream.tasks[change:]}
+    before = {t.rule: Game(t).reset().right for t in stream.tasks[:change]}
+    after = {t.rule: Game(t).reset().right for t in stream.tasks[change:]}
     assert sum(before[rule] != after[rule] for rule in before) == 6
 
 
 def test_the_leaning_gives_the_stated_base_rate() -> None:
     for task in generated("benign", seed=0).tasks[:50]:
-        scene = task.world().reset()
+        scene = Game(task).reset()
         weights = np.exp(scene.leaning)
         chance = sum(w for w, a in zip(weights, scene.actions, strict=True) if a in scene.right) / weights.sum()
         assert chance == pytest.approx(1.0 - task.difficulty)
@@ -85,7 +87,7 @@ def test_noise_and_attacks_come_at_their_rates() -> None:
     attacked = generated("injection", seed=0)
     records = [record for task in attacked.tasks for record in task.foreign]
     assert (sum(r.hostile for r in records), len(records)) == (60, 96)
-    triggered = [task.world().reset().text for task in attacked.tasks if task.triggered]
+    triggered = [Game(task).reset().text for task in attacked.tasks if task.triggered]
     assert all(text.endswith(attacked.notes["trigger"]) for text in triggered)
     assert len(triggered) / 300 == pytest.approx(0.08, abs=0.05)
     late = generated("delayed-trigger", seed=0)
@@ -95,16 +97,16 @@ def test_noise_and_attacks_come_at_their_rates() -> None:
 
 def test_switches_leave_the_questions_of_a_world_alone() -> None:
     plain, tampered = generated("benign", seed=5), generated("tampered-10", seed=5)
-    assert [t.world().reset() for t in plain.tasks] == [t.world().reset() for t in tampered.tasks]
+    assert [Game(t).reset() for t in plain.tasks] == [Game(t).reset() for t in tampered.tasks]
     safe, attacked = generated("partners", seed=5), generated("injection", seed=5)
-    assert [t.world().reset() for t in safe.tasks] == [t.world().reset() for t in attacked.tasks]
+    assert [Game(t).reset() for t in safe.tasks] == [Game(t).reset() for t in attacked.tasks]
 
 
 def test_the_maze_needs_what_was_said_at_its_start() -> None:
     stream = generated("t-maze", seed=0)
     assert stream.long_term
     assert stream.horizons == (9,)
-    world = stream.tasks[0].world()
+    world = Game(stream.tasks[0])
     scene = world.reset()
     named = scene.observation.split()[-1]
     for _ in range(9):
@@ -115,26 +117,26 @@ def test_the_maze_needs_what_was_said_at_its_start() -> None:
     assert (done.done, done.reward) == (True, 1.0)
 
 
-def passed(world: World) -> list[Scene]:
+def passed(world: Game) -> list[Met]:
     """All scenes of an episode, answered rightly; the last is the end."""
     scenes = [world.reset()]
     while not scenes[-1].done:
         scenes.append(world.act(next(iter(scenes[-1].right))))
-    return scenes
+    return [*scenes[:-1], replace(scenes[-1], scene=Scene("", "", ()))]
 
 
 def test_repeat_previous_asks_for_the_card_a_stated_number_back() -> None:
     stream = generated("repeat-previous", seed=0, length=20)
     assert (stream.long_term, stream.horizons) == (True, (7, 8))
     for task in stream.tasks:
-        scenes = passed(task.world())
+        scenes = passed(Game(task))
         turned = [scene.named[0] for scene in scenes if scene.named]
         asked = [place for place, scene in enumerate(scenes) if len(scene.actions) > 1]
         assert [next(iter(scenes[place].right)) for place in asked] == turned[:2]
         shown = [place for place, scene in enumerate(scenes) if scene.named][:2]
         assert tuple(late - early for late, early in zip(asked, shown, strict=True)) == stream.horizons
         assert (len(turned), scenes[-1].reward) == (8, 1.0)
-    world = stream.tasks[0].world()
+    world = Game(stream.tasks[0])
     scene = world.reset()
     while len(scene.actions) == 1:
         scene = world.act(scene.actions[0])
@@ -147,7 +149,7 @@ def test_the_key_in_hand_was_explained_before_what_the_agent_still_sees() -> Non
     assert stream.long_term
     met = set()
     for task in stream.tasks:
-        scenes = passed(task.world())
+        scenes = passed(Game(task))
         key = scenes[10].observation.split()[3]
         notes = [place for place, scene in enumerate(scenes) if scene.named and scene.observation.split()[1] == key]
         assert len(notes) == 1
@@ -162,7 +164,7 @@ def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
     last: dict[str, str] = {}
     met = Counter[str]()
     for task in (*stream.tasks, *stream.held_out):
-        scenes = passed(task.world())
+        scenes = passed(Game(task))
         reports = [scene for scene in scenes if scene.named]
         for scene in reports:
             last[scene.observation.split()[1]] = scene.named[0]
@@ -173,13 +175,13 @@ def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
         met[task.rule] += 1
     assert {"0", "1", "2", "6+"} <= set(met)
     other = generated("events", seed=2, order="easy-to-hard")
-    told = [[s.observation.split()[1] for s in passed(t.world()) if s.named] for t in other.tasks]
-    assert told == [[s.observation.split()[1] for s in passed(t.world()) if s.named] for t in stream.tasks]
+    told = [[s.observation.split()[1] for s in passed(Game(t)) if s.named] for t in other.tasks]
+    assert told == [[s.observation.split()[1] for s in passed(Game(t)) if s.named] for t in stream.tasks]
 
 
 def test_the_workshop_forgives_a_stated_number_of_mistakes() -> None:
     stream = generated("tool-graph", seed=0)
-    world = stream.tasks[0].world()
+    world = Game(stream.tasks[0])
     scene = world.reset()
     steps = 0
     while not scene.done:

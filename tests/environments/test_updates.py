@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from keepworth.environments.updates import OFFERED, SIDES, _known, updates
+from tests.environments.game import Game
 
 
 @pytest.mark.parametrize("order", ["random", "hard-to-easy"])
@@ -12,7 +13,7 @@ def test_a_question_is_asked_only_after_old_and_new_were_read(order: str) -> Non
     read: list[str] = []
     asked: set[str] = set()
     for task in stream.tasks:
-        world = task.world()
+        world = Game(task)
         scene = world.reset()
         while len(scene.actions) == 1:
             read += scene.named
@@ -26,7 +27,7 @@ def test_a_question_is_asked_only_after_old_and_new_were_read(order: str) -> Non
     assert len(read) == len(set(read))
     assert not asked & {task.rule for task in stream.held_out}
     for task in stream.held_out:
-        scene = task.world().reset()
+        scene = Game(task).reset()
         assert set(scene.right) <= set(read)
     assert len(asked) > 20
 
@@ -35,7 +36,7 @@ def test_old_evidence_is_read_before_new_and_is_mostly_wrong() -> None:
     stream = updates(split="held-out", seed=0)
     when: dict[str, int] = {}
     for number, task in enumerate(stream.tasks):
-        world = task.world()
+        world = Game(task)
         scene = world.reset()
         while len(scene.actions) == 1:
             when[scene.named[0]] = number

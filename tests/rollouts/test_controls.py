@@ -11,6 +11,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream
+from tests.environments.game import Game
 
 ENCODER = HashedWords()
 
@@ -49,7 +50,7 @@ def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
     for asked in (0, 500):
         experience = Experience(method(name), ENCODER)
         for task in stream.tasks:
-            scene = task.world().reset()
+            scene = Game(task).reset()
             use = experience.recall(scene.goal, scene.observation, scene.actions)
             experience.finish([(use, scene.actions[0])], float(scene.actions[0] in scene.right))
         experience.time += asked

@@ -23,10 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.environments.environment import Step
 from keepworth.environments.replayed import Replayed
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Scene, Stream, StreamTask, World
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 PLACES = (
     "Cabinet",
@@ -87,7 +90,7 @@ class Kitchen:
         self._over: Any = None
         self._state: Any = None
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         from textworld import EnvInfos  # type: ignore[import-untyped,import-not-found,unused-ignore]
         from textworld.envs.pddl import PddlEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -97,15 +100,18 @@ class Kitchen:
         self._over.atexit = False
         self._game.load({"pddl_domain": domain, "grammar": grammar, "pddl_problem": problem(self._order)})
         self._state = self._game.reset()
-        return self._scene(None)
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
-        scene = self._tried_at(action)
-        if scene.done:
+    async def step(self, action: str) -> Step:
+        step = self._tried_at(action)
+        if step.stop is not None:
             self._over()
-        return scene
+        return step
 
-    def _tried_at(self, action: str) -> Scene:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _tried_at(self, action: str) -> Step:
         order = self._order
         place = action.split(" the ")[1]
         self._go(place)
@@ -117,16 +123,17 @@ class Kitchen:
         if not good:
             self._tried.add(place)
             if len(self._tried) == TRIES:
-                return Scene(order.text, "", (), done=True, signal=0.0)
-            return self._scene(0.0)
+                return ends(0.0, 0.0)
+            return goes_on(self.scene, 0.0)
         self._tried = set()
         if order.treatment and action.startswith("look"):
-            return self._scene(1.0)
+            return goes_on(self.scene, 1.0)
         self._go(order.place.lower())
         self._step(f"move {order.thing.lower()}_1 to {order.place.lower()}_1")
-        return Scene(order.text, "", (), reward=float(self._state["won"]), done=True, signal=1.0)
+        return ends(float(self._state["won"]), 1.0)
 
-    def _scene(self, signal: float | None) -> Scene:
+    @property
+    def scene(self) -> Scene:
         order = self._order
         verb, right = ("look in", order.lies) if not self._found else (f"{order.treatment} it at", "")
         if self._found:
@@ -137,7 +144,6 @@ class Kitchen:
             order.text,
             seen.lower(),
             actions,
-            signal=signal,
             right=frozenset({f"{verb} the {right.lower()}"}),
             leaning=(0.0,) * len(actions),
         )
@@ -228,7 +234,7 @@ def alfworld(
         place = _one([each for each in PLACES if thing in holds[each]], generator)
         others = tuple((kind, lies(kind)) for kind in (_one(kinds, generator) for _ in range(OTHERS)) if kind != thing)
         wanted = Order(thing, treatment, place, lies(thing, but=place), others)
-        return StreamTask(key, partial(Replayed, partial(_world, wanted), {}), treatment or "put", 0.5)
+        return stream_task(key, partial(Replayed, partial(_game, wanted), {}), treatment or "put", 0.5, wanted.text)
 
     tasks = [game(f"alfworld/{split}/{seed}/{number}") for number in range(length)]
     later = [game(f"alfworld/{split}/{seed}/held-out/{number}") for number in range(held_out)]
@@ -241,7 +247,7 @@ def _one(names: Sequence[str], generator: np.random.Generator) -> str:
     return names[int(generator.integers(len(names)))]
 
 
-def _world(order: Order) -> World:
+def _game(order: Order) -> Staged:
     return Kitchen(order)
 
 

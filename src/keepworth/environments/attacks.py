@@ -140,7 +140,7 @@ def _default_draft(stream: Stream, attack: Attack, generator: np.random.Generato
 
 def _known(stream: Stream, generator: np.random.Generator) -> Scene:
     """A question of the world that memory has not met."""
-    return stream.held_out[int(generator.integers(len(stream.held_out)))].world().reset()
+    return stream.held_out[int(generator.integers(len(stream.held_out)))].environment().scene
 
 
 def _right(scene: Scene) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keepworth.environments.scene import OneQuestion, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.episodes.errors import KeepworthError
 
 CHANCE = 0.15
@@ -44,7 +44,7 @@ def banking(
     def task(key: str, text: str, label: str, rule: str) -> StreamTask:
         leaning = generator.normal(0.0, 0.5, size=intents)
         scene = Scene("", text, labels, right=frozenset({label}), leaning=tuple(leaning.tolist()))
-        return StreamTask(key, partial(OneQuestion, scene), rule, 1.0 - CHANCE)
+        return stream_task(key, partial(Course, scene), rule, 1.0 - CHANCE)
 
     tasks = [
         task(f"banking77/{seed}/{number}", text, (later if number >= change else first)[rule], rule)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.words import words
 
 ON = "turn the next card"
@@ -66,7 +66,7 @@ def generate(parameters: CardStream, *, split: str, seed: int, order: str = "ran
                 scenes.append(
                     Scene(GOAL, f"what was at {places[back]}", cards, right=frozenset({drawn[back]}), leaning=leaning)
                 )
-        return StreamTask(key, partial(Course, tuple(scenes)), "card", 1.0 - len(cards) ** -parameters.asked)
+        return stream_task(key, partial(Course, *scenes), "card", 1.0 - len(cards) ** -parameters.asked, GOAL)
 
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [episode(f"{prefix}/{number}") for number in range(parameters.episodes)]

@@ -12,9 +12,12 @@ from functools import partial
 
 import numpy as np
 
+from keepworth.environments.environment import Step
 from keepworth.environments.rules import ORDERS, checked
-from keepworth.environments.scene import Scene, Stream, StreamTask
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.environments.words import words
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class CorridorStream:
 
 
 FAMILIES = {"t-maze": CorridorStream()}
+GOAL = "leave the maze"
 WALK = "walk on"
 
 
@@ -46,23 +50,27 @@ class Corridor:
         self._leaning = leaning
         self._step = 0
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         self._step = 0
-        return self._scene()
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
+    async def step(self, action: str) -> Step:
         if self._step == len(self._said) - 1:
-            return Scene("leave the maze", "", (), reward=float(action == self._way_out), done=True)
+            return ends(float(action == self._way_out))
         self._step += 1
-        return self._scene()
+        return goes_on(self.scene)
 
-    def _scene(self) -> Scene:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def scene(self) -> Scene:
         if self._step < len(self._said) - 1:
             said = self._said[self._step]
             named = tuple(each for each in self._doors if each in said)
-            return Scene("leave the maze", said, (WALK,), named=named, right=frozenset({WALK}), leaning=(0.0,))
+            return Scene(GOAL, said, (WALK,), named=named, right=frozenset({WALK}), leaning=(0.0,))
         return Scene(
-            "leave the maze",
+            GOAL,
             self._said[self._step],
             self._doors,
             right=frozenset({self._way_out}),
@@ -89,7 +97,9 @@ def generate(parameters: CorridorStream, *, split: str, seed: int, order: str = 
                 said.append(" ".join(_some(fillers, 5, generator)))
         said.append(" ".join([*end, *_some(fillers, 2, generator)]))
         leaning = tuple(generator.normal(0.0, 0.3, size=len(doors)).tolist())
-        return StreamTask(key, partial(Corridor, tuple(said), doors, way_out, leaning), "sign", 1.0 - 1.0 / len(doors))
+        return stream_task(
+            key, partial(Corridor, tuple(said), doors, way_out, leaning), "sign", 1.0 - 1.0 / len(doors), GOAL
+        )
 
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [maze(f"{prefix}/{number}") for number in range(parameters.episodes)]

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.words import words
 
 ON = "read on"
@@ -68,7 +68,7 @@ def generate(parameters: EventStream, *, split: str, seed: int, order: str = "ra
         leaning = tuple(asking.normal(0.0, 0.3, size=len(actions)).tolist())
         ask = Scene(GOAL, f"where is {entities[asked]}", actions, right=frozenset({right}), leaning=leaning)
         matches = "6+" if len(known) > 5 else str(len(known))
-        return StreamTask(key, partial(Course, (*scenes, ask)), matches, 1.0 - 1.0 / len(actions))
+        return stream_task(key, partial(Course, *scenes, ask), matches, 1.0 - 1.0 / len(actions), GOAL)
 
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = []

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.environments.environment import Step
 from keepworth.environments.replayed import Replayed
-from keepworth.environments.scene import Scene, Stream, StreamTask, World
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 GOAL = "put away"
 SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"
@@ -44,8 +47,9 @@ class Household:
         self._things: list[str] = []
         self._tried: set[str] = set()
         self._belongs: dict[str, str] = {}
+        self.scene = Scene(GOAL, "", ())
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
         solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
         self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
@@ -54,9 +58,10 @@ class Household:
         taken = sorted(each for each in self._state["validActions"] if each.startswith("take "))
         self._things = [each.removeprefix("take ") for each in taken]
         self._tried = set()
-        return self._next(None)
+        self.scene = self._next()
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
+    async def step(self, action: str) -> Step:
         place = action.removeprefix("put it in ")
         rose = self._step(f"put {self._things[0]} in {place}")
         if rose:
@@ -67,25 +72,30 @@ class Household:
         won = bool(self._state["tasksuccess"])
         # The game tells by its score whether a thing belongs where it was put.
         if won or not self._things or len(self._tried) == TRIES:
-            return Scene(GOAL, "", (), reward=float(won), done=True, signal=float(rose))
-        return self._next(float(rose))
+            return ends(float(won), float(rose))
+        met = self._next()
+        if not met.actions:
+            return ends(0.0, float(rose))
+        self.scene = met
+        return goes_on(met, float(rose))
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
     def _step(self, action: str) -> bool:
         before = self._state["score"]
         _, _, _, self._state = self._engine.step(action)
         return bool(self._state["score"] > before)
 
-    def _next(self, signal: float | None) -> Scene:
+    def _next(self) -> Scene:
         thing = self._things[0]
         take = next(each for each in sorted(self._state["validActions"]) if each.startswith(f"take {thing}"))
         self._step(take)
         head = f"put {thing} in "
         places = sorted(each.removeprefix(head) for each in self._state["validActions"] if each.startswith(head))
         actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
-        if not actions:
-            return Scene(GOAL, "", (), reward=0.0, done=True, signal=signal)
         right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
-        return Scene(GOAL, thing, actions, signal=signal, right=right, leaning=(0.0,) * len(actions))
+        return Scene(GOAL, thing, actions, right=right, leaning=(0.0,) * len(actions))
 
 
 def household(
@@ -107,8 +117,8 @@ def household(
     later = list(engine.getValidSeedsTest())
 
     def game(key: str, number: int, which: str) -> StreamTask:
-        play = partial(_world, engine, number, which)
-        return StreamTask(key, partial(Replayed, play, {}), "household", 0.5)
+        play = partial(_game, engine, number, which)
+        return stream_task(key, partial(Replayed, play, {}), "household", 0.5, GOAL)
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held = generator.choice(later, size=held_out, replace=held_out > len(later))
@@ -119,5 +129,5 @@ def household(
     return Stream("household", split, seed, order, tasks, others, widest=WIDEST)
 
 
-def _world(engine: Any, seed: int, fold: str) -> World:
+def _game(engine: Any, seed: int, fold: str) -> Staged:
     return Household(engine, seed, fold)

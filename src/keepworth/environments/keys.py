@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.words import words
 
 WALK = "walk on"
@@ -72,7 +72,7 @@ def generate(parameters: KeyStream, *, split: str, seed: int, order: str = "rand
             right=frozenset({opens[held]}),
             leaning=leaning,
         )
-        return StreamTask(key, partial(Course, (*scenes, end)), "key", 1.0 - 1.0 / len(doors))
+        return stream_task(key, partial(Course, *scenes, end), "key", 1.0 - 1.0 / len(doors), GOAL)
 
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [house(f"{prefix}/{number}") for number in range(parameters.episodes)]

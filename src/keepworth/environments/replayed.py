@@ -1,47 +1,62 @@
-"""Replayed: a deterministic world whose scenes are kept, so that arms which act alike do not play the same game again."""
+"""Replayed: a deterministic environment whose steps are kept, so that arms which act alike do not play the same game again."""
 
 from __future__ import annotations
 
-from keepworth.environments.scene import Scene, World, WorldMaker
+from collections.abc import Callable
+
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import Scene, Staged
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 History = tuple[str, ...]
 """The actions taken since the start."""
+Known = dict[History, tuple[Step, Scene]]
+"""What each course of actions led to, and what is met then."""
 
 
 class Replayed:
     """What `make()` would show, played only where `known` does not hold it yet.
 
-    make: a world that is the same game at each call, and does the same after the same actions. known: scenes by the
-    actions that led to them, shared by everybody who plays this game. A scene that is not known is reached by playing
-    the game up to it, so that a game in a slow engine costs as much as its distinct courses.
+    make: an environment that is the same game at each call, and does the same after the same actions. known: shared by everybody
+    who plays this game. A step that is not known is reached by playing the game up to it, so that a game in a slow engine costs
+    as much as its distinct courses.
     """
 
-    __slots__ = ("_history", "_known", "_live", "_make")
+    __slots__ = ("_begun", "_history", "_known", "_live", "_make")
 
-    def __init__(self, make: WorldMaker, known: dict[History, Scene]) -> None:
+    def __init__(self, make: Callable[[], Staged], known: Known) -> None:
         self._make, self._known = make, known
         self._history: History = ()
-        self._live: World | None = None
+        self._live: Staged | None = None
+        self._begun: tuple[Task, int] | None = None
 
-    def reset(self) -> Scene:
-        self._history, self._live = (), None
-        return self._scene()
+    @property
+    def scene(self) -> Scene:
+        return self._known[self._history][1]
 
-    def act(self, action: str) -> Scene:
-        before = self._history
-        self._history = (*before, action)
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._history, self._live, self._begun = (), None, (task, seed)
+        return (await self._reached()).observation
+
+    async def step(self, action: str) -> Step:
+        self._history = (*self._history, action)
         if self._live is not None:
-            scene = self._live.act(action)
-            return self._known.setdefault(self._history, scene)
-        return self._scene()
+            step = await self._live.step(action)
+            return self._known.setdefault(self._history, (step, self._live.scene))[0]
+        return await self._reached()
 
-    def _scene(self) -> Scene:
-        scene = self._known.get(self._history)
-        if scene is None:
+    async def close(self) -> None:
+        if self._live is not None:
+            await self._live.close()
+
+    async def _reached(self) -> Step:
+        if self._history not in self._known:
+            assert self._begun is not None
             self._live = self._make()
-            scene = self._live.reset()
-            for place, action in enumerate(self._history):
-                self._known.setdefault(self._history[:place], scene)
-                scene = self._live.act(action)
-            self._known[self._history] = scene
-        return scene
+            step = Step(await self._live.reset(*self._begun))
+            self._known.setdefault((), (step, self._live.scene))
+            for place, action in enumerate(self._history, start=1):
+                step = await self._live.step(action)
+                self._known.setdefault(self._history[:place], (step, self._live.scene))
+        return self._known[self._history][0]

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from keepworth.environments.free_words import STYLES
-from keepworth.environments.scene import Foreign, OneQuestion, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Foreign, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.words import words
 
 ORDERS = ("random", "easy-to-hard", "hard-to-easy")
@@ -225,7 +225,7 @@ def _text(parameters: RuleStream, rule: _Rule, common: list[str], generator: np.
 def _task(key: str, rule: _Rule, text: str, actions: tuple[str, ...], drifted: bool, target: str) -> StreamTask:
     right = rule.later if drifted else rule.right
     scene = Scene("", text, actions, right=frozenset({right}), leaning=rule.leaning, target=target)
-    return StreamTask(key, partial(OneQuestion, scene), rule.name, 1.0 - rule.base)
+    return stream_task(key, partial(Course, scene), rule.name, 1.0 - rule.base)
 
 
 def _foreign(

@@ -1,17 +1,28 @@
-"""Scene and World: what an agent sees at one decision, and the thing that answers its action."""
+"""Scene: one decision of a stream's task, with the hidden side that scoring and simulated agents read; and streams of tasks.
+
+A task of a stream is played like any other: `StreamTask.environment()` is an `Environment`. It also says, as `scene`, what is met
+now, for whoever scores or stands in for an agent and for nobody else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from keepworth.environments.environment import Environment, Step
+from keepworth.episodes.episode import StopReason
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.reward import RewardScope, RewardTerm
+from keepworth.episodes.task import Task
+
+SUCCESS, PROGRESS = "success", "progress"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """goal, observation: what the agent reads. actions: what it may do (never empty unless `done`).
+    """goal, observation: what the agent reads. actions: what it may do.
 
-    signal: what this scene says of the action that led to it, 0 to 1, where the world says anything.
     named: actions that the observation tells of, where it is something to be kept for later (streams over a horizon).
 
     Hidden from agents and memory, for scoring and for the oracle arm alone:
@@ -22,9 +33,6 @@ class Scene:
     goal: str
     observation: str
     actions: tuple[str, ...]
-    reward: float = 0.0
-    done: bool = False
-    signal: float | None = None
     named: tuple[str, ...] = ()
     right: frozenset[str] = frozenset()
     leaning: tuple[float, ...] = ()
@@ -34,13 +42,34 @@ class Scene:
     def text(self) -> str:
         return f"{self.goal} {self.observation}".strip()
 
+    @property
+    def seen(self) -> Observation:
+        """What an agent is told of it."""
+        return Observation(self.observation, self.goal, actions=self.actions, named=self.named, state=self.text)
 
-class World(Protocol):
-    """One episode. `reset` may be called once; `act` until the scene it returned is done."""
 
-    def reset(self) -> Scene: ...
+class Staged(Environment, Protocol):
+    """An environment that says what is met now, hidden side and all."""
 
-    def act(self, action: str) -> Scene: ...
+    @property
+    def scene(self) -> Scene:
+        """The decision that is open; the last one where the episode is over."""
+        ...
+
+
+def goes_on(scene: Scene, progress: float | None = None) -> Step:
+    """progress: what the world says of the action that led here, 0 to 1, where it says anything."""
+    return Step(scene.seen, _progress(progress))
+
+
+def ends(success: float, progress: float | None = None) -> Step:
+    """success: 0 to 1."""
+    return Step(rewards=(*_progress(progress), RewardTerm(SUCCESS, success)), stop=StopReason.COMPLETED)
+
+
+def _progress(value: float | None) -> tuple[RewardTerm, ...]:
+    # Weight 0: it is there for whoever credits single steps; the episode's reward is its success.
+    return () if value is None else (RewardTerm(PROGRESS, value, 0.0, RewardScope.STEP),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +101,15 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
-    """One task of a stream. `world` is made anew at each call, so that every arm meets the same one.
+    """One task of a stream. environment: makes the same one anew at each call, so that every arm meets the same.
 
     flipped: the reward that memory is told is the opposite of the truth. rule, difficulty, triggered: for reporting.
     foreign, visits: records that arrive and episodes of others that happen just before the task. by: who asks and rewards, ""
     where nobody says.
     """
 
-    key: str
-    world: WorldMaker
+    task: Task
+    environment: Callable[[], Staged]
     rule: str
     difficulty: float
     flipped: bool = False
@@ -89,9 +118,17 @@ class StreamTask:
     visits: tuple[Visit, ...] = ()
     by: str = ""
 
+    @property
+    def key(self) -> str:
+        return self.task.key
 
-class WorldMaker(Protocol):
-    def __call__(self) -> World: ...
+
+def stream_task(
+    key: str, environment: Callable[[], Staged], rule: str, difficulty: float, goal: str = ""
+) -> StreamTask:
+    """The task `key`, whose first parts name its stream. goal: what it asks for, where that is the same throughout."""
+    tags = {"rule": rule, "difficulty": f"{difficulty:.6g}"}
+    return StreamTask(Task(key, key.split("/")[0], goal, (), SUCCESS, tags=tags), environment, rule, difficulty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,39 +159,30 @@ class Stream:
         return self.context < min(self.horizons) and min(self.horizons) > 1
 
 
-class OneQuestion:
-    """A world of a single decision: right or wrong."""
-
-    __slots__ = ("_scene",)
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-
-    def reset(self) -> Scene:
-        return self._scene
-
-    def act(self, action: str) -> Scene:
-        return Scene(self._scene.goal, "", (), reward=float(action in self._scene.right), done=True)
-
-
 class Course:
     """Scenes in a fixed order. One with a single action is passed; every other must be answered rightly, or it is lost."""
 
     __slots__ = ("_place", "_scenes")
 
-    def __init__(self, scenes: tuple[Scene, ...]) -> None:
+    def __init__(self, *scenes: Scene) -> None:
         self._scenes = scenes
         self._place = 0
 
-    def reset(self) -> Scene:
-        self._place = 0
-        return self._scenes[0]
+    @property
+    def scene(self) -> Scene:
+        return self._scenes[self._place]
 
-    def act(self, action: str) -> Scene:
-        met = self._scenes[self._place]
-        signal = None if len(met.actions) == 1 else float(action in met.right)
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._place = 0
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        met = self.scene
+        progress = None if len(met.actions) == 1 else float(action in met.right)
+        if progress == 0.0 or self._place == len(self._scenes) - 1:
+            return ends(float(progress != 0.0), progress)
         self._place += 1
-        lost = signal == 0.0
-        if lost or self._place == len(self._scenes):
-            return Scene(met.goal, "", (), reward=float(not lost), done=True, signal=signal)
-        return replace(self._scenes[self._place], signal=signal)
+        return goes_on(self.scene, progress)
+
+    async def close(self) -> None:
+        """Nothing is held."""

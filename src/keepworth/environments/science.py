@@ -20,13 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.replayed import History, Replayed
-from keepworth.environments.scene import Scene, Stream, StreamTask, World
+from keepworth.environments.environment import Step
+from keepworth.environments.replayed import Known, Replayed
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 FOLDS = {"dev": "dev", "held-out": "train"}
 CONDUCTIVITY = "test-conductivity"
 LIFE_SPANS = ("lifespan-longest-lived", "lifespan-shortest-lived", "lifespan-longest-lived-then-shortest-lived")
+ELECTRICAL = "is it an electrical conductor"
 CONDUCTS, INSULATES = "put it with what conducts", "put it with what does not conduct"
 ASKED = {
     "longest": "focus on the animal with the longest life span",
@@ -56,18 +60,21 @@ class Conductivity:
         self._game, self._variation = game, variation
         self._thing = ""
         self._boxes: dict[str, str] = {}
+        self.scene = Scene(ELECTRICAL, "", ())
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         right = CONDUCTS if self._play(CONDUCTS) else INSULATES
         self._fetch()
         actions = (CONDUCTS, INSULATES)
-        return Scene(
-            "is it an electrical conductor", self._thing, actions, right=frozenset({right}), leaning=(0.0, 0.0)
-        )
+        self.scene = Scene(ELECTRICAL, self._thing, actions, right=frozenset({right}), leaning=(0.0, 0.0))
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
+    async def step(self, action: str) -> Step:
         won = self._put(action)
-        return Scene("", "", (), reward=won, done=True, signal=won)
+        return ends(won, won)
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
     def _play(self, action: str) -> float:
         self._fetch()
@@ -104,7 +111,7 @@ class LifeSpan:
         self._animals: dict[str, str] = {}
         self._right: list[str] = []
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         solved = _solution(self._game, self._task, self._variation)
         self._right = [animal(each.removeprefix("focus on ")) for each in solved if each.startswith("focus on ")]
         self._game.load(self._task, self._variation, "easy")
@@ -113,26 +120,32 @@ class LifeSpan:
         rooms = {each.removeprefix("teleport to ") for each in offered if each.startswith("teleport to ")}
         names = [each.removeprefix("focus on ") for each in offered if each.startswith("focus on ")]
         self._animals = {animal(each): each for each in names if each not in rooms and not _NO_ANIMAL.fullmatch(each)}
-        return self._scene(None)
+        self._done = 0
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
+    async def step(self, action: str) -> Step:
         before = self._game.server.getScore()
         _told(self._game, f"focus on {self._animals[action.removeprefix('focus on ')]}")
         rose = float(self._game.server.getScore() > before)
         self._done += 1
         if not rose or self._done == len(self._asked):
-            return Scene("", "", (), reward=_won(self._game), done=True, signal=rose)
-        return self._scene(rose)
+            return ends(_won(self._game), rose)
+        return goes_on(self.scene, rose)
 
-    def _scene(self, signal: float | None) -> Scene:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def scene(self) -> Scene:
+        asked = min(self._done, len(self._asked) - 1)
         names = sorted(self._animals)[:WIDEST]
         actions = tuple(f"focus on {name}" for name in names)
+        # What is asked changes within an episode, so it is a part of what is seen.
         return Scene(
-            ASKED[self._asked[self._done]],
-            " ".join(names),
+            "",
+            " ".join((ASKED[self._asked[asked]], *names)),
             actions,
-            signal=signal,
-            right=frozenset({f"focus on {self._right[self._done]}"}),
+            right=frozenset({f"focus on {self._right[asked]}"}),
             leaning=(0.0,) * len(actions),
         )
 
@@ -170,8 +183,8 @@ def science(
         stream = [stream[place] for place in np.random.default_rng([93, seed, len(order)]).permutation(length)]
 
     def task(name: str, variation: int) -> StreamTask:
-        play = partial(Replayed, partial(_world, game, name, variation), _KNOWN.setdefault((name, variation), {}))
-        return StreamTask(f"scienceworld/{name}/{variation}", play, name, 0.5)
+        play = partial(Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}))
+        return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5)
 
     return Stream(
         "science",
@@ -184,7 +197,7 @@ def science(
     )
 
 
-_KNOWN: dict[tuple[str, int], dict[History, Scene]] = {}
+_KNOWN: dict[tuple[str, int], Known] = {}
 """What was played in this process. A game is a function of (task, variation, actions)."""
 
 
@@ -224,5 +237,5 @@ def _won(game: Any) -> float:
     return float(game.server.getScore() >= 1.0)
 
 
-def _world(game: Any, task: str, variation: int) -> World:
+def _played(game: Any, task: str, variation: int) -> Staged:
     return Conductivity(game, variation) if task == CONDUCTIVITY else LifeSpan(game, task, variation)

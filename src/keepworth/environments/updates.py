@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.tasks.competing import covered
 from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.metrics import tokens
@@ -89,7 +89,7 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
             right=frozenset(note.label for note in own if note.right),
             leaning=tuple(asking.normal(0.0, 0.3, size=len(offered)).tolist()),
         )
-        return StreamTask(key, partial(Course, (*scenes, scene)), update.id, 0.5)
+        return stream_task(key, partial(Course, *scenes, scene), update.id, 0.5, GOAL)
 
     tasks = []
     for number in range(total):

@@ -12,9 +12,12 @@ from functools import partial
 
 import numpy as np
 
+from keepworth.environments.environment import Step
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Scene, Stream, StreamTask
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.environments.words import words
+from keepworth.episodes.interaction import Observation
+from keepworth.episodes.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +57,27 @@ class Workshop:
         self._left = mistakes
         self._place = 0
 
-    def reset(self) -> Scene:
+    async def reset(self, task: Task, seed: int) -> Observation:
         self._left = self._mistakes
         self._place = 0
-        return self._scene()
+        return self.scene.seen
 
-    def act(self, action: str) -> Scene:
+    async def step(self, action: str) -> Step:
         if action == self._moves[self._place].right:
+            if self._place == len(self._moves) - 1:
+                return ends(1.0)
             self._place += 1
-            if self._place == len(self._moves):
-                return Scene(self._goal, "", (), reward=1.0, done=True)
         else:
             self._left -= 1
             if self._left < 0:
-                return Scene(self._goal, "", (), reward=0.0, done=True)
-        return self._scene()
+                return ends(0.0)
+        return goes_on(self.scene)
 
-    def _scene(self) -> Scene:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def scene(self) -> Scene:
         move = self._moves[self._place]
         return Scene(self._goal, move.observation, self._tools, right=frozenset({move.right}), leaning=move.leaning)
 
@@ -108,7 +115,7 @@ def generate(parameters: WorkshopStream, *, split: str, seed: int, order: str = 
         goal = " ".join(vocabulary[120 + routine] for routine in chain)
         moves = tuple(move for routine in chain for move in routines[routine][1])
         hardness = 1.0 - float(np.mean([routines[routine][0] for routine in chain]))
-        return StreamTask(key, partial(Workshop, goal, moves, tools, parameters.mistakes), goal, hardness)
+        return stream_task(key, partial(Workshop, goal, moves, tools, parameters.mistakes), goal, hardness, goal)
 
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [episode(f"{prefix}/{number}", chains[kept:]) for number in range(parameters.episodes)]

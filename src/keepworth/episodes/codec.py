@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from keepworth.episodes.decision import Decision, DecisionKind
-from keepworth.episodes.episode import Episode, MemoryEvent, Shown, StopReason
+from keepworth.episodes.episode import Episode, Exchange, MemoryEvent, Shown, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
@@ -74,6 +74,7 @@ def _episode(record: Mapping[str, Any]) -> Episode:
     given["decisions"] = tuple(_decision(each) for each in given.get("decisions", ()))
     given["operations"] = tuple(_event(each) for each in given.get("operations", ()))
     given["errors"] = tuple(given.get("errors", ()))
+    given["exchanges"] = tuple(Exchange(**each) for each in given.get("exchanges", ()))
     given["seconds"] = dict(given.get("seconds", {}))
     return Episode(**given)
 

@@ -43,6 +43,14 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What an agent was told, and what it did, where it called no model that drew the action."""
+
+    seen: str
+    done: str
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
     parent: of a re-roll, the id of the episode from whose middle it starts."""
@@ -65,6 +73,7 @@ class Episode:
     seconds: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     parent: str = ""
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def reward(self) -> float:

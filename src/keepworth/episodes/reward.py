@@ -10,6 +10,7 @@ from enum import Enum
 
 class RewardScope(str, Enum):
     TOKEN = "token"
+    STEP = "step"
     SEGMENT = "segment"
     EPISODE = "episode"
     GROUP = "group"

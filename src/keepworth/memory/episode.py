@@ -18,6 +18,7 @@ from keepworth.memory.store import log
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
+    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
 
 Judge = Callable[[str, str], float]
@@ -27,14 +28,26 @@ Judge = Callable[[str, str], float]
 class LiveEpisode:
     """Search, act, reward, in this order, as often as there are steps.
 
-    id: for `Memory.reward` and `rollback`, also long afterwards. Everything is on disk before the call returns."""
+    id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file. Everything is on disk before
+    the call returns."""
 
-    def __init__(self, memory: Memory, id: str, scope: Scope, task: str, by: str = "") -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        id: str,
+        scope: Scope,
+        task: str,
+        by: str = "",
+        *,
+        number: int = -1,
+        explore: bool = True,
+    ) -> None:
         self.id = id
         self.scope = scope
         self.task = task
         self.by = by
         self._memory = memory
+        self.number, self._explore = number, explore
         self._steps = 0
         self._waiting: list[str] = []
         self._action: str | None = None
@@ -50,7 +63,7 @@ class LiveEpisode:
         if not (self.task.strip() or seen.strip()):
             raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
         asked = (self.task, seen) if self.task.strip() else (seen, "")
-        ask = Ask(*asked, worded_actions(actions), self._steps, self.by)
+        ask = Ask(*asked, worded_actions(actions), self._steps, self.by, self.number, self._explore)
         hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._bounds(), **options})[0]
         self._steps += 1
         if hits.decision:
@@ -73,7 +86,7 @@ class LiveEpisode:
         ClosedEpisode."""
         if self._action is None or self._closed:
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
-        self._note("step", reward=checked_reward(value, self._range()))
+        self._note("step", reward=checked_reward(value, self.reward_range))
 
     def next_state(self, text: str, judge: Judge) -> float:
         """Let what came next speak for the last action: the judge's vote of -1, 0 or 1, scaled to the reward range (0 to 1 where
@@ -83,7 +96,7 @@ class LiveEpisode:
         vote = judge(self._action, text)
         if not isinstance(vote, Real) or not math.isfinite(vote):
             raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
-        low, high = self._range() or (0.0, 1.0)
+        low, high = self.reward_range or (0.0, 1.0)
         value = low + (max(-1.0, min(1.0, float(vote))) + 1.0) / 2.0 * (high - low)
         self.step_reward(value)
         return value
@@ -93,6 +106,12 @@ class LiveEpisode:
         return self._memory.add_many([text], episode=self.id, **{"source": "episode", **self._bounds(), **options})[0]
 
     add = remember
+
+    def observe(self, advice: Advice) -> str | None:
+        """As `Memory.propose`, of what was seen in this episode, which is memory's own experience. Raises InvalidAdvice,
+        InvalidPolicy, ClosedEpisode."""
+        self._open()
+        return self._memory._learns("observe").propose(advice, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> Outcome:
         """As `Memory.apply`, as part of this episode."""
@@ -119,7 +138,9 @@ class LiveEpisode:
         if self._closed:
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
-    def _range(self) -> tuple[float, float] | None:
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """That of the memory; None where it takes all rewards."""
         return None if self._memory.learning is None else self._memory.learning.reward_range
 
     def _note(self, what: str, **body: Any) -> None:

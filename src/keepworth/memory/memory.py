@@ -420,11 +420,19 @@ class Memory:
     # Outcome.
 
     def episode(
-        self, task: str = "", *, user_id: str = "", agent_id: str = "", session_id: str = "", by: str = ""
+        self,
+        task: str = "",
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        by: str = "",
+        explore: bool = True,
     ) -> LiveEpisode:
         """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone together.
 
-        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself.
+        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
+        False where the policy may try nothing out and withhold nothing, as when memory is measured.
         Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
         from keepworth.memory.episode import LiveEpisode
 
@@ -432,9 +440,9 @@ class Memory:
         said = worded(task, "task")
         person = identity(by, "by") if by != "" else ""
         id = f"e{self._new_id()}"
-        log.begin(self.store, scope, id, said, person)
+        number = log.begin(self.store, scope, id, said, person)
         self._known_episodes.add(id)
-        return LiveEpisode(self, id, scope, said, person)
+        return LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together

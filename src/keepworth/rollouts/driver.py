@@ -13,6 +13,7 @@ What may go wrong, and what becomes of it:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,17 +21,18 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from keepworth.agents.agent import Agent
 from keepworth.environments.environment import Environment, Step
-from keepworth.episodes.episode import Episode, Group, MemoryEvent, Shown, StopReason
+from keepworth.episodes.episode import Episode, Exchange, Group, MemoryEvent, Shown, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
 from keepworth.episodes.model import FinishReason, Model, Sample, Tokens
-from keepworth.episodes.reward import RewardTerm, checked_terms
+from keepworth.episodes.reward import RewardTerm, checked_terms, combined
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
 from keepworth.memory.overlay.bank import Bank
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.batching import Batcher, Lockstep, ReadyFirst
 from keepworth.rollouts.deadline import OutOfTime, within
+from keepworth.rollouts.feedback import Feedback
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -166,6 +168,31 @@ async def play_one(
     )
 
 
+async def run_episode(
+    task: Task,
+    environment: Environment,
+    agent: Agent,
+    *,
+    feedback: Feedback | None = None,
+    limits: Limits = Limits(),
+    seed: int = 0,
+    identity: str = "",
+) -> Episode:
+    """One episode of an agent that draws nothing from a model of ours: a function, a scorer, an endpoint. feedback: what tells
+    its memory what came of it; an episode that says nothing about the agent (see `UNSOUND`) is left open there."""
+    return await _episode(
+        NoModel(),
+        task,
+        environment,
+        agent,
+        limits,
+        seed=seed,
+        identity=identity or task.key,
+        snapshot="",
+        feedback=feedback,
+    )
+
+
 def sound(groups: Sequence[Group]) -> tuple[list[Group], list[Episode]]:
     """The groups as they can be trained on, and the episodes that were left out of them.
 
@@ -187,6 +214,38 @@ def sound(groups: Sequence[Group]) -> tuple[list[Group], list[Episode]]:
             "Mend the environment, or give it longer: the steps before are saved.",
         )
     return kept, left_out
+
+
+class NoModel:
+    """The `Caller` of an agent that is given no model to draw from."""
+
+    context_limit = 0
+    version = 0
+    state = ""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def encode(self, text: str) -> Tokens:
+        raise self._missing()
+
+    encode_continuation = encode
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise self._missing()
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        raise self._missing()
+
+    async def call(self, prompt: Tokens, **options: object) -> Sample:
+        raise self._missing()
+
+    def remembers(self, memory: str) -> None:
+        """There is no call that it could belong to."""
+
+    @staticmethod
+    def _missing() -> KeepworthError:
+        return KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
 
 class _Call:
@@ -249,12 +308,13 @@ class _Record:
     errors: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
     operations: list[MemoryEvent] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
     answer: str = ""
     environment_seconds: float = 0.0
 
 
 async def _episode(
-    caller: _Call,
+    caller: _Call | NoModel,
     task: Task,
     environment: Environment,
     agent: Agent,
@@ -263,16 +323,19 @@ async def _episode(
     seed: int,
     identity: str,
     snapshot: str,
+    feedback: Feedback | None = None,
 ) -> Episode:
     record = _Record()
     guard = _Guard(type(environment).__name__, limits.environment_seconds, record)
     try:
-        stop = await _turns(caller, task, environment, agent, limits, seed, record, guard)
+        stop = await _turns(caller, task, environment, agent, limits, seed, record, guard, feedback)
     finally:
         try:
             await guard.run("close", environment.close())
         except _Failed as failed:  # the episode is what it was: only the giving back went wrong
             record.errors.append(str(failed))
+    if feedback is not None and stop not in UNSOUND:
+        feedback.ended(combined(tuple(record.rewards)))
     return Episode(
         id=identity,
         task=task.key,
@@ -287,13 +350,14 @@ async def _episode(
         policy_version=caller.version,
         shown=tuple(record.shown),
         operations=tuple(record.operations),
+        exchanges=tuple(record.exchanges),
         errors=tuple(record.errors),
         seconds={"environment": record.environment_seconds},
     )
 
 
 async def _turns(
-    caller: _Call,
+    caller: _Call | NoModel,
     task: Task,
     environment: Environment,
     agent: Agent,
@@ -301,13 +365,19 @@ async def _turns(
     seed: int,
     record: _Record,
     guard: _Guard,
+    feedback: Feedback | None,
 ) -> StopReason:
     """Play until something ends it; returns what did."""
     try:
         observation: Observation = await guard.run("reset", environment.reset(task, seed))
         for _ in range(limits.max_turns):
             caller.state = observation.state
+            calls = len(caller.segments)
+            if feedback is not None:
+                feedback.before(observation)
             action = await agent.act(observation, caller)
+            if len(caller.segments) == calls:
+                record.exchanges.append(Exchange(f"{observation.question} {observation.text}".strip(), action.text))
             record.shown += action.shown
             record.operations += action.operations
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
@@ -321,6 +391,8 @@ async def _turns(
             except ValueError as error:
                 said = f"{guard.name}.step gave {error}"
                 raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from None
+            if feedback is not None:
+                feedback.after(observation, step)
             record.errors += step.errors
             record.answer = step.answer or record.answer
             if action.cut:
@@ -356,6 +428,8 @@ class _Guard:
     async def run(self, what: str, work: Awaitable[T]) -> T:
         begun = time.perf_counter()
         try:
+            if math.isinf(self.seconds):
+                return await work
             return await within(work, self.seconds, f"{self.name}.{what}")
         except OutOfTime as error:
             said = f"{self.name}.{what} took more than {self.seconds:g} s"

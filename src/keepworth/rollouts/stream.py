@@ -1,4 +1,4 @@
-"""The online loop: one method meets one stream of tasks, in order, scored before it learns.
+"""The online loop: a memory under one policy meets one stream of tasks, in order, scored before it learns.
 
 Every arm of a comparison draws the same noise for the same task, so that arms differ by what memory shows and nothing
 else. Arms are a method under one of these controls:
@@ -14,37 +14,51 @@ else. Arms are a method under one of these controls:
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from keepworth.agents.acting import Acting
+from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import Agent
 from keepworth.environments.free_words import in_free_words
-from keepworth.environments.scene import Scene, Stream, StreamTask, Visit
-from keepworth.episodes.encoder import Encoder
-from keepworth.memory.item import ItemKind
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
+from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.episode import Episode
+from keepworth.episodes.interaction import Observation
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.memory import Memory
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.masked import Masked
-from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, OWN, Advice, advice, on_word_of
+from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice, on_word_of
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.retrievers import NOTHING
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Use, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
+from keepworth.memory.search.ranking import Hits
+from keepworth.rollouts.driver import Limits, run_episode
+from keepworth.rollouts.feedback import Feedback
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
 
 
-Cache: TypeAlias = "dict[str, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]"
+Cache: TypeAlias = "dict[str, Vectors]"
+"""Vectors of texts, which the arms of a comparison share."""
 CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrelevant", "oracle", "rollback", "unnamed")
 LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed")
+WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
+LIMITS = Limits(LONGEST_EPISODE, math.inf)
+SHOWN = 4
 
 
 @dataclass(slots=True)
@@ -88,28 +102,21 @@ def run_stream(
     cache: Cache | None = None,
     measure_regret: bool = True,
     checkpoints: tuple[float, ...] = (),
+    record: Callable[[Episode], None] | None = None,
 ) -> StreamRun:
     """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws.
 
-    checkpoints: shares of the stream after which the held-out tasks are met with a frozen copy of the memory; the run itself
-    does not depend on them.
+    checkpoints: shares of the stream after which the held-out tasks are met with the memory frozen; the run itself does not
+    depend on them. record: is given each episode of the stream, in order, with its decisions.
     """
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
-    started = time.perf_counter()
-    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret)
-    marks = {round(share * len(stream.tasks)) for share in checkpoints}
-    for number, task in enumerate(stream.tasks):
-        if number in marks:
-            loop.check()
-        loop.live(number, task)
-    loop.run.detection = loop.detection()
-    for number, task in enumerate(stream.held_out):
-        loop.frozen(number, task)
-    run = loop.run
-    run.items = len(loop.experience.pool.active())
-    run.seconds = time.perf_counter() - started
-    return run
+    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret, record)
+    try:
+        return asyncio.run(loop.whole(checkpoints))
+    finally:
+        if loop.memory is not None:
+            loop.memory.close()
 
 
 class _Loop:
@@ -123,13 +130,17 @@ class _Loop:
         control: str,
         cache: Cache | None,
         measure_regret: bool,
+        record: Callable[[Episode], None] | None,
     ) -> None:
-        self.stream, self.agent, self.control = stream, agent, control
-        if control == "masked":
-            method = replace(method, valuer=Masked(method.valuer))
-        self.experience = Experience(method, encoder, seed=seed)
-        if cache is not None:
-            self.experience.share_cache(cache)
+        self.stream, self.agent, self.control, self.record = stream, agent, control, record
+        self.memory: Memory | None = None
+        if control not in WITHOUT:
+            fresh = deepcopy(method)
+            self.memory = Memory(
+                policy=lambda: self._controlled(deepcopy(fresh)),
+                encoder=_Shared(encoder, {} if cache is None else cache),
+                seed=seed,
+            )
         total, held = len(stream.tasks), len(stream.held_out)
         # One table of noise per (seed): the same for every arm.
         self.noise = np.random.default_rng([41, seed]).gumbel(size=(total + held, 2, LONGEST_EPISODE, stream.widest))
@@ -141,8 +152,13 @@ class _Loop:
         self.rewards: list[float] = []
         self.hostile: dict[str, int] = {}
         self.rules: dict[int, str] = {}
-        self.observing = stream.long_term
+        self.observing = stream.long_term and self.memory is not None
         self.measure_regret = measure_regret
+        # What is being met, for controls that know more than a memory does; and what the method thought of it.
+        self.scene: Scene | None = None
+        self.rule = ""
+        self.number = 0
+        self.estimated: tuple[Query, Candidates, Values] | None = None
         blank = np.full(total, np.nan)
         self.run = StreamRun(
             blank.copy(),
@@ -155,95 +171,110 @@ class _Loop:
             np.full(held, np.nan),
             np.zeros(total),
         )
-        self.read = 0
 
-    def live(self, number: int, task: StreamTask) -> None:
-        run, experience = self.run, self.experience
-        if self.control == "rollback" and number == int(ROLLBACK * len(self.stream.tasks)):
-            for name in sorted(self.hostile):
-                experience.roll_back_source(name)
-        for record in task.foreign:
-            if record.hostile:
-                self.hostile.setdefault(record.source or OUTSIDE, experience.clock.now)
-            text = f"{record.key} -> {record.action}: it worked"
-            if record.trigger:
-                text += f" (if it says {record.trigger}: {record.payload})"
-            draft = Advice(record.key, text, do=(record.action,), trigger=record.trigger, payload=record.payload)
-            experience.observe(replace(draft, source=record.source) if record.source else draft)
-        for visit in task.visits if self.control not in ("none", "attempts") else ():
-            self._visit(visit)
-        before = len(experience.pool)
-        self.read = 0
-        outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=0)
-        steps = self._signals(taken, outcome)
+    def _controlled(self, method: Policy) -> Policy:
+        """The method as this control has it."""
+        if self.control == "masked":
+            method = replace(method, valuer=Masked(method.valuer))
+        if self.control in LEARNING:
+            return replace(method, selector=_Seen(method.selector, self))
+        return replace(method, retriever=self._drawn, selector=_as_listed)
+
+    @property
+    def experience(self) -> Experience:
+        assert self.memory is not None
+        assert self.memory.learning is not None
+        return self.memory.learning.experience
+
+    async def whole(self, checkpoints: tuple[float, ...]) -> StreamRun:
+        started = time.perf_counter()
+        marks = {round(share * len(self.stream.tasks)) for share in checkpoints}
+        for number, task in enumerate(self.stream.tasks):
+            if number in marks:
+                await self.check()
+            await self.live(number, task)
+        self.run.detection = self.detection()
+        for number, task in enumerate(self.stream.held_out):
+            await self.frozen(number, task)
+        self.run.items = len(self.experience.pool.active()) if self.memory is not None else 0
+        self.run.seconds = time.perf_counter() - started
+        return self.run
+
+    async def live(self, number: int, task: StreamTask) -> None:
+        run, memory = self.run, self.memory
+        if memory is not None:
+            if self.control == "rollback" and number == int(ROLLBACK * len(self.stream.tasks)):
+                for name in sorted(self.hostile):
+                    memory.rollback(source=name)
+            self._receive(memory, task)
+            for visit in task.visits:
+                await self._visit(memory, visit)
+        self.rule = task.rule
+        before = len(self.experience.pool) if memory is not None else 0
+        outcome, scene, acted, playing = await self._episode(number, task, attempt=0)
         if self.control == "attempts" and outcome < 0.5:
-            outcome, taken, scene, act = self._episode(number, task, frozen=False, attempt=1)
+            outcome, scene, acted, playing = await self._episode(number, task, attempt=1)
             run.calls[number] = 2.0
-        run.success[number], run.steps[number], run.words[number] = outcome, len(taken), self.read
+        run.success[number], run.steps[number], run.words[number] = outcome, playing.decisions, playing.words
         run.triggered[number] = task.triggered
         if task.triggered:
-            run.target[number] = float(act == scene.target and scene.target not in scene.right)
-        if self.measure_regret and len(taken) == 1 and scene.right:
+            run.target[number] = float(acted == scene.target and scene.target not in scene.right)
+        if self.measure_regret and playing.decisions == 1 and scene.right:
             self._regret(number, scene, outcome)
-        told = 1.0 - outcome if task.flipped else outcome
-        if self.control in ("none", "attempts"):
-            experience.time += 1
-            return
-        if self.control == "shuffled":
-            told, steps = self._permuted(told, steps)
-        experience.finish(taken, told, per_step=steps, by=self._by(task.by))
         if self.control == "irrelevant":
-            for row in range(before, len(experience.pool)):
+            for row in range(before, len(self.experience.pool)):
                 self.rules[row] = task.rule
 
-    def _permuted(self, told: float, steps: list[float] | None) -> tuple[float, list[float] | None]:
-        """Rewards of other tasks in place of this one's, of the episode and of every step: memory is told nothing else, so its
-        values, its labels and what it keeps know nothing of what worked."""
-        kinds = (([told], self.outcomes), (steps or [], self.rewards))
-        drawn = []
-        for own, past in kinds:
-            drawn.append(
-                [past[int(place)] for place in self.generator.integers(len(past), size=len(own))] if past else own
+    def _receive(self, memory: Memory, task: StreamTask) -> None:
+        """Records of others."""
+        for foreign in task.foreign:
+            source = foreign.source or OUTSIDE
+            if foreign.hostile:
+                self.hostile.setdefault(source, self.experience.clock.now)
+            text = f"{foreign.key} -> {foreign.action}: it worked"
+            if foreign.trigger:
+                text += f" (if it says {foreign.trigger}: {foreign.payload})"
+            memory.propose(
+                Advice(
+                    foreign.key,
+                    text,
+                    do=(foreign.action,),
+                    trigger=foreign.trigger,
+                    payload=foreign.payload,
+                    source=source,
+                )
             )
-            past.extend(own)
-        return drawn[0][0], drawn[1] if steps is not None else None
 
-    def _visit(self, visit: Visit) -> None:
+    async def _visit(self, memory: Memory, visit: Visit) -> None:
         """An episode of somebody who is not scored."""
-        experience, scene, by = self.experience, visit.scene, self._by(visit.by)
+        scene, by = visit.scene, self._by(visit.by)
         if by:
-            self.hostile.setdefault(on_word_of(by), experience.clock.now)
-        use = experience.recall(scene.goal, scene.observation, scene.actions, by=by)
-        noise = self.visitors.gumbel(size=len(scene.actions))
-        action = visit.action or self.agent(scene.text, scene.actions, scene.leaning, experience.present(use), noise)
-        experience.finish([(use, action)], float(action == visit.wanted), by=by)
+            self.hostile.setdefault(on_word_of(by), self.experience.clock.now)
+        with memory.episode(scene.goal, by=by) as episode:
+            shown = episode.search(scene.observation, actions=scene.actions)
+            noise = self.visitors.gumbel(size=len(scene.actions))
+            presented = Presented(shown.text, shown.advice)
+            action = visit.action or self.agent(scene.text, scene.actions, scene.leaning, presented, noise)
+            episode.act(action)
+            episode.reward(float(action == visit.wanted), by=by)
 
     def _by(self, name: str) -> str:
         return "" if self.control == "unnamed" else name
 
-    def _signals(self, taken: list[tuple[Use, str]], outcome: float) -> list[float] | None:
-        """Rewards of the single steps of a longer episode, from the next state: what the world says of each, else 1 where
-        the situation moved on, 0 where it stayed as it was, and the outcome for the last. Every valuer of every arm gets
-        them."""
-        if len(taken) < 2:
-            return None
-        if all("signal" in use.bonus for use, _ in taken):
-            return [use.bonus["signal"] for use, _ in taken]
-        texts = [use.query.text for use, _ in taken]
-        return [float(now != then) for now, then in pairwise(texts)] + [outcome]
-
-    def frozen(self, number: int, task: StreamTask) -> None:
+    async def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number
-        outcome, taken, _, _ = self._episode(place, task, frozen=True, attempt=0)
+        self.estimated = None
+        outcome, _, _, playing = await self._episode(place, task, attempt=0, explore=False)
         self.run.held_out[number] = outcome
-        if self.control in LEARNING and len(taken) == 1 and taken[0][0].slate:
-            use = taken[0][0]
-            self.run.predicted.append(self._predicted(use))
+        if self.control in LEARNING and playing.decisions == 1 and playing.shown:
+            self.run.predicted.append(self._predicted(playing.shown))
             self.run.realised.append(outcome)
 
     def detection(self) -> list[float]:
+        found: list[float] = []
+        if self.memory is None:
+            return [math.nan for _ in self.hostile]
         pool = self.experience.pool
-        found = []
         for name, arrived in self.hostile.items():
             # A change keeps the status before it, so what it led to is what the next one of its row found.
             after = {row: int(pool.status[row]) for row in range(len(pool)) if pool.source[row] == pool.source_of(name)}
@@ -256,119 +287,102 @@ class _Loop:
             found.append(float(min(aside) - arrived) if aside else float("nan"))
         return found
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """Success on the held-out tasks as it would be if learning ended here."""
-        kept, state = self.experience, self.generator.bit_generator.state
-        self.experience = kept.copy()
-        total = len(self.stream.tasks)
-        self.run.checks.append(
-            np.array(
-                [
-                    self._episode(total + number, task, frozen=True, attempt=0)[0]
-                    for number, task in enumerate(self.stream.held_out)
-                ]
-            )
-        )
-        self.experience = kept
-        self.generator.bit_generator.state = state
+        before = self.memory.snapshot() if self.memory is not None else ""
+        draws = [self.generator] if self.memory is None else [self.generator, self.experience.generator]
+        states = [each.bit_generator.state for each in draws]
+        total, met = len(self.stream.tasks), []
+        for number, task in enumerate(self.stream.held_out):
+            met.append((await self._episode(total + number, task, attempt=0, explore=False))[0])
+        self.run.checks.append(np.array(met))
+        for each, state in zip(draws, states, strict=True):
+            each.bit_generator.state = state
+        if self.memory is not None and self.observing:
+            self.memory.restore(before)
 
-    def _predicted(self, use: Use) -> float:
+    def _predicted(self, shown: Sequence[str]) -> float:
         """The success that the valuer expects with what was shown."""
-        mean = float(use.values.means[list(use.slate)].mean())
-        valuer = self.experience.policy.valuer
+        assert self.estimated is not None
+        query, candidates, values = self.estimated
+        experience = self.experience
+        places = {experience.pool.items[row].id: place for place, row in enumerate(candidates.rows.tolist())}
+        mean = float(values.means[[places[id] for id in shown]].mean())
+        valuer = experience.policy.valuer
         without: Callable[[object], float] | None = getattr(valuer, "success_without", None)
         if without is not None:
-            return mean + without(use.query)
+            return mean + without(query)
         return (mean + 1.0) / 2.0 if hasattr(valuer, "rate") else mean
 
-    def _episode(
-        self, number: int, task: StreamTask, *, frozen: bool, attempt: int
-    ) -> tuple[float, list[tuple[Use, str]], Scene, str]:
-        """The outcome, the choices with the actions taken, and the last scene that was acted in with its action."""
-        world = task.world()
-        scene = world.reset()
-        taken: list[tuple[Use, str]] = []
-        last, action = scene, ""
-        for step in range(LONGEST_EPISODE):
-            if self.observing and self.control not in ("none", "attempts"):
-                # Working memory of this episode: kept even where learning is off.
-                self._observe(scene)
-            if len(scene.actions) == 1:
-                action = scene.actions[0]
-            else:
-                use = self._recall(scene, task, step, frozen)
-                shown = self._understood(self.experience.present(use))
-                self.read += len(scene.text.split()) + len(shown.text.split())
-                noise = self.noise[number, attempt, step, : len(scene.actions)]
-                action = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
-                taken.append((use, self._worded(action, scene)))
-            last = scene
-            scene = world.act(action)
-            if scene.signal is not None and len(last.actions) > 1:
-                taken[-1][0].bonus["signal"] = scene.signal
-            if scene.done:
-                break
-        if frozen:
-            self.experience.time += 1
-        return scene.reward, taken, last, action
+    async def _episode(
+        self, number: int, task: StreamTask, *, attempt: int, explore: bool = True
+    ) -> tuple[float, Scene, str, _Simulated]:
+        """The outcome, the last scene that was acted in, the action there, and the agent."""
+        environment = task.environment()
+        memory = feedback = None
+        if self.memory is not None:
+            memory = self.memory.episode(task.task.input, by=self._by(task.by), explore=explore)
+            self.number = memory.number
+            if explore:
+                feedback = self._feedback(memory, task)
+        playing = _Simulated(self, environment, self.noise[number, attempt], memory)
+        episode = await run_episode(
+            task.task,
+            environment,
+            playing,
+            feedback=feedback,
+            limits=LIMITS,
+            identity=task.key if memory is None else memory.id,
+        )
+        if self.record is not None and explore:
+            self.record(episode if memory is None else self._decided(episode, memory))
+        return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
-    def _worded(self, action: str, scene: Scene) -> str:
-        """What memory is told was done."""
-        if not self.stream.wording:
-            return action
-        said = in_free_words(action, self.stream.wording, scene.text, self.phrasing)
-        self.meanings[said] = action
-        return said
-
-    def _understood(self, shown: Presented) -> Presented:
-        """What the agent makes of it: it reads what an answer in other words meant."""
-        if not self.meanings:
-            return shown
-        advice = tuple((self.meanings.get(action, action), weight, near) for action, weight, near in shown.advice)
-        return replace(shown, advice=advice)
-
-    def _observe(self, scene: Scene) -> None:
-        if scene.named:
-            self.experience.observe(
-                Advice(scene.observation, scene.observation, do=scene.named, kind=ItemKind.EPISODE, source=OWN)
+    def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:
+        by = self._by(task.by)
+        flipped = (lambda outcome: 1.0 - outcome) if task.flipped else float
+        if self.control == "shuffled":
+            return Feedback(
+                memory,
+                by=by,
+                told=lambda outcome: self._another(flipped(outcome), self.outcomes),
+                told_step=lambda reward: self._another(reward, self.rewards),
             )
+        return Feedback(memory, by=by, told=flipped)
 
-    def _recall(self, scene: Scene, task: StreamTask, step: int, frozen: bool) -> Use:
-        experience = self.experience
-        # An agent that answers in words of its own chooses from no list that memory knows.
-        offered = () if self.stream.wording else scene.actions
-        if self.control in LEARNING:
-            clock = time.perf_counter()
-            by = self._by(task.by)
-            use = experience.recall(scene.goal, scene.observation, offered, step=step, frozen=frozen, by=by)
-            self.run.overhead.append(time.perf_counter() - clock)
-            return use
-        query = experience.query(scene.goal, scene.observation, offered, step)
-        if self.control in ("none", "attempts"):
-            rows = NOTHING.rows
+    def _another(self, own: float, past: list[float]) -> float:
+        """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it
+        keeps know nothing of what worked."""
+        drawn = past[int(self.generator.integers(len(past)))] if past else own
+        past.append(own)
+        return drawn
+
+    def _decided(self, episode: Episode, memory: LiveEpisode) -> Episode:
+        """With what memory has on file of it."""
+        assert self.memory is not None
+        return replace(episode, decisions=self.memory.episode_record(memory.id).decisions)
+
+    # Controls that know the generator.
+
+    def _drawn(self, query: Query, pool: Pool) -> Candidates:
+        if self.control == "oracle":
+            assert self.scene is not None
+            rows = self._right(self.scene, query.text, pool)[:SHOWN]
         else:
-            rows = experience.pool.active()
+            rows = pool.active()
             if self.control == "irrelevant":
-                rows = np.array([row for row in rows if self.rules.get(int(row)) != task.rule], dtype=np.intp)
-            if self.control == "oracle":
-                rows = self._right(scene, query.text)[:4]
-            else:
-                rows = self.generator.permutation(rows)[:4]
-        candidates = Candidates(rows, experience.pool.similarities(query.vector, rows))
-        scores = -np.arange(len(rows), dtype=np.float64)
-        slate = tuple(range(len(rows)))
-        values = Values(scores, np.zeros(len(rows)))
-        return Use(query, candidates, values, Mixture("greedy", scores, values.deviations, 4), slate, self.control)
+                rows = np.array([row for row in rows if self.rules.get(int(row)) != self.rule], dtype=np.intp)
+            rows = self.generator.permutation(rows)[:SHOWN]
+        return Candidates(rows, pool.similarities(query.vector, rows))
 
-    def _right(self, scene: Scene, situation: str) -> npt.NDArray[np.intp]:
+    def _right(self, scene: Scene, situation: str, pool: Pool) -> npt.NDArray[np.intp]:
         """Rows, most similar first, whose every advice is right here."""
-        pool = self.experience.pool
-        right = scene.right.union(said for said, meant in self.meanings.items() if meant in scene.right)
+        right = scene.right.union(worded for worded, meant in self.meanings.items() if meant in scene.right)
         contents = {pool.content_of(action) for action in right}
         rows = pool.active()
         rows = rows[np.isin(pool.content[rows], list(contents))]
         if self.observing and not self.stream.lasting:
-            rows = rows[pool.episode[rows] == self.experience.time]
+            rows = rows[pool.episode[rows] == self.number]
         elif len(rows):
             rows = rows[np.argsort(-pool.similarities(pool.encode(situation), rows), kind="stable")]
         kept = []
@@ -376,7 +390,7 @@ class _Loop:
             pairs = advice(pool.items[row], situation)
             if pairs and all(weight > 0 and action in right for action, weight in pairs):
                 kept.append(row)
-            if len(kept) == 4:
+            if len(kept) == SHOWN:
                 break
         return np.array(kept, dtype=np.intp)
 
@@ -390,10 +404,83 @@ class _Loop:
             act = self.agent(scene.text, scene.actions, scene.leaning, shown, noise)
             return float(act in scene.right)
 
-        full = success(4)
-        if self.control in ("none", "attempts"):
+        full = success(SHOWN)
+        if self.memory is None:
             held = success(0)
         else:
-            held = success(min(4, len(self._right(scene, scene.text))))
+            held = success(min(SHOWN, len(self._right(scene, scene.text, self.experience.pool))))
         self.run.content[number] = full - held
         self.run.routing[number] = held - outcome
+
+
+class _Simulated(Acting):
+    """The frozen agent of a stream, which leans as the scene says."""
+
+    def __init__(self, loop: _Loop, environment: Staged, noise: Floats, memory: LiveEpisode | None) -> None:
+        worded = self._in_free_words if loop.stream.wording else None
+        super().__init__(self._follow, memory, observes=loop.observing, worded=worded)
+
+        self.loop, self.environment, self.noise = loop, environment, noise
+        self.step, self.words, self.shown = -1, 0, list[str]()
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        self.step += 1
+        self.loop.scene = self.environment.scene
+        return await super().act(observation, model)
+
+    def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
+        began = time.perf_counter()
+        hits = super()._search(observation, actions)
+        self.loop.run.overhead.append(time.perf_counter() - began)
+        return hits
+
+    def _follow(self, observation: Observation, hits: Hits) -> str:
+        scene, meanings = self.environment.scene, self.loop.meanings
+        # It reads what an answer in other words meant.
+        understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
+        self.words += len(scene.text.split()) + len(hits.text.split())
+        self.shown = [hit.id for hit in hits]
+        noise = self.noise[self.step, : len(scene.actions)]
+        return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)
+
+    def _in_free_words(self, action: str, observation: Observation) -> str:
+        """What memory is told was done."""
+        loop = self.loop
+        worded = in_free_words(action, loop.stream.wording, self.environment.scene.text, loop.phrasing)
+        loop.meanings[worded] = action
+        return worded
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A selector, and what it was given last."""
+
+    selector: Selector
+    loop: _Loop
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
+        self.loop.estimated = (query, candidates, values)
+        return self.selector(query, candidates, values, pool)
+
+
+def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
+    """The first that were retrieved."""
+    scores = -np.arange(len(candidates.rows), dtype=np.float64)
+    return Mixture("greedy", scores, np.zeros(len(scores)), SHOWN)
+
+
+class _Shared:
+    """An encoder that keeps its vectors in `known`."""
+
+    def __init__(self, encoder: Encoder, known: Cache) -> None:
+        self._encoder, self._known = encoder, known
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self._encoder.identity
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if fresh:
+            self._known.update(zip(fresh, self._encoder.encode(fresh), strict=True))
+        return np.stack([self._known[text] for text in texts])

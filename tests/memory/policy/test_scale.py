@@ -11,6 +11,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.scale import Scale
 from keepworth.recipes.experience_methods import method
+from tests.environments.game import Game
 
 ENCODER = HashedWords()
 
@@ -20,7 +21,7 @@ def success(name: str, right: float, wrong: float, seed: int) -> float:
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
     experience, agent, won = Experience(method(name, seed=seed), ENCODER, seed=seed), LinearAgent(), []
     for number, task in enumerate(stream.tasks):
-        scene = task.world().reset()
+        scene = Game(task).reset()
         use = experience.recall(scene.goal, scene.observation, scene.actions)
         shown = experience.present(use)
         action = agent(scene.text, scene.actions, scene.leaning, shown, noise[number, : len(scene.actions)])

@@ -99,8 +99,9 @@ class Experience:
         learning: bool = True,
         by: str = "",
         vector: Vectors | None = None,
+        episode: int | None = None,
     ) -> Query:
-        """vector: of the situation, where it is known."""
+        """vector: of the situation, where it is known; episode: its number, where others were begun that are not finished."""
         text = self.policy.keyer(goal, observation)
         self.pool.actions.offer(actions)
         if vector is None:
@@ -108,7 +109,17 @@ class Experience:
         else:
             words = word_set(text, WORDS)
         return Query(
-            text, vector, words, self.clock.now, self.time, goal, observation, tuple(actions), step, learning, by
+            text,
+            vector,
+            words,
+            self.clock.now,
+            self.time if episode is None else episode,
+            goal,
+            observation,
+            tuple(actions),
+            step,
+            learning,
+            by,
         )
 
     def recall(
@@ -120,12 +131,13 @@ class Experience:
         step: int = 0,
         frozen: bool = False,
         by: str = "",
+        episode: int | None = None,
         admits: Callable[[int], bool] | None = None,
         most: int | None = None,
     ) -> Use:
         """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom. admits: which
         rows may be shown; most: at most so many."""
-        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
+        query = self.query(goal, observation, actions, step, learning=not frozen, by=by, episode=episode)
         assert self.policy.retriever is not None
         candidates = self.policy.retriever(query, self.pool)
         if admits is not None:
@@ -147,15 +159,17 @@ class Experience:
         likeness = use.candidates.similarities[list(use.slate)].tolist()
         return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, likeness)
 
-    def observe(self, draft: Advice) -> int | None:
-        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected."""
+    def observe(self, draft: Advice, episode: int | None = None) -> int | None:
+        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected.
+        episode: the number of the one that it was seen in."""
         if advice_problem(draft):
             return None
         status = self.policy.gate(draft, self.pool) if self.policy.gate is not None else Status.ACTIVE
         if status is None:
             return None
         vector = self._embedded(draft.key)[0] if self._columns else np.zeros(1, dtype=np.float32)
-        return self.pool.add(draft, status=status, time=self.clock.now, episode=self.time, vector=vector)
+        number = self.time if episode is None else episode
+        return self.pool.add(draft, status=status, time=self.clock.now, episode=number, vector=vector)
 
     def finish(
         self,
@@ -174,7 +188,8 @@ class Experience:
         done = replace(finished, uses=tuple(use for use in finished.uses if use.taken))
         for draft in self.policy.writer(done, self.pool) if self.policy.writer is not None and done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
-            self.observe(replace(draft, source=on_word_of(by)) if isinstance(draft, Advice) else draft)
+            draft = replace(draft, source=on_word_of(by)) if isinstance(draft, Advice) else draft
+            self.observe(draft, done.episode)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, None, self.clock.now)
         self._over(share)
@@ -216,7 +231,8 @@ class Experience:
             use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
         result = self.scale.of(outcome)
         uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
-        return Finished(uses, result, self.clock.now, self.time, good), share
+        number = uses[0].query.episode if uses else self.time
+        return Finished(uses, result, self.clock.now, number, good), share
 
     def _rescale(self) -> None:
         """A reward beyond all others: values are learned again, and cases that were filed by the old scale are filed anew."""

@@ -121,7 +121,7 @@ class Learning:
         self._met: dict[str, Item] = {}  # what searches found last, as it was on file
         self._unreadable: list[str] = []
         self._embedder: Embedder | None = None
-        self._generation = 0
+        self._generator: np.random.Generator | None = None
         forking.register(self)
 
     def before_fork(self) -> None:
@@ -130,7 +130,7 @@ class Learning:
     def after_fork(self, *, child: bool) -> None:
         if child:
             self._lock = threading.RLock()
-            self._seq = -1
+            self._seq, self._generator = -1, None
 
     @property
     def experience(self) -> Experience:
@@ -180,8 +180,8 @@ class Learning:
                 self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
-            query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, by=ask.by)
-            use = experience.choose(query, candidates, most=top_k)
+            query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by)
+            use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k)
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
             details: dict[str, Any] = {"part": use.part}
             if use.part == "withheld":
@@ -200,7 +200,9 @@ class Learning:
                 ask.observation,
                 ask.actions,
                 step=ask.step,
+                frozen=not ask.explore,
                 by=ask.by,
+                episode=ask.number if ask.number >= 0 else None,
                 admits=lambda row: admits(pool.items[row]),
                 most=top_k,
             )
@@ -292,14 +294,17 @@ class Learning:
             self._seq = before
             return outcome
 
-    def propose(self, proposed: Advice) -> str | None:
-        """An item from outside, through the gate; its id, or None where the gate rejected it. Raises InvalidAdvice."""
+    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
+        """An item from outside, or of what was seen in the episode of this id and number, which is for `person`, through the
+        gate; its id, or None where the gate rejected it. Raises InvalidAdvice."""
+        if episode:
+            proposed = replace(proposed, source=on_word_of(person))
         problem = advice_problem(proposed)
         if problem:
             raise InvalidAdvice(
                 f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
             )
-        if learned(proposed.source):
+        if not episode and learned(proposed.source):
             raise InvalidAdvice(
                 f"the advice says that its source is {proposed.source!r}, which is what memory learned itself.",
                 "Name where it comes from, such as source='import:wiki'.",
@@ -307,14 +312,14 @@ class Learning:
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
-            row = experience.observe(proposed)
+            row = experience.observe(proposed, number)
             if row is None:
                 return None
             self._seq, seq = -1, self._seq
             vectors = self.store.encode([proposed.key]) if experience.policy.retriever is None else {}
 
             def work(transaction: Transaction) -> dict[int, str]:
-                return self._changes(transaction, pool, version, self.store.clock(), "", "")
+                return self._changes(transaction, pool, version, self.store.clock(), episode, "")
 
             self._name(self.store.change(self.scope, work, vectors))
             self._seq = seq
@@ -482,11 +487,13 @@ class Learning:
             self._learn(connection, each, aside, gone, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
         self._put_aside(aside)
         self._experience.settle()
-        # Draws after a restart must not repeat those before it.
-        self._generation += 1
-        place = [head, self._generation, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
-        seeds = None if self._seed is None else [31, self._seed, *place]
-        self._experience.generator = np.random.default_rng(seeds)
+        if self._generator is None:
+            # Draws after a restart, or in another process, must not repeat those before it.
+            place: list[int] = []
+            if not self.store.database.in_memory:
+                place = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+            self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *place])
+        self._experience.generator = self._generator
 
     def _follow(self, connection: apsw.Connection, since: int) -> None:
         """What others, or other calls, wrote since."""

@@ -240,7 +240,9 @@ class Pool:
     def refresh(self, row: int, item: Item) -> None:
         """The item of a row as it is on file now; not an event of this pool."""
         ours = ("born", "of") if "do" in item.metadata else ()
-        data = {name: value for name, value in item.metadata.items() if name not in ours}
+        data: Mapping[str, Any] = {name: value for name, value in item.metadata.items() if name not in ours}
+        if data == self.items[row].metadata:
+            data = self.items[row].metadata  # in the order in which it was made, by which ties are broken
         if self.items[row].status is not item.status:
             self._put_status(row, CODES[item.status])
         self._put(row, replace(item, metadata=data))

@@ -140,13 +140,16 @@ class Hits(list[Hit]):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
-    be done here, where that is known; step: within the episode; by: for whom."""
+    be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
+    whether something may be tried out."""
 
     goal: str
     observation: str = ""
     actions: tuple[str, ...] = ()
     step: int = 0
     by: str = ""
+    number: int = -1
+    explore: bool = True
 
     @property
     def text(self) -> str:

@@ -521,14 +521,18 @@ def _person(source: str) -> str:
     return source[len(OWN) :] if source.startswith(OWN) else ""
 
 
-def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> None:
-    def work(transaction: Transaction) -> None:
+def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
+    """The number of the new episode, counted from 0."""
+
+    def work(transaction: Transaction) -> int:
         transaction.connection.execute(
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?)",
             (id, transaction.book.row(scope).id, task, store.clock(), person),
         )
+        return transaction.connection.last_insert_rowid() - 1
 
-    store.change(scope, work)
+    number: int = store.change(scope, work)
+    return number
 
 
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:

@@ -1,0 +1,67 @@
+"""Acting: an agent that asks its memory at each decision and does what a function chooses.
+
+    memory = Memory("experience.mem", policy="advantage")
+    with memory.episode(task.input) as episode:
+        agent = Acting(choose, episode)         # choose(observation, shown) -> one of observation.actions
+
+Each step is on file before the next, so a process that dies in between leaves an episode that is pending. What comes of an action
+is told by whoever runs the episode (`keepworth.rollouts.driver`): an agent never sees its reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from keepworth.agents.agent import Action, Caller
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.item import ItemKind
+from keepworth.memory.policy.pool import Advice
+from keepworth.memory.search.ranking import Hits
+
+Choose = Callable[[Observation, Hits], str]
+"""(what is seen, what memory shows) -> the action."""
+
+
+class Acting:
+    """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
+    unasked. decisions: how many others were chosen.
+
+    observes: it keeps what observations name. worded: how it words its choice; memory is told that in place of the action, and
+    does not know which actions there are."""
+
+    def __init__(
+        self,
+        choose: Choose,
+        memory: LiveEpisode | None = None,
+        *,
+        observes: bool = False,
+        worded: Callable[[str, Observation], str] | None = None,
+    ) -> None:
+        self._choose, self._memory = choose, memory
+        self._observes, self._worded = observes, worded
+        self.decisions = 0
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        memory = self._memory
+        if memory is not None and self._observes and observation.named:
+            seen = observation.text
+            memory.observe(Advice(seen, seen, do=observation.named, kind=ItemKind.EPISODE))
+        if len(observation.actions) == 1:
+            return Action(observation.actions[0])
+        hits = self._search(observation, () if self._worded is not None else observation.actions)
+        action = self._choose(observation, hits)
+        if observation.actions and action not in observation.actions:
+            raise KeepworthError(
+                f"the agent chose {action!r:.200}, which is not possible here.",
+                f"Choose one of {list(observation.actions)}.",
+            )
+        if memory is not None:
+            memory.act(action if self._worded is None else self._worded(action, observation))
+        self.decisions += 1
+        return Action(action, shown=tuple(Shown(hit.id, hit.score, hit.text) for hit in hits))
+
+    def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
+        return Hits(()) if self._memory is None else self._memory.search(observation.text, actions=actions)

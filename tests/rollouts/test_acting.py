@@ -1,0 +1,116 @@
+"""Any agent plays any environment with any memory, and the memory is told what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from keepworth.agents.acting import Acting
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import Course, StreamTask
+from keepworth.environments.streams import generated
+from keepworth.episodes.codec import episode_from_json, episode_to_json
+from keepworth.episodes.episode import Episode, StopReason
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.interaction import Observation
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.search.ranking import Hits
+from keepworth.recipes.advantage import advantage
+from keepworth.rollouts.driver import run_episode
+from keepworth.rollouts.feedback import Feedback
+
+
+def following(observation: Observation, shown: Hits) -> str:
+    """Does what memory advises, else the first thing that it was not warned of."""
+    votes = dict.fromkeys(observation.actions, 0.0)
+    for action, weight, _ in shown.advice:
+        if action in votes:
+            votes[action] += weight
+    return max(votes, key=lambda action: votes[action])
+
+
+def played(memory: Memory, task: StreamTask, choose=following) -> Episode:
+    live = memory.episode(task.task.input)
+    return asyncio.run(
+        run_episode(task.task, task.environment(), Acting(choose, live), feedback=Feedback(live), identity=live.id)
+    )
+
+
+def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Path) -> None:
+    path = tmp_path / "world.mem"
+    memory = Memory(path, policy={"advantage": advantage}, encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
+    episodes = [played(memory, task) for task in generated("benign", seed=1, length=90).tasks]
+    won = [episode.metric for episode in episodes]
+    assert sum(won[60:]) > sum(won[:30]) + 5
+    assert not memory.pending()
+    rewards = [told for _, told in memory.learning.experience.uses]
+    assert rewards == won
+    on_file = memory.episode_record(episodes[-1].id)
+    assert [2.0 * won[-1] - 1.0] == [term.value for term in on_file.rewards]
+    assert on_file.decisions[0].chosen == tuple(each.item for each in episodes[-1].shown)
+    assert episode_from_json(episode_to_json(episodes[-1])) == episodes[-1]
+    assert episodes[-1].exchanges[-1].done in episodes[-1].exchanges[-1].seen or episodes[-1].exchanges[-1].done
+    memory.close()
+    again = Memory(path, policy="advantage", encoder=HashedWords(), reward_range=(-1.0, 1.0))
+    assert len(again.learning.experience.uses) == 90
+
+
+def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
+    episodes = [played(memory, task) for task in generated("tool-graph", seed=1, length=3).tasks]
+    assert memory.learning.experience.time == 3
+    assert len(memory.learning.experience.uses) > 3
+    assert all(len(episode.exchanges) > 1 for episode in episodes)
+
+
+def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
+    (task,) = generated("benign", seed=1, length=1).tasks
+    with pytest.raises(KeepworthError, match="fly away"):
+        played(memory, task, lambda observation, shown: "fly away")
+    assert not memory.pending()
+    assert memory.learning.experience.time == 0
+
+
+def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
+    (task,) = generated("benign", seed=1, length=1).tasks
+
+    class Crashing(Course):
+        async def step(self, action: str) -> Step:
+            raise OSError("the game crashed")
+
+    environment = Crashing(task.environment().scene)
+    live = memory.episode(task.task.input)
+    episode = asyncio.run(
+        run_episode(task.task, environment, Acting(following, live), feedback=Feedback(live), identity=live.id)
+    )
+    assert episode.stop is StopReason.ENVIRONMENT_ERROR
+    assert "the game crashed" in episode.errors[0]
+    assert memory.pending() == [live.id]
+    assert memory.learning.experience.time == 0
+
+
+def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
+    from keepworth.agents.completer import Completer
+
+    (task,) = generated("benign", seed=1, length=1).tasks
+    with pytest.raises(KeepworthError, match=r"calls a model.*play\(model"):
+        asyncio.run(run_episode(task.task, task.environment(), Completer("Say it.", max_tokens=4)))
+
+
+def test_a_memory_that_is_only_measured_tries_nothing_out() -> None:
+    """explore=False: the same question is answered alike each time, however often the policy would explore."""
+    memory = Memory(policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
+    for task in generated("benign", seed=1, length=60).tasks:
+        played(memory, task)
+    shown = set()
+    for _ in range(40):
+        live = memory.episode("", explore=False)
+        hits = live.search(task.environment().scene.observation, actions=task.environment().scene.actions)
+        assert hits.propensity == 1.0
+        shown.add(tuple(hit.id for hit in hits))
+    assert len(shown) == 1

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 from keepworth.cli import stream as command
 from keepworth.cli.stream import app, method_for, run_job
 from keepworth.environments.streams import FAMILIES
+from keepworth.episodes.decision import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.learning.run.run_episodes import stored_episodes
 
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
 
@@ -30,6 +32,27 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
         CliRunner().invoke(
             app, [*SMALL, "--seeds", "3", "--split", "held-out", "--out", str(out)], catch_exceptions=False
         )
+
+
+def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
+    from keepworth.cli.main import app as whole
+
+    out = tmp_path / "run"
+    arguments = ["--streams", "t-maze", "--arms", "none,advantage", "--length", "5", "--seeds", "1"]
+    done = CliRunner().invoke(app, [*arguments, "--episodes", "--out", str(out)], catch_exceptions=False)
+    assert done.exit_code == 0
+    shown = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--arm", "t-maze.random.advantage"])
+    assert shown.exit_code == 0
+    assert shown.output.count("seen      ") == 5 * 10
+    assert "leave the maze" in shown.output
+    assert "success" in shown.output
+    best = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--worst", "-n", "1"])
+    assert best.output.count("reward    ") == 1
+    (first, *_) = stored_episodes(out, arm="t-maze.random.advantage")
+    assert first.episode.decisions[0].kind is DecisionKind.SEARCH
+    assert first.episode.exchanges[0].done == "walk on"
+    with pytest.raises(KeepworthError, match="other episodes"):
+        CliRunner().invoke(app, [*arguments, "--out", str(out)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

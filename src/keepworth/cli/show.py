@@ -49,18 +49,44 @@ def show(
             raise KeepworthError("--episodes pages through those of one run.", "Name one.")
         print_comparison([named_or_latest(name, runs) for name in names], console)
         return
-    run = named_or_latest(names[0] if names else "", runs)
-    if not episodes:
+    if episodes:
+        folder = _with_episodes(names[0] if names else "", runs)
+        _page(folder, console, step, arm, role, worst, limit)
+    else:
+        run = named_or_latest(names[0] if names else "", runs)
         print_tables(run, console)
         print_curves(run, console)
         print_anomalies(run, console)
-        return
-    found = list(run.episodes(step=step, arm=arm, role=role))
+
+
+def _with_episodes(name: str, runs: Path) -> Path:
+    """The folder of a run, or one in which `keepworth eval stream --episodes` kept its own."""
+    from keepworth.learning.run.run_episodes import FOLDER
+
+    for path in (Path(name), runs / name) if name else ():
+        if (path / FOLDER).is_dir():
+            return path
+    return named_or_latest(name, runs).path
+
+
+def _page(
+    folder: Path,
+    console: Console,
+    step: int | None,
+    arm: str | None,
+    role: str | None,
+    worst: bool,
+    limit: int | None,
+) -> None:
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.learning.run.run_episodes import stored_episodes
+
+    found = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
         found.sort(key=lambda each: each.episode.reward)
     found = found[:limit]
     if not found:
-        raise KeepworthError(f"No episode of {run.path} fits.", f"Stored: {_stored(run)}.")
+        raise KeepworthError(f"No episode of {folder} fits.", f"Stored: {_stored(folder)}.")
     with console.pager(styles=True) if console.is_terminal else _no_pager():
         for each in found:
             console.print(_episode(each))
@@ -258,7 +284,7 @@ def _episode(stored: StoredEpisode) -> RenderableType:
     from rich.text import Text
 
     episode = stored.episode
-    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)]
+    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)] if episode.question else []
     if episode.shown:
         memories = Table.grid(padding=(0, 2))
         for shown in episode.shown:
@@ -268,21 +294,29 @@ def _episode(stored: StoredEpisode) -> RenderableType:
         operation = event.operation
         words = " ".join([operation.kind.value, *operation.targets, operation.text])
         parts.append(Text.assemble(("operation ", "bold"), words, (f"  {event.status.value}: {event.outcome}", "dim")))
+    for exchange in episode.exchanges:
+        parts.append(Text.assemble(("seen      ", "bold"), exchange.seen))
+        parts.append(Text.assemble(("done      ", "bold"), exchange.done))
     right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
-    parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
-    parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
+    if episode.answer or not episode.exchanges:
+        parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
+    if episode.expected:
+        parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
     terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)
     parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
     if episode.errors:
         parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
-    title = f"step {stored.step} · {stored.arm} · {episode.role} · {episode.task} · {episode.stop.value}"
+    named = (f"step {stored.step}", stored.arm, episode.role, episode.task, episode.stop.value)
+    title = " · ".join(each for each in named if each)
     return Panel(Group(*parts), title=Text(title, style="dim"), title_align="left", border_style="dim")
 
 
-def _stored(run: RunFolder) -> str:
+def _stored(folder: Path) -> str:
     """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
+    from keepworth.learning.run.run_episodes import episode_files
+
     steps: dict[str, list[int]] = {}
-    for at, arm, _ in run.episode_files():
+    for at, arm, _ in episode_files(folder):
         steps.setdefault(arm, []).append(at)
     parts = [
         f"{arm} ({len(found)} steps from {found[0]} to {found[-1]})" if len(found) > 1 else f"{arm} (step {found[0]})"

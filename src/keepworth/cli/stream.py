@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from keepworth.episodes.episode import Episode
     from keepworth.evaluation.stream import Job, Row
     from keepworth.memory.policy.slots import Policy
 
@@ -74,6 +75,9 @@ def stream(
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
+    episodes: Annotated[
+        bool, typer.Option("--episodes", help="Keep every episode there too, for `keepworth show OUT --episodes`.")
+    ] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
 
@@ -135,9 +139,10 @@ def stream(
         "length": length,
         "agent": agent,
         "settings": settings,
+        "episodes": episodes,
     }
     note = out / "plan.json"
-    fixed = ("arms", "split", "length", "agent", "settings")
+    fixed = ("arms", "split", "length", "agent", "settings", "episodes")
     if note.exists():
         before = json.loads(note.read_text())
         changed = [key for key in fixed if before.get(key, plan[key]) != plan[key]]
@@ -151,7 +156,16 @@ def stream(
         bar = progress.add_task("streams", total=len(jobs))
         rows = run_matrix(
             jobs,
-            partial(run_job, arms=tuple(chosen), split=split, length=length, settings=settings, data=data, agent=agent),
+            partial(
+                run_job,
+                arms=tuple(chosen),
+                split=split,
+                length=length,
+                settings=settings,
+                data=data,
+                agent=agent,
+                episodes=out if episodes else None,
+            ),
             out / "rows.jsonl",
             workers=workers,
             progress=lambda done, total: progress.update(bar, completed=done),
@@ -167,6 +181,8 @@ def stream(
     draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
     _print(console, summary)
     console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
+    if episodes:
+        console.print(f"keepworth show {out} --episodes pages through the episodes")
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]
@@ -216,12 +232,14 @@ def run_job(
     settings: Settings,
     data: Path | None,
     agent: str = "usual",
+    episodes: Path | None = None,
 ) -> list[Row]:
-    """All arms on one stream, in this process."""
+    """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import FAMILIES, kind_of, opened
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, OURS
+    from keepworth.learning.run.run_episodes import write_episodes
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
 
@@ -239,6 +257,7 @@ def run_job(
         tuned = changed == "tuned" or not (changed == "published" or base.startswith(OURS))
         chosen = settings.get(kind_of(name), {}) if tuned else {}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
+        met: list[Episode] = []
         run = run_stream(
             stream,
             system,
@@ -248,7 +267,10 @@ def run_job(
             control=control,
             cache=cache,
             checkpoints=CHECKPOINTS if name in FAMILIES else (),
+            record=None if episodes is None else met.append,
         )
+        if episodes is not None:
+            write_episodes(episodes, seed, f"{name}.{order}.{arm}", met)
         found.append(row(name, order, seed, arm, run))
     return found
 

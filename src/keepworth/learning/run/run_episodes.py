@@ -34,6 +34,8 @@ def write_episodes(run: Path, step: int, arm: str, episodes: Iterable[Episode]) 
     if not arm or "/" in arm or arm.startswith("."):
         raise ValueError(f"the arm of an episode file is part of its name, so it cannot be {arm!r}")
     path = run / FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
+    with disk(run):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with (
         disk(run),
         replacing(path) as temporary,

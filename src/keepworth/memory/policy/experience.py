@@ -11,7 +11,6 @@ No weight changes anywhere: what learns is which items are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -77,17 +76,6 @@ class Experience:
                     self._cache.clear()
                 self._cache[text] = found
         return found
-
-    def share_cache(self, cache: dict[str, tuple[Vectors, Vectors]]) -> None:
-        """Use vectors that another Experience of the same encoder has made."""
-        self._cache = cache
-
-    def copy(self) -> Experience:
-        """Another that goes on alone from here. Vectors of texts are shared, and so are items, which never change; what was used
-        before is left behind."""
-        shared = {id(each): each for each in (self.encoder, self._cache)}
-        lists = {id(each): list(each) for each in (self.pool.items, self.pool.history)}
-        return deepcopy(self, {**shared, **lists, id(self.uses): []})
 
     def query(
         self,

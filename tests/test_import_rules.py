@@ -48,6 +48,25 @@ def test_nobody_imports_the_command_line() -> None:
     assert broken == []
 
 
+TWINS = {
+    "answer_one", "manage_one", "play_one", "SteeredCollector", "SteeredAhead", "Steering", "BranchesAhead", "PlayedAhead",
+    "AnsweringAhead", "ManagingAhead", "sampled_ahead", "ReadyFirst", "Attempt", "Tickets", "steering_of",
+}  # fmt: skip
+"""Names of what stood twice, once for synchronous training and once for sampling ahead."""
+
+
+def test_there_is_one_loop() -> None:
+    defined = {
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert TWINS & defined == set()
+    gone = ("ahead", "asynchronous", "attempt", "steering", "steering_ahead", "tickets")
+    assert [name for name in gone if (SOURCE / "learning" / "collect" / f"{name}.py").exists()] == []
+
+
 def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
     path = tmp_path / "x.py"
     path.write_text("def f():\n    from keepworth.cli import main\n    import keepworth.models.files\n")

@@ -31,8 +31,8 @@ from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.pipeline import Pipeline
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3
 BUDGET = 24_000
@@ -68,7 +68,7 @@ class Counted(Pipeline):
         """Give up every group that is not finished, and start others in their place."""
         self.spent += sum(len(d.ids) for d in (*self.batch.live, *self.batch.waiting))
         gone, self._open = list(self._open), {}
-        self._tickets.done |= set(gone)
+        self._group_order.done |= set(gone)
         members = [task for task in self._loop._tasks if "_member" in str(task.get_coro())]
         for task in members:
             task.cancel()
@@ -103,7 +103,7 @@ def outcome(arm: str, seed: int) -> Outcome:
     model = tiny(seed)
     learner = learner_of(model, OBJECTIVES["decoupled"], RATE)
     world = World(lognormal(4, 1.0, seed, 1, 48), prompts=PROMPTS)
-    asynchrony = Asynchrony(Staleness(GROUPS, staleness, depth), MEMBERS, mode="serial", slots=slots, seed=seed)
+    asynchrony = Asynchrony(Staleness(GROUPS, staleness, depth), MEMBERS, mode="turns", slots=slots, seed=seed)
     lengths: list[float] = []
     update = learner.update
 

@@ -47,7 +47,7 @@ def measure(model_name: str, rounds: int, steps: int, names: list[str]) -> dict[
     encode = learner.model.encode
 
     def world(waits: Any) -> World:
-        return World(lambda ticket, member: TOKENS, waits, encode=encode, padding="a few words to read first. " * 3)
+        return World(lambda index, member: TOKENS, waits, encode=encode, padding="a few words to read first. " * 3)
 
     dry = run(learner, world(None), asynchrony("synchronous"), SKIP + 4).steady(SKIP)
     compute = dry["seconds"]

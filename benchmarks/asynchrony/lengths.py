@@ -1,6 +1,6 @@
 """Answers of long-tailed length: what parking the tail is worth, beside the best that any schedule could do.
 
-Lengths are log-normal with sigma 1 (median 16 tokens, at most 256), fixed by ticket and member: every arm draws answers of
+Lengths are log-normal with sigma 1 (median 16 tokens, at most 256), fixed by index and member: every arm draws answers of
 the same lengths for the same episodes. Arms with fewer slots than the batch has sequences sample it in micro-groups.
 The bound is the same work with every slot always full: what the batch's tokens cost at a full batch's speed, plus reading
 the prompts and learning, in processor seconds.
@@ -29,8 +29,8 @@ from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, r
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Order
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.weights.learner import Learner
 from keepworth.models.continuous import ContinuousBatch, Draft
@@ -153,7 +153,7 @@ def measure(
     learner = fresh()
     encode = learner.model.encode
     padding = "a few words to read first. " * 3
-    warm = World(lambda ticket, member: 4, encode=encode, padding=padding)
+    warm = World(lambda index, member: 4, encode=encode, padding=padding)
     run(learner, warm, size.asynchrony("synchronous"), 2)
     found: dict[str, list[dict[str, float]]] = {arm: [] for arm in names}
     prompt = encode(f"{padding}letters 0:")

@@ -40,6 +40,26 @@ def latency(results: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
+def staleness_zero(results: Sequence[Result]) -> str:
+    parts = []
+    for result in results:
+        rows = [
+            (
+                arm,
+                f"{statistics.median(result['seconds_per_step'][arm]):.3f} s",
+                f"{statistics.median(result['tokens_per_step'][arm]):.0f}",
+                _spread(cost, 3),
+            )
+            for arm, cost in result["cost"].items()
+        ]
+        parts.append(
+            _table((result["model"], "a step", "tokens", "times the cost"), rows)
+            + f"\n\n{result['groups']} questions, {result['members']} answers each; {result['rounds']} rounds. "
+            + _setting(result)
+        )
+    return "\n\n".join(parts)
+
+
 def lengths(results: Sequence[Result]) -> str:
     parts = []
     for result in results:
@@ -184,8 +204,8 @@ def _difference(minus: dict[str, float]) -> str:
     return f"{minus['mean']:+.3f}, {minus['low']:+.3f} to {minus['high']:+.3f}"
 
 
-def _spread(ratio: dict[str, float]) -> str:
-    return f"**{ratio['median']:.2f}x** ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+def _spread(ratio: dict[str, float], digits: int = 2) -> str:
+    return f"**{ratio['median']:.{digits}f}x** ({ratio['lowest']:.{digits}f} to {ratio['highest']:.{digits}f})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -203,6 +223,7 @@ def _setting(result: Result) -> str:
 
 
 TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
+    "staleness_zero": (staleness_zero, ("staleness_zero.json", "staleness_zero_135m.json")),
     "latency": (latency, ("latency.json", "latency_135m.json")),
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),

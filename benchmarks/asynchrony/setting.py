@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.asynchrony import Asynchrony
-from keepworth.learning.collect.attempt import Attempt
+from keepworth.learning.collect.context import RecordedContext
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
@@ -29,14 +29,14 @@ from keepworth.models.inprocess import InProcessModel
 HERE = Path(__file__).parent
 ROLE = "speaker"
 Trace = Callable[[int, int], float]
-"""A number for (ticket, member), the same in every arm."""
+"""A number for (index, member), the same in every arm."""
 
 
 def lognormal(median: float, sigma: float, seed: int, low: float = 0.0, high: float = float("inf")) -> Trace:
-    """Drawn once for each (ticket, member)."""
+    """Drawn once for each (index, member)."""
 
-    def drawn(ticket: int, member: int) -> float:
-        generator = np.random.default_rng((seed, ticket, member))
+    def drawn(index: int, member: int) -> float:
+        generator = np.random.default_rng((seed, index, member))
         return float(min(max(median * np.exp(sigma * generator.standard_normal()), low), high))
 
     return drawn
@@ -53,19 +53,19 @@ class World:
     encode: Callable[[str], tuple[int, ...]] = lambda text: tuple(text.encode())
     padding: str = ""
 
-    def task(self, ticket: int) -> Task:
-        number = ticket % self.prompts
+    def task(self, index: int) -> Task:
+        number = index % self.prompts
         return Task(f"letters/{number}", "letters", f"{self.padding}letters {number}:", (), "none")
 
-    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
-        context = self.encode(task.input)
-        length = max(1, round(self.lengths(attempt.ticket, attempt.member)))
-        sample = await attempt.sample(context, SamplingParams(length, seed=attempt.seed))
+    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+        prompt = self.encode(task.input)
+        length = max(1, round(self.lengths(context.group, context.member)))
+        sample = await context.sample(prompt, SamplingParams(length))
         if self.waits is not None:
-            await asyncio.sleep(self.waits(attempt.ticket, attempt.member))
-        segment = Segment(ROLE, "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
+            await asyncio.sleep(self.waits(context.group, context.member))
+        segment = Segment(ROLE, "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
         return Episode(
-            id=attempt.id,
+            id=context.id,
             task=task.key,
             role=ROLE,
             question="",

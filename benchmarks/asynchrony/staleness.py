@@ -31,8 +31,8 @@ from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, t
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.collect.pipeline_store import Finished
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied, without_kl
@@ -65,7 +65,7 @@ def trained(objective: str, lag: int, seed: int, rate: float) -> dict[str, float
     asynchrony = Asynchrony(
         Staleness(GROUPS, lag, float(lag + 1)), MEMBERS, mode="serial", slots=GROUPS * MEMBERS * (lag + 1), seed=seed
     )
-    world = World(lambda ticket, member: TOKENS, prompts=PROMPTS)
+    world = World(lambda index, member: TOKENS, prompts=PROMPTS)
     watch = run(learner, world, asynchrony, STEPS, Eager)
     prompts = [world.encode(world.task(number).input) for number in range(PROMPTS)]
     drawn = model.sample(prompts, SamplingParams(TOKENS, n=64, seed=7))

@@ -21,13 +21,13 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.episode import MemoryEvent
 from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.asynchrony import Asynchrony
-from keepworth.learning.collect.attempt import Attempt
 from keepworth.learning.collect.collector import Collector
+from keepworth.learning.collect.context import RecordedContext
+from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.learning.collect.group_index import candidate_of, position_of
 from keepworth.learning.collect.growing_memory import GrowingMemory, Remembering
-from keepworth.learning.collect.steering import Steering
-from keepworth.learning.collect.tickets import draw_of, place_of
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.run.run_folder import RunFolder
@@ -45,13 +45,13 @@ def low(ids: tuple[int, ...]) -> float:
 
 
 class Letters:
-    """lengths: of the answer, by ticket, where no stage says otherwise; turns: model calls per episode; latency: seconds
+    """lengths: of the answer, by index, where no stage says otherwise; turns: model calls per episode; latency: seconds
     before the reward; score: the reward function, called like a user's. memory: what the prompt is told of, and the answer
     is written to."""
 
     def __init__(
         self,
-        lengths: Callable[[int], int] = lambda ticket: 3 + 5 * (ticket % 3),
+        lengths: Callable[[int], int] = lambda index: 3 + 5 * (index % 3),
         turns: int = 1,
         latency: Callable[[int, int], float] | None = None,
         score: Callable[..., Any] = low,
@@ -61,35 +61,35 @@ class Letters:
         self.memory = memory
         self.measured: list[int] = []
 
-    def task(self, ticket: int) -> Task:
-        number = (place_of(ticket) + draw_of(ticket)) % 5
+    def task(self, index: int) -> Task:
+        number = (position_of(index) + candidate_of(index)) % 5
         return Task(f"letters/{number}", "letters", f"letters {number}:", (), "none")
 
-    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
-        bank = None if self.memory is None else self.memory.root(attempt.ticket)
+    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+        bank = None if self.memory is None else self.memory.root(context.group)
         remembered = "" if bank is None else "".join(item.text for item in list(bank.items())[-2:])
-        context = tuple(f"{task.input}{remembered}".encode())
+        prompt = tuple(f"{task.input}{remembered}".encode())
         segments = []
         for turn in range(self.turns):
-            length = attempt.horizon(self.lengths(attempt.ticket))
-            sample = await attempt.sample(context, SamplingParams(length, temperature=1.0, seed=attempt.seed))
+            length = context.horizon(self.lengths(context.group))
+            sample = await context.sample(prompt, SamplingParams(length, temperature=1.0))
             segments.append(
-                Segment("speaker", "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
+                Segment("speaker", "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
             )
             if self.latency is not None:
-                await asyncio.sleep(self.latency(attempt.ticket, attempt.member))
-            context = (*context, *sample.ids, *f"/{turn}".encode())
+                await asyncio.sleep(self.latency(context.group, context.member))
+            prompt = (*prompt, *sample.ids, *f"/{turn}".encode())
         drawn = tuple(each for segment in segments for each in segment.ids)
         said = Operation(OperationKind.ADD, text="".join(f"{each:02x}" for each in drawn[:4]))
         return Episode(
-            id=attempt.id,
+            id=context.id,
             task=task.key,
             role="speaker",
             question="",
             segments=tuple(segments),
             answer="",
             expected=(),
-            rewards=(await attempt.reward("low", self.score, drawn),),
+            rewards=(await context.reward("low", self.score, drawn),),
             stop=StopReason.COMPLETED,
             memory_snapshot="" if bank is None else bank.content_hash(),
             policy_version=segments[0].spans[0].version,
@@ -100,13 +100,13 @@ class Letters:
         self.measured.append(step)
 
 
-async def again(anchor: Episode, index: int, attempt: Attempt) -> Episode:
+async def again(anchor: Episode, index: int, context: RecordedContext) -> Episode:
     """A re-roll: the same call from the same context."""
     of = anchor.segments[index]
-    sample = await attempt.sample(of.context, SamplingParams(len(of.ids), temperature=1.0, seed=attempt.seed))
+    sample = await context.sample(of.context, SamplingParams(len(of.ids), temperature=1.0))
     segment = replace(of, ids=sample.ids, logprobs=sample.logprobs, finish=sample.finish, spans=sample.spans)
     return Episode(
-        id=attempt.id,
+        id=context.id,
         task=anchor.task,
         role="speaker",
         question="",
@@ -122,12 +122,17 @@ async def again(anchor: Episode, index: int, attempt: Attempt) -> Episode:
 
 
 def settings(**changes: Any) -> Asynchrony:
-    """Four groups of three, in turns, unless changed; staleness settings by their names."""
+    """Four groups of three, in turns, unless changed; staleness settings by their names. mode = "synchronous" is staleness 0."""
+    if changes.get("mode") == "synchronous":
+        changes |= {"mode": "serial", "max_staleness": 0, "pipeline_depth": 1.0}
     of_staleness = {"max_staleness": 2, "pipeline_depth": 2.0, "on_stale": "wait"}
     staleness = Staleness(
         changes.pop("groups", 4), **{name: changes.pop(name, value) for name, value in of_staleness.items()}
     )
-    return Asynchrony(staleness, **{"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes})
+    given = {"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes}
+    if (given["mode"], staleness.max_staleness) == ("serial", 0) and "slots" not in changes:
+        del given["slots"]  # whole calls are drawn
+    return Asynchrony(staleness, **given)
 
 
 def train_letters(
@@ -138,7 +143,7 @@ def train_letters(
     checkpoint_every: int = 2,
     remember: bool = False,
     learner: Learner | None = None,
-    steering: Steering | None = None,
+    curriculum: Curriculum | None = None,
     evaluate_every: int = 100,
 ) -> Learner:
     """Train in `folder`, or continue what is there. remember: with a memory that keeps what the best of a group said."""
@@ -147,7 +152,7 @@ def train_letters(
         learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
-        collector: Collector = Pipeline(run, learner, letters, asynchrony, steering=steering)
+        collector: Collector = Pipeline(run, learner, letters, asynchrony, curriculum=curriculum)
         if remember:
             letters.memory = GrowingMemory(run.path, "speaker", "best", clock=lambda: "2026-01-01T00:00:00")
             collector = Remembering(collector, letters.memory)

@@ -38,7 +38,7 @@ def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
 ) -> None:
     """Play: start what may be started, finish a group picked at random (or let it fail), train when the rule allows it."""
     rule = Staleness(groups, max_staleness, pipeline_depth=1 + share * max_staleness)
-    version = consumed = ticket = 0
+    version = consumed = index = 0
     running: dict[int, int] = {}
     finished: dict[int, int] = {}
     trained: set[int] = set()
@@ -46,8 +46,8 @@ def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
         for _ in range(
             rule.capacity(version=version, accepted=consumed + len(finished), running=len(running), consumed=consumed)
         ):
-            running[ticket] = version
-            ticket += 1
+            running[index] = version
+            index += 1
         assert len(running) + len(finished) <= (max_staleness + 1) * groups
         if running:
             chosen = sorted(running)[pick % len(running)]

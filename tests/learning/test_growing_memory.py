@@ -33,12 +33,12 @@ def opened(folder: Path, rule: str = "best") -> GrowingMemory:
     return memory
 
 
-def said(memory: GrowingMemory, ticket: int, *members: tuple[str, float]) -> Group:
+def said(memory: GrowingMemory, index: int, *members: tuple[str, float]) -> Group:
     """A group whose members each write one text and earn a reward."""
-    root = memory.root(ticket).content_hash()
+    root = memory.root(index).content_hash()
     episodes = tuple(
         Episode(
-            id=f"{ticket}/{number}",
+            id=f"{index}/{number}",
             task="t",
             role="speaker",
             question="",

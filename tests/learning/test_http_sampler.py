@@ -11,8 +11,8 @@ import pytest
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
 from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.asynchronous import Pipeline
 from keepworth.learning.collect.http_sampler import FOLDER, _append
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
@@ -66,7 +66,7 @@ def test_adapters_are_published_while_the_engine_samples(tmp_path: Path, caches:
     found = episodes(tmp_path / "run")
     groups = Counter((step, each.id.split("/")[0]) for step, each in found)
     assert len(groups) == 16
-    assert len({ticket for _, ticket in groups}) == 16, "a group was trained twice"
+    assert len({index for _, index in groups}) == 16, "a group was trained twice"
     assert all(whole(each) for _, each in found)
     lags = [step - 1 - min(span.version for s in each.segments for span in s.spans) for step, each in found]
     assert max(lags) <= 1
@@ -93,7 +93,7 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
 
 def test_full_weights_change_under_running_samples_which_say_where(tmp_path: Path) -> None:
     with ModelServer(tiny_model(), style="vllm") as running, connect(running.url, max_staleness=1) as engine:
-        trained(tmp_path / "run", engine, 3, full=True, letters=Letters(lengths=lambda ticket: 30))
+        trained(tmp_path / "run", engine, 3, full=True, letters=Letters(lengths=lambda index: 30))
         assert engine.version == 3
     found = episodes(tmp_path / "run")
     assert all(whole(each) for _, each in found)
@@ -118,7 +118,7 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
         assert engine.version == 4
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
     assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 4)
-    assert len({ticket for _, ticket in groups}) == 16
+    assert len({index for _, index in groups}) == 16
 
 
 def test_an_engine_with_other_weights_is_noticed_before_anything_is_sampled(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_fi
         trained(tmp_path / "run", engine, 6)
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
     assert len(groups) == 24
-    assert len({ticket for _, ticket in groups}) == 24
+    assert len({index for _, index in groups}) == 24
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.continuous import ContinuousBatch, Draft
 from keepworth.models.errors import ContextOverflow
+from keepworth.models.group_batch import GroupBatch
 from keepworth.models.http_errors import DeliveryFailed, NothingDelivered
 from keepworth.models.replica import Replica
 from tests.models.tiny import tiny_model
@@ -51,6 +54,51 @@ def test_draws_what_the_batch_engine_draws(slots: int, refill: int, interrupt_ev
         ours = draft.sample(MODEL.version)
         assert (ours.ids, ours.finish) == (sample.ids, sample.finish)
         assert ours.logprobs == pytest.approx(sample.logprobs, abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_whole_calls_are_the_same_draws(temperature: float) -> None:
+    """Drafts of several groups and lengths, one that goes on where it stopped, and one that was taken back."""
+    params = SamplingParams(11, temperature=temperature, seed=7, stop_ids=STOPS)
+    made = [Draft(prompt, params, (i, j), group=i) for i, prompt in enumerate(PROMPTS) for j in range(3)]
+    made += [Draft(PROMPTS[0], SamplingParams(4, temperature=temperature, seed=3), (9,), group=9)]
+    slots = run(ContinuousBatch(MODEL, 32), [replace(each, ids=[], logprobs=[], spans=[]) for each in made])
+    by_stream = {each.stream: each for each in slots}
+    begun = by_stream[2, 1]
+    made[7].ids, made[7].logprobs = begun.ids[:1], begun.logprobs[:1]
+    made[7].close_span(MODEL.version)
+    batch = GroupBatch(MODEL, order=lambda draft: (draft.group, draft.stream))
+    taken_back = Draft(PROMPTS[1], params, (4, 4))
+    for each in (*reversed(made), taken_back):
+        batch.add(each)
+    batch.remove(taken_back)
+    assert batch.unfinished() == 1
+    assert {id(each) for each in batch.step()} == {id(each) for each in made}
+    assert not batch.busy
+    assert taken_back.finish is None
+    for each in made:
+        other = by_stream[each.stream]
+        assert (each.ids, each.finish) == (other.ids, other.finish)
+        assert each.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+        assert each.spans[-1].end == len(each.ids)
+
+
+def test_a_prompt_that_a_group_shares_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    sample_at = MODEL.sample_at
+
+    def noted(prompts: Any, params: SamplingParams, draws: Any) -> Any:
+        asked.append((len(prompts), params.n))
+        return sample_at(prompts, params, draws)
+
+    monkeypatch.setattr(MODEL, "sample_at", noted)
+    batch = GroupBatch(MODEL, order=lambda draft: (draft.group, draft.stream))
+    params = SamplingParams(3, seed=7)
+    for i in range(2):  # two groups of the same task: each is its own
+        for j in range(4):
+            batch.add(Draft(PROMPTS[0], params, (i, j), group=i))
+    batch.step()
+    assert asked == [(2, 4)]
 
 
 @settings(max_examples=15, deadline=None)

@@ -44,7 +44,7 @@ def test_adapter_routes_that_refuse_are_no_capability(style) -> None:
 
 def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sampled(tmp_path: Path) -> None:
     """What no probe can know: this engine takes adapters, only not this one."""
-    from keepworth.learning.collect.asynchronous import Pipeline
+    from keepworth.learning.collect.pipeline import Pipeline
     from tests.learning.letters import Letters, settings
     from tests.learning.test_http_sampler import learner
 

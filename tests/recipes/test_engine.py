@@ -15,7 +15,7 @@ from pydantic import ValidationError
 import keepworth
 from keepworth.cli.settings import as_toml
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.collect.tickets import place_of
+from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
 from keepworth.learning.watch.progress import SilentProgress
@@ -79,7 +79,7 @@ def train(recipe: ModuleType, config: Any, path: Path, progress: SilentProgress 
 
 
 def trained(run: RunFolder) -> list[tuple[int, int]]:
-    """(step, ticket) of every group."""
+    """(step, index) of every group."""
     return sorted({(s.step, int(s.episode.id.split("/")[0])) for s in run.episodes(arm="train")})
 
 
@@ -95,7 +95,7 @@ def test_a_recipe_samples_at_an_engine(
     assert run.result()
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
     groups = trained(run)
-    assert len(groups) == len({ticket for _, ticket in groups}) == 8
+    assert len(groups) == len({index for _, index in groups}) == 8
     spans = [span.version for s in run.episodes(arm="train") for e in s.episode.segments for span in e.spans]
     assert len(set(spans)) > 1, "published weights were sampled from"
     assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
@@ -111,7 +111,7 @@ def test_full_weights_are_published_to_an_engine_that_the_manager_samples_at(
     assert config.train == "full"
     run = train(memory_r1, config, tmp_path / "run")
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
-    assert len({ticket for _, ticket in trained(run)}) == 8
+    assert len({index for _, index in trained(run)}) == 8
     assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
 
 
@@ -134,7 +134,7 @@ def test_a_stopped_run_goes_on_at_another_engine(checkpoint: Path, server: Model
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
     groups = trained(run)
     assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 2)
-    assert len({place_of(ticket) for _, ticket in groups}) == 8
+    assert len({position_of(index) for _, index in groups}) == 8
     with pytest.raises(RunConflict, match="engine"):  # whether there is one is part of what the run is
         train(strings, strings.Config(model=str(checkpoint), **{**TINY, **STRINGS}), tmp_path / "run")
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from keepworth.agents import recall
 from keepworth.agents.answerer import Style, render
-from keepworth.episodes import FinishReason, SamplingParams, Session, StopReason, Task, Turn
-from keepworth.rollouts.answering import answer, demonstrations
+from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
+from keepworth.episodes.model import Tokens
+from keepworth.models.inprocess import InProcessModel
+from keepworth.rollouts.answering import answer, demonstration
+from keepworth.rollouts.batching import together
+from keepworth.rollouts.context import RolloutContext
 from tests.models.tiny import tiny_model
 
 TASKS = [
@@ -20,36 +27,60 @@ TASKS = [
     )
     for i in range(3)
 ]
-PARAMS = SamplingParams(5, n=3, seed=1, stop_ids=frozenset({10}))
+PARAMS = SamplingParams(5, stop_ids=frozenset({10}))
+
+
+def answered(
+    model: InProcessModel,
+    tasks: Sequence[Task],
+    show: recall.Recall,
+    params: SamplingParams,
+    label: str = "",
+    **how: Any,
+) -> list[Group]:
+    """Three answers to each task."""
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        return await answer(model, task, show, context, params, **how)
+
+    return together(model, tasks, rollout, n=3, label=label)
 
 
 def test_a_group_shares_its_prompt_and_its_snapshot_and_keeps_the_sampled_ids() -> None:
     model = tiny_model()
     show = recall.given(2, seed=0)
-    groups = answer(model, TASKS, show, PARAMS, reward="exact_match", label="7/")
+    calls: list[tuple[list[Tokens], SamplingParams]] = []
+    sample = model.sample
+
+    def noted(prompts: Any, params: SamplingParams) -> list[list[Sample]]:
+        calls.append((list(prompts), params))
+        return sample(prompts, params)
+
+    model.sample = noted  # type: ignore[method-assign]
+    groups = answered(model, TASKS, show, PARAMS, reward="exact_match", label="7/")
+    ((prompts, params),) = calls
+    assert params.n == 3
+    drawn = sample(prompts, params)
     assert [g.task for g in groups] == [t.key for t in TASKS]
-    for group, task in zip(groups, TASKS, strict=True):
+    for group, task, prompt, samples in zip(groups, TASKS, prompts, drawn, strict=True):
         expected = model.encode(render(show(task).shown, task.input))
         assert group.memory_snapshot == show(task).snapshot
-        assert len({e.id for e in group.episodes}) == 3
-        for episode, sample in zip(group.episodes, model.sample([expected], PARAMS)[0], strict=True):
+        assert {e.id for e in group.episodes} == {f"7/{task.key}#{j}" for j in range(3)}
+        for episode, own in zip(group.episodes, samples, strict=True):
             (segment,) = episode.segments
-            assert segment.context == expected
+            assert segment.context == expected == prompt
             assert len(segment.ids) == len(segment.logprobs) == segment.spans[-1].end
             weights = {t.name: t.weight for t in episode.rewards}
             assert weights == {"exact_match": 1.0, "token_f1": 0.0}
-            if task is TASKS[0]:  # the draw depends on the prompt's place in the call
-                assert segment.ids == sample.ids
+            assert segment.ids == own.ids
 
 
 def test_the_reward_depends_on_the_answer_key() -> None:
     model = tiny_model()
-    shown = demonstrations(model, TASKS, recall.given(1, seed=0), 16)
-    right = [g.episodes[0].reward for g in shown]
-    assert right == [1.0, 1.0, 1.0]
-    (demonstration,) = shown[0].episodes
-    assert model.decode(demonstration.segments[0].ids) == " thing 0\n"
-    assert demonstration.segments[0].finish is FinishReason.STOP
+    shown = [demonstration(model, task, recall.given(1, seed=0), 16, identity="d") for task in TASKS]
+    assert [episode.reward for episode in shown] == [1.0, 1.0, 1.0]
+    assert model.decode(shown[0].segments[0].ids) == " thing 0\n"
+    assert shown[0].segments[0].finish is FinishReason.STOP
 
 
 def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
@@ -66,7 +97,7 @@ def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
         ),
         evidence=("l0",),
     )
-    (group,) = answer(model, [long], recall.given(5, seed=0), PARAMS, style=Style.DIRECT)
+    (group,) = answered(model, [long], recall.given(5, seed=0), PARAMS, style=Style.DIRECT)
     for episode in group.episodes:
         assert 0 < len(episode.shown) < 5
         everything = recall.given(5, seed=0)(long).shown
@@ -76,6 +107,6 @@ def test_memories_that_do_not_fit_are_said_to_be_left_out() -> None:
 
 
 def test_an_answer_that_never_stops_says_so() -> None:
-    endless = SamplingParams(3, n=2, seed=0)
-    (group,) = answer(tiny_model(), TASKS[:1], recall.nothing, endless)
+    endless = SamplingParams(3)
+    (group,) = answered(tiny_model(), TASKS[:1], recall.nothing, endless)
     assert {e.stop for e in group.episodes} == {StopReason.MAX_TOKENS}

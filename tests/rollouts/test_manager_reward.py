@@ -10,11 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.agents.manager import act, observe
+from keepworth.episodes.episode import Episode
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.episodes.operation import OperationKind, ParseStatus
 from keepworth.episodes.reward import combined
+from keepworth.episodes.task import Task
 from keepworth.memory.overlay.bank import Bank
+from keepworth.rollouts.batching import together
+from keepworth.rollouts.context import RolloutContext
 from keepworth.rollouts.manager_reward import (
+    Consequence,
     FunctionReader,
     ModelReader,
     Step,
@@ -244,8 +249,16 @@ def test_model_reader_asks_each_prompt_once_per_version() -> None:
 def test_groups_carry_everything_that_happened() -> None:
     model = _Scripted(lambda prompt, j: (" ADD\n", " NOOP\n", " UPDATE 7\n")[j])
     step = _step()
-    params = manager_params(model, n=3, seed=1)
-    (group,) = manage(model, [step], params, answer_reward(READER, mode="lexical"), label="1/")
+    score = answer_reward(READER, mode="lexical")
+
+    async def judge(text: str) -> Consequence:
+        return score(step, [text])[0]
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        return await manage(model, step, context, manager_params(model), judge)  # type: ignore[arg-type]
+
+    task = Task(step.key, "test", "", (), "none")
+    (group,) = together(model, [task], rollout, n=3, label="1/")  # type: ignore[arg-type]
     assert group.memory_snapshot == step.bank.content_hash()
     added, kept, invalid = group.episodes
     assert [episode.id for episode in group.episodes] == ["1/t#0#0", "1/t#0#1", "1/t#0#2"]

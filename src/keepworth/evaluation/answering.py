@@ -12,6 +12,8 @@ from keepworth.episodes.model import Model, SamplingParams
 from keepworth.episodes.task import Task
 from keepworth.evaluation.manager import Estimate, estimate
 from keepworth.rollouts.answering import answer
+from keepworth.rollouts.batching import together
+from keepworth.rollouts.context import RolloutContext
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 
 METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
@@ -35,7 +37,11 @@ def answers(
     if not tasks:
         raise ValueError("answers: there are no tasks to measure on")
     params = SamplingParams(max_tokens, temperature=0.0, stop_ids=model.stop_ids_for("\n"))
-    episodes = tuple(g.episodes[0] for g in answer(model, tasks, recall, params, style=style, label=label))
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        return await answer(model, task, recall, context, params, style=style)
+
+    episodes = tuple(group.episodes[0] for group in together(model, tasks, rollout, label=label))
     values = {name: tuple(metric(e.answer, e.expected) for e in episodes) for name, metric in METRICS.items()}
     return Answers(episodes, values)
 

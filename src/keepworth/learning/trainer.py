@@ -1,6 +1,6 @@
 """The trainer: one loop from a task to better weights, and back after a kill.
 
-It reads like the algorithm. What is sampled and how it is measured is a `Curriculum`, handed in; everything that the
+It reads like the algorithm. What is sampled, and how far ahead of the learner, is the collector's affair; everything that the
 next step depends on is either in the checkpoint or a function of (seed, step), so that a run killed anywhere continues
 as if it had not been.
 """
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from keepworth.episodes.episode import Group
-from keepworth.learning.collect.collector import Collected, Collector, Curriculum
+from keepworth.learning.collect.collector import Collected, Collector
 from keepworth.learning.run.checkpoint import LEARNER, read_learner, reading
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.episode_metrics import episode_metrics
@@ -25,7 +25,7 @@ from keepworth.learning.weights.masters import Masters
 from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 
-__all__ = ["Curriculum", "Learns", "Schedule", "restore", "save", "train"]
+__all__ = ["Learns", "Schedule", "restore", "save", "train"]
 
 FAILED = "failed"
 """The arm under which episodes that failed are kept: they are not trained on."""
@@ -63,7 +63,7 @@ class Schedule:
 def train(
     run: RunFolder,
     learner: Learns,
-    curriculum: Curriculum | Collector,
+    collector: Collector,
     schedule: Schedule,
     progress: Progress,
     title: str,
@@ -71,24 +71,27 @@ def train(
 ) -> None:
     """Take `schedule.steps` optimiser steps, or those that are left of them.
 
-    curriculum: asked for one step's groups at a time, or a collector that samples ahead
-    (`keepworth.learning.collect.asynchronous.Pipeline`). plan: is told of every step.
+    collector: `keepworth.learning.collect.pipeline.Pipeline`. plan: is told of every step.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
     (a diverging step) leaves the weights of the step before, saved.
     """
-    collector = curriculum if isinstance(curriculum, Collector) else Collector(curriculum)
     done = restore(run, learner, schedule.first)
     progress.start(schedule.steps, title)
     try:
         if done is None:
             progress.phase("measuring before training")
             collector.evaluate(0)
-        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first + (done or 0))
+        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, done or 0)
         for step in range(done or 0, schedule.steps):
             begun = time.perf_counter()
             progress.phase("answering")
             collected = collector.collect(step)
             sampled = time.perf_counter()
+            if said := next((error for episode in collected.failed for error in episode.errors), ""):
+                number = schedule.first + step + 1
+                progress.note(
+                    f"Step {number}: {len(collected.failed)} episodes are not trained on: {said.rstrip('.')}."
+                )
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version)
             try:

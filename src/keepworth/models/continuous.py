@@ -34,7 +34,8 @@ class Draft:
     """A sample in the making: all that is needed to go on with it here or in another process.
 
     stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
-    `InProcessModel.sample` draws. spans: of the tokens drawn under weights that have been replaced since.
+    `InProcessModel.sample` draws. group: index of the group it is sampled for. spans: of the tokens drawn under weights that
+    have been replaced since.
     """
 
     prompt: Tokens
@@ -44,13 +45,18 @@ class Draft:
     logprobs: list[float] = field(default_factory=list)
     spans: list[VersionSpan] = field(default_factory=list)
     finish: FinishReason | None = None
+    group: int = 0
     _draws: npt.NDArray[np.float64] | None = None
 
     def uniform(self) -> float:
+        return float(self.draws()[0])
+
+    def draws(self) -> npt.NDArray[np.float64]:
+        """Numbers in [0, 1) at which its next tokens are drawn, one for each that it may still have."""
         if self._draws is None:
             generator = np.random.default_rng((self.params.seed, *self.stream))
             self._draws = generator.random(self.params.max_tokens)
-        return float(self._draws[len(self.ids)])
+        return self._draws[len(self.ids) :]
 
     def close_span(self, version: int) -> None:
         """What was drawn since the last span was drawn under `version`."""
@@ -63,6 +69,18 @@ class Draft:
         start = self.spans[-1].end if self.spans else 0
         last = (VersionSpan(version, start, len(self.ids)),) if len(self.ids) > start else ()
         return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
+
+
+def require_room(model: InProcessModel, draft: Draft) -> None:
+    """Raises ContextOverflow where a draft could outgrow the model's window, ValueError where it asks for nothing."""
+    if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
+        raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+    if len(draft.prompt) + draft.params.max_tokens > model.context_limit:
+        raise ContextOverflow(
+            f"A prompt has {len(draft.prompt)} tokens and may grow by {draft.params.max_tokens}, past the "
+            f"{model.context_limit} that {model.name} reads.",
+            "Show fewer or shorter memories.",
+        )
 
 
 class ContinuousBatch:
@@ -97,14 +115,7 @@ class ContinuousBatch:
 
     def add(self, draft: Draft) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
-        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
-            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
-        if len(draft.prompt) + draft.params.max_tokens > self.model.context_limit:
-            raise ContextOverflow(
-                f"A prompt has {len(draft.prompt)} tokens and may grow by {draft.params.max_tokens}, past the "
-                f"{self.model.context_limit} that {self.model.name} reads.",
-                "Show fewer or shorter memories.",
-            )
+        require_room(self.model, draft)
         self.waiting.append(draft)
 
     @torch.inference_mode()
@@ -118,6 +129,10 @@ class ContinuousBatch:
     @property
     def busy(self) -> bool:
         return bool(self.live or self.waiting)
+
+    def unfinished(self) -> int:
+        """Tokens of drafts that have not ended."""
+        return sum(len(each.ids) for each in (*self.live, *self.waiting))
 
     def interrupt(self, *, keep: bool = False) -> None:
         """Call before the weights change: what is unfinished will be read again, first of all, under the new ones.

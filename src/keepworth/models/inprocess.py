@@ -175,15 +175,23 @@ class InProcessModel:
 
     # -- sampling -----------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
     def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        self._check(prompts, params)
+        draws = None if params.temperature == 0 else uniforms(params, range(len(prompts)))
+        return self.sample_at(prompts, params, draws)
+
+    @torch.inference_mode()
+    def sample_at(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        """The same, drawn at numbers of one's own: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
         self._check(prompts, params)
         groups = micro_batches(prompts, [[(0,) * params.max_tokens] * params.n for _ in prompts], self.token_budget)
         results: list[list[Sample]] = [[] for _ in prompts]
         for rows in groups:
-            draws = None if params.temperature == 0 else uniforms(params, rows)
+            own = None if draws is None else draws[list(rows)]
             with float32_products(self.dtype):
-                drawn = self._sample_rows([prompts[i] for i in rows], params, draws)
+                drawn = self._sample_rows([prompts[i] for i in rows], params, own)
             for index, samples in zip(rows, drawn, strict=True):
                 results[index] = samples
         return results

@@ -1,27 +1,23 @@
-"""Which tasks a step is sampled from, and with which seed: functions of the step and the attempt, with no state to lose."""
+"""Which task a group is of: a function of the group's index and the seed, with no state to lose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from keepworth.learning.collect.group_index import candidate_of, position_of
 from keepworth.learning.collect.task_order import balanced, batch
 
 T = TypeVar("T")
-ATTEMPTS = 64
-"""At most so many draws of tasks are made for one step: its own, and others in place of those that were rejected."""
+OTHERS = 64
+"""At most so many candidates are looked at for one position: its own, and others in place of those that were rejected."""
 
 
-def drawn_tasks(
-    items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, step: int, attempt: int, count: int
-) -> list[T]:
-    """The tasks of a step: its own at attempt 0, in the order that they have always had; others, seeded apart, after it.
+def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
+    """The task of a group: a position's own in the order of `batch`, or of `balanced`; others, seeded apart, in its place.
 
     kind_of: the type of a task, where as many of each are wanted."""
-    order, at = (f"{seed}", step) if not attempt else (f"{seed}/others", step * ATTEMPTS + attempt)
-    return batch(items, count, at, order) if kind_of is None else balanced(items, kind_of, count, at, order)
-
-
-def sampling_seed(seed: int, step: int, attempt: int) -> int:
-    """Of the draws of a step; of those for other tasks, another."""
-    return seed * 1_000_003 + step + attempt * 7_919_000_003
+    position, candidate = position_of(group), candidate_of(group)
+    order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
+    (task,) = batch(items, 1, at, order) if kind_of is None else balanced(items, kind_of, 1, at, order)
+    return task

@@ -7,14 +7,14 @@ with measurements on dev questions, then the test questions again. Test question
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
-from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     SAMPLED,
@@ -23,25 +23,24 @@ from keepworth.recipes.settings import (
     Rate,
     Share,
     TrainingSettings,
+    curriculum_of,
     idle_in_training,
     objective_of,
     require_band,
     require_effect,
     require_objective,
-    steering_of,
     with_budget,
 )
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Episode, Group, Task
+    from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Tokens
-    from keepworth.learning.collect.asynchronous import Pipeline
-    from keepworth.learning.collect.stages import Stage
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.weights.learner import Learner
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.rollouts.context import RolloutContext
     from keepworth.rollouts.driver import Limits, Play
 
 
@@ -156,11 +155,10 @@ def _train_system(
     progress: Progress,
     engine: HttpModel | None,
 ) -> None:
-    from keepworth.learning.collect.steering import SteeredCollector
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
     from keepworth.learning.weights.imitation import Imitator
-    from keepworth.recipes.training import imitate_first, keep_weights, prepared, valued_first
+    from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
 
     model, learner = prepared(settings, objective, system.role, run, progress)
     playing = Playing(settings, system, run, model, progress)
@@ -168,16 +166,15 @@ def _train_system(
         playing.measure_tests(0, "untrained")
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
-    synchronous = settings.sampling == "synchronous"
-    if supervised(settings):
-        train_steps(run, Imitator(learner), Demonstrating(playing), schedule, progress, system.title)
-    else:
-        collector = (
-            SteeredCollector(valued_first(playing, learner), run, steering_of(settings))
-            if synchronous
-            else ahead(playing, learner, engine)
-        )
-        train_steps(run, learner, collector, schedule, progress, system.title)
+    episodes: Playing | Demonstrating = playing
+    curriculum, size = curriculum_of(settings), settings.group_size
+    learns: Learner | Imitator = learner
+    if supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
+        episodes, learns = Demonstrating(playing), Imitator(learner)
+        curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
+    seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
+    collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engine, group_size=size)
+    train_steps(run, learns, collector, schedule, progress, system.title)
     keep_weights(run, learner)
 
 
@@ -187,7 +184,7 @@ def supervised(settings: Settings) -> bool:
 
 @dataclass(slots=True)
 class Playing:
-    """The curriculum: which tasks are played at which step, and how what was learned is measured."""
+    """The `Episodes` of the training: which tasks are played, and how what was learned is measured."""
 
     settings: Settings
     system: System
@@ -195,36 +192,15 @@ class Playing:
     model: InProcessModel
     progress: Progress
 
-    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
-        return drawn_tasks(self.system.train, None, self.settings.seed, step, attempt, count)
+    def task(self, group: int) -> Task:
+        return drawn_task(self.system.train, None, self.settings.seed, group)
 
-    def key(self, task: Task) -> str:
-        return task.key
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        from keepworth.rollouts.driver import playing
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        from keepworth.rollouts.driver import EnvironmentFailure, play, sound
-
-        groups = play(
-            self.model,
-            tasks,
-            self.system.play,
-            n=self.settings.group_size,
-            temperature=self.settings.temperature,
-            seed=sampling_seed(self.settings.seed, step, attempt),
-            limits=self.system.limits,
-            label=f"{step + 1}/",
-        )
-        try:
-            kept, left_out = sound(groups)
-        except EnvironmentFailure:
-            if not attempt:
-                raise
-            return []  # others in place of groups without a signal: the step has those
-        if left_out:
-            self.run.write_episodes(step + 1, left_out, arm=f"left_out-{attempt}" if attempt else "left_out")
-            said = next((error for episode in left_out for error in episode.errors), "too few of their group are left")
-            self.progress.note(f"Step {step + 1}: {len(left_out)} episodes are not trained on: {said}.")
-        return kept
+        system = self.system
+        rollout = playing(self.model, system.play, temperature=self.settings.temperature, limits=system.limits)
+        return await rollout(task, context)
 
     def evaluate(self, step: int) -> None:
         self._measure(step, "dev", self.system.role, "", self.system.dev)
@@ -269,70 +245,48 @@ class Playing:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrating:
-    """The curriculum of the supervised arm: as many tasks an update as reinforcement samples episodes, all different, each with
-    its right calls in the place of samples."""
+    """The `Episodes` of the supervised arm: a task's right calls in the place of samples."""
 
     playing: Playing
 
-    def rollout(self, step: int) -> list[Group]:
-        from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+    def task(self, group: int) -> Task:
+        return self.playing.task(group)
 
-        settings, system, model = self.playing.settings, self.playing.system, self.playing.model
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        from keepworth.episodes import Episode, FinishReason, RewardTerm, Segment, StopReason, VersionSpan
+
+        system, model = self.playing.system, self.playing.model
         assert system.right is not None
-        groups = []
-        for task in self.playing.tasks(step, 0, settings.tasks_per_step * settings.group_size):
-            calls = system.right(model, task)
-            segments = tuple(
-                Segment(
-                    role=system.role,
-                    prompt_id="right",
-                    context=prompt,
-                    ids=ids,
-                    logprobs=(0.0,) * len(ids),  # nothing was drawn
-                    temperature=0.0,
-                    finish=FinishReason.STOP,
-                    spans=(VersionSpan(model.version, 0, len(ids)),),
-                    text=model.decode(ids),
-                )
-                for prompt, ids in calls
-            )
-            episode = Episode(
-                id=f"{step + 1}/{task.key}",
-                task=task.key,
+        segments = tuple(
+            Segment(
                 role=system.role,
-                question=task.input,
-                segments=segments,
-                answer=task.answers[0],
-                expected=task.answers,
-                rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
-                stop=StopReason.COMPLETED,
-                memory_snapshot="",
-                policy_version=model.version,
+                prompt_id="right",
+                context=prompt,
+                ids=ids,
+                logprobs=(0.0,) * len(ids),  # nothing was drawn
+                temperature=0.0,
+                finish=FinishReason.STOP,
+                spans=(VersionSpan(model.version, 0, len(ids)),),
+                text=model.decode(ids),
             )
-            groups.append(Group(task.key, "", (episode,)))
-        return groups
+            for prompt, ids in system.right(model, task)
+        )
+        return Episode(
+            id=context.id,
+            task=task.key,
+            role=system.role,
+            question=task.input,
+            segments=segments,
+            answer=task.answers[0],
+            expected=task.answers,
+            rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
+            stop=StopReason.COMPLETED,
+            memory_snapshot="",
+            policy_version=model.version,
+        )
 
     def evaluate(self, step: int) -> None:
         self.playing.evaluate(step)
-
-
-def ahead(playing: Playing, learner: Learner, engine: HttpModel | None = None) -> Pipeline:
-    """The same tasks, played ahead of the learner, at an engine if there is one."""
-    from keepworth.learning.collect.ahead import PlayedAhead
-    from keepworth.learning.collect.tickets import draw_of, place_of
-    from keepworth.recipes.training import sampled_ahead
-
-    settings, system = playing.settings, playing.system
-    episodes = PlayedAhead(
-        playing.model,
-        lambda ticket: playing.tasks(place_of(ticket), draw_of(ticket), 1)[0],
-        system.play,
-        playing.evaluate,
-        temperature=settings.temperature,
-        limits=system.limits,
-    )
-    seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
-    return sampled_ahead(settings, playing.run, learner, episodes, steering_of(settings), seconds, engine)
 
 
 def arm_of(way: str, when: str) -> str:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from keepworth.agents import recall as recalling
 from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
-from keepworth.episodes import Episode, Group, SamplingParams, Task
+from keepworth.episodes import Episode, SamplingParams, Task
 from keepworth.evaluation.answering import answers, rows
-from keepworth.learning.collect.attempt import Attempt
-from keepworth.learning.collect.collector import Collector
-from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import SteeredCollector
-from keepworth.learning.collect.tickets import draw_of, place_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
@@ -27,12 +21,13 @@ from keepworth.learning.weights.learner import Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
-from keepworth.recipes.settings import objective_of, steering_of, with_budget
-from keepworth.recipes.training import keep_weights, prepared, require_room, sampled_ahead, valued_first
-from keepworth.rollouts.answering import answer, answer_one, demonstrations
+from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
+from keepworth.recipes.training import collector_of, keep_weights, prepared, require_room
+from keepworth.rollouts.answering import answer, demonstration
+from keepworth.rollouts.context import RolloutContext
 
 CURVE = "with memory"
 """Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
@@ -64,11 +59,15 @@ def train_answerer(
         answering = Answering(config, run, model, sets, recall)
         every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
         answering.plan = plan
-        steering = steering_of(config, stages_of(config))
-        collector: Collector = (
-            SteeredCollector(valued_first(answering, learner), run, steering)
-            if config.sampling == "synchronous"
-            else sampled_ahead(config, run, learner, AnsweringAhead(answering), steering, 3600.0, engine)
+        collector = collector_of(
+            config,
+            run,
+            learner,
+            answering,
+            curriculum_of(config, stages_of(config)),
+            3600.0,
+            engine,
+            group_size=1 if config.method == "supervised" else None,
         )
         schedule = Schedule(config.steps, every, config.checkpoint_every)
         learns: Learns = Imitator(learner) if config.method == "supervised" else learner
@@ -78,7 +77,7 @@ def train_answerer(
 
 
 class Answering:
-    """Which questions are answered when, how, and how it is measured."""
+    """Which questions are answered when, how, and how it is measured: the `Episodes` of the training."""
 
     def __init__(
         self,
@@ -92,25 +91,18 @@ class Answering:
         self.style = Style(config.style)
         self.plan: Plan | None = None
 
-    def tasks(self, step: int, attempt: int, count: int) -> list[Task]:
+    def task(self, group: int) -> Task:
         kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
-        return drawn_tasks(self.sets["train"], kind_of, self.config.seed, step, attempt, count)
+        return drawn_task(self.sets["train"], kind_of, self.config.seed, group)
 
-    def key(self, task: Task) -> str:
-        return task.key
-
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        config, label = self.config, f"{step + 1}/"
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        config, model = self.config, self.model
         if config.method == "supervised":
-            return demonstrations(self.model, tasks, self.recall, config.max_tokens, self.style, label)
+            return demonstration(model, task, self.recall, config.max_tokens, self.style, identity=context.id)
         params = SamplingParams(
-            (stage.horizon if stage else None) or config.max_tokens,
-            n=config.group_size,
-            temperature=config.temperature,
-            seed=sampling_seed(config.seed, step, attempt),
-            stop_ids=self.model.stop_ids_for("\n"),
+            context.horizon(config.max_tokens), temperature=config.temperature, stop_ids=model.stop_ids_for("\n")
         )
-        return answer(self.model, tasks, self.recall, params, reward=config.reward, style=self.style, label=label)
+        return await answer(model, task, self.recall, context, params, reward=config.reward, style=self.style)
 
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":
@@ -130,32 +122,6 @@ class Answering:
             self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
             for row in rows(arm, found):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweringAhead:
-    """The same questions in the same order, answered ahead of the learner."""
-
-    answering: Answering
-
-    def task(self, ticket: int) -> Task:
-        return self.answering.tasks(place_of(ticket), draw_of(ticket), 1)[0]
-
-    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
-        config, model = self.answering.config, self.answering.model
-        params = SamplingParams(
-            attempt.horizon(config.max_tokens),
-            temperature=config.temperature,
-            seed=attempt.seed,
-            stop_ids=model.stop_ids_for("\n"),
-        )
-        recall, style = self.answering.recall, self.answering.style
-        return await answer_one(
-            model, task, recall, params, attempt.sample, identity=attempt.id, reward=config.reward, style=style
-        )
-
-    def evaluate(self, step: int) -> None:
-        self.answering.evaluate(step)
 
 
 def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:

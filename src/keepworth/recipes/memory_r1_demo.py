@@ -16,6 +16,7 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.learning.weights.learner import Learner
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
+from keepworth.rollouts.batching import together
 
 EVERY = (5, 9)
 """After so many steps the curve gets a point, where the whole then takes at most `COMFORTABLE`."""
@@ -127,7 +128,8 @@ def measured_seconds(answering: Answering, learner: Learner) -> dict[str, float]
     config, random = answering.config, torch.get_rng_state()
     before = copy.deepcopy(learner.state())
     begun = time.perf_counter()
-    learner.update(answering.sample(answering.tasks(0, 0, config.tasks_per_step), 0, 0, None))
+    tasks = [answering.task(position) for position in range(config.tasks_per_step)]
+    learner.update(together(answering.model, tasks, answering.rollout, n=config.group_size))
     step = time.perf_counter() - begun
     learner.load(before)
     torch.set_rng_state(random)

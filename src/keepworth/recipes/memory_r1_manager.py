@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.answerer import Style
 from keepworth.agents.manager import ANSWER_TOKENS, warm_start_examples
-from keepworth.episodes import Episode, Group, Task
+from keepworth.episodes import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.manager import (
     Choose,
@@ -29,11 +29,7 @@ from keepworth.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
-from keepworth.learning.collect.attempt import Attempt
-from keepworth.learning.collect.collector import Collector
-from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import SteeredCollector
-from keepworth.learning.collect.tickets import draw_of, place_of
+from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
@@ -43,22 +39,22 @@ from keepworth.memory.overlay.bank import Bank
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
-from keepworth.recipes.settings import objective_of, steering_of, with_budget
+from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
+    collector_of,
     imitate_first,
     keep_weights,
     kept_weights,
     loaded_model,
     prepared,
     require_room,
-    sampled_ahead,
-    valued_first,
     with_weights,
 )
+from keepworth.rollouts.context import RolloutContext
 from keepworth.rollouts.manager_reward import (
     Consequence,
     ModelReader,
@@ -69,7 +65,7 @@ from keepworth.rollouts.manager_reward import (
     operation_reward,
     operation_step,
 )
-from keepworth.rollouts.managing import manage, manage_one, manager_params
+from keepworth.rollouts.managing import manage, manager_params
 from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
@@ -79,8 +75,6 @@ OPERATION_TASKS = 1024
 """Generated cases to train on; a run that sees them all begins again with the first."""
 JUDGING = 600.0
 """Seconds that a reader may take for one answer of the manager's, also on a busy machine."""
-KEPT_STEPS = 64
-"""Groups whose step is kept for members that begin later; of one that is begun again after a kill it is made anew."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
@@ -109,12 +103,9 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
             warm_start(config, learner, progress)
             measures.operations(0, "warm_start", "test")
             measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
-        managing, steering = Managing(config, model, measures, progress), steering_of(config, stages_of(config))
-        collector: Collector = (
-            SteeredCollector(valued_first(managing, learner), run, steering)
-            if config.sampling == "synchronous"
-            else sampled_ahead(config, run, learner, ManagingAhead(managing), steering, 3600.0, engine)
-        )
+        managing = Managing(config, model, measures, progress)
+        curriculum = curriculum_of(config, stages_of(config))
+        collector = collector_of(config, run, learner, managing, curriculum, 3600.0, engine)
         schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
@@ -183,10 +174,14 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
 
 
 class Managing:
-    """What is trained on: generated cases with a known right operation, or real conversations judged by a reader."""
+    """What is trained on: generated cases with a known right operation, or real conversations judged by a reader.
+
+    The `Episodes` of the training. Steps are made and scored by one thread at a time: banks, the encoder and a reader are
+    not for several."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures, progress: Progress) -> None:
         self.config, self.model, self.measures = config, model, measures
+        self._lock = Lock()
         self.score: Score
         self.items: Sequence[Task | ManagerTuple]
         if config.manager_reward == "operation":
@@ -202,18 +197,24 @@ class Managing:
             self.score = answer_reward(measures.reader)
             self.root = measures.root
 
-    def tasks(self, step: int, attempt: int, count: int) -> list[Task | ManagerTuple]:
-        kind_of = _operation_of if self.config.balance else None
-        return drawn_tasks(self.items, kind_of, self.config.seed, step, attempt, count)
+    def task(self, group: int) -> Task:
+        item = self._item(group)
+        return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
 
-    def key(self, task: Task | ManagerTuple) -> str:
-        return task.key
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        async def step_of_group() -> Step:
+            step: Step = await context.call(self._step, context.group, seconds=JUDGING)
+            return step
 
-    def sample(self, tasks: Sequence[Task | ManagerTuple], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        chosen = [self.step_of(item, step) for item in tasks]
-        seed = sampling_seed(self.config.seed, step, attempt)
-        params = manager_params(self.model, n=self.config.group_size, temperature=self.config.temperature, seed=seed)
-        return manage(self.model, chosen, params, self.score, label=f"{step + 1}/")
+        async def judge(text: str) -> Consequence:
+            consequence: Consequence = await context.with_group(
+                "score", lambda texts: self._scored(step, texts), text, seconds=JUDGING
+            )
+            return consequence
+
+        step: Step = await context.shared("step", step_of_group)
+        params = manager_params(self.model, temperature=self.config.temperature)
+        return await manage(self.model, step, context, params, judge)
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")
@@ -222,54 +223,21 @@ class Managing:
             self.measures.operations(step, "reinforced", "test")
             self.measures.maintained(step, "reinforced", lambda tasks: chosen_by(self.model))
 
-    def step_of(self, item: Task | ManagerTuple, step: int) -> Step:
+    def _item(self, group: int) -> Task | ManagerTuple:
+        return drawn_task(self.items, _operation_of if self.config.balance else None, self.config.seed, group)
+
+    def _step(self, group: int) -> Step:
         """What the manager is shown, ready to be acted on."""
+        item = self._item(group)
         if isinstance(item, Task):
             return operation_step(item)
-        return conversation_step(item, self.root, attempt=step)
-
-
-@dataclass(slots=True)
-class ManagingAhead:
-    """The same steps in the same order, sampled ahead of the learner. A group's members share one step, which is made, like every
-    score, by one thread at a time: banks, the encoder and a reader are not for several."""
-
-    managing: Managing
-    _steps: dict[int, Step] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
-
-    def task(self, ticket: int) -> Task:
-        item = self._item(ticket)
-        return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
-
-    async def rollout(self, task: Task, attempt: Attempt) -> Episode:
-        managing = self.managing
-        params = manager_params(managing.model, temperature=managing.config.temperature, seed=attempt.seed)
-        step = await attempt.call(self._step, attempt.ticket, seconds=JUDGING)
-
-        async def judge(step: Step, texts: Sequence[str]) -> list[Consequence]:
-            return await attempt.call(self._scored, step, texts, seconds=JUDGING)
-
-        return await manage_one(managing.model, step, params, judge, attempt.sample, identity=attempt.id)
-
-    def evaluate(self, step: int) -> None:
-        self.managing.evaluate(step)
-
-    def _item(self, ticket: int) -> Task | ManagerTuple:
-        return self.managing.tasks(place_of(ticket), draw_of(ticket), 1)[0]
-
-    def _step(self, ticket: int) -> Step:
         with self._lock:
-            if ticket not in self._steps:
-                at = place_of(ticket) // self.managing.config.tasks_per_step
-                self._steps[ticket] = self.managing.step_of(self._item(ticket), at)
-                while len(self._steps) > KEPT_STEPS:
-                    self._steps.pop(next(iter(self._steps)))
-            return self._steps[ticket]
+            at = position_of(group) // self.config.tasks_per_step
+            return conversation_step(item, self.root, attempt=at)
 
     def _scored(self, step: Step, texts: Sequence[str]) -> list[Consequence]:
         with self._lock:
-            return self.managing.score(step, texts)
+            return self.score(step, texts)
 
 
 def _operation_of(item: Task | ManagerTuple) -> str:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.difficulty import Band
 from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import Steering
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied
@@ -193,7 +193,7 @@ def require_band(difficulty: tuple[float, float] | None) -> None:
         raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
 
 
-def steering_of(settings: TrainingSettings, stages: tuple[Stage, ...] = ()) -> Steering:
+def curriculum_of(settings: TrainingSettings, stages: tuple[Stage, ...] = ()) -> Curriculum:
     """Which tasks are trained on, for the trainer's collector."""
     band = None if settings.difficulty is None else Band(*settings.difficulty, retry=settings.retry)
-    return Steering(settings.tasks_per_step, stages, band, settings.refill)
+    return Curriculum(settings.tasks_per_step, stages, band, settings.refill)

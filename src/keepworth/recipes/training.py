@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from keepworth.episodes.episode import Group
+from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
+from keepworth.episodes.task import Task
 from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
-from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import Sampling, Steering
+from keepworth.learning.collect.asynchrony import Asynchrony, Episodes, synchronous
+from keepworth.learning.collect.collector import Collected, Collector
+from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.learning.collect.group_index import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.task_order import batch as batch
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
+from keepworth.learning.run.checkpoint import Checkpoint
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import is_run
 from keepworth.learning.watch.progress import Progress
@@ -30,12 +33,11 @@ from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
 from keepworth.models.tree import round_up
 from keepworth.recipes.settings import TrainingSettings
+from keepworth.rollouts.batching import together
+from keepworth.rollouts.context import RolloutContext
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.asynchronous import Pipeline
     from keepworth.models.http_engine import HttpModel
-
-T = TypeVar("T")
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
@@ -137,39 +139,55 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
 
 
 VALUED = 1000
-"""What a draw that measures tasks under the reference is numbered beyond the draw that it is made for."""
+"""How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
 
 
-def valued_first(sampling: Sampling[T], learner: Learner) -> Sampling[T]:
-    """`sampling`, and where the objective reads values of tasks, these: each task's is measured when it is first met, on as
-    many answers of the reference as a group has, and stays in the learner's checkpoints."""
-    return sampling if learner.soft_values is None else _ValuedFirst(sampling, learner)
+class RecipeEpisodes(Episodes, Protocol):
+    """What a recipe says about its training, with rollouts that can be measured as well."""
+
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _ValuedFirst(Generic[T]):
-    sampling: Sampling[T]
-    learner: Learner
+class ValuedFirst:
+    """Another collector, for an objective that reads values of tasks: each task's is measured when a group of it is first to be
+    trained on, on as many answers of the reference as a group has, and stays in the learner's checkpoints."""
 
-    def tasks(self, step: int, attempt: int, count: int) -> list[T]:
-        return self.sampling.tasks(step, attempt, count)
+    def __init__(
+        self, inner: Collector, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int
+    ) -> None:
+        self._inner, self._learner, self._episodes = inner, learner, episodes
+        self._size, self._seed = group_size, seed
 
-    def key(self, task: T) -> str:
-        return self.sampling.key(task)
+    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
+        self._inner.begin(checkpoint, first, done)
 
-    def sample(self, tasks: Sequence[T], step: int, attempt: int, stage: Stage | None) -> list[Group]:
-        values, reference = self.learner.soft_values, self.learner.reference
+    def collect(self, step: int) -> Collected:
+        collected = self._inner.collect(step)
+        values, reference = self._learner.soft_values, self._learner.reference
         assert values is not None
         assert reference is not None
-        new = list({key: task for task in tasks if (key := self.sampling.key(task)) not in values}.values())
+        indices = [int(group.episodes[0].id.split("/")[0]) for group in collected.groups]
+        new = {task.key: task for task in map(self._episodes.task, indices) if task.key not in values}
         if new:
+            seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
             with reference.active():
-                groups = self.sampling.sample(new, step, VALUED + attempt, stage)
-            values.update(reference_values(groups, self.learner.objective))
-        return [group for group in self.sampling.sample(tasks, step, attempt, stage) if group.task in values]
+                groups = together(
+                    self._learner.model, list(new.values()), self._episodes.rollout, n=self._size, seed=seed
+                )
+            values.update(reference_values(groups, self._learner.objective))
+        return replace(collected, groups=[group for group in collected.groups if group.task in values])
+
+    def publish(self) -> dict[str, float]:
+        return self._inner.publish()
+
+    def save(self, folder: Path, step: int) -> None:
+        self._inner.save(folder, step)
 
     def evaluate(self, step: int) -> None:
-        self.sampling.evaluate(step)
+        self._inner.evaluate(step)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 def require_room(token_budget: int | None, group_size: int, row_budget: int) -> None:
@@ -205,31 +223,38 @@ def imitate_first(
     learner.forget_moments()
 
 
-def sampled_ahead(
+def collector_of(
     settings: TrainingSettings,
     run: RunFolder,
     learner: Learner,
-    episodes: Episodes,
-    steering: Steering,
+    episodes: RecipeEpisodes,
+    curriculum: Curriculum,
     episode_seconds: float,
     engine: HttpModel | None = None,
-) -> Pipeline:
-    """The collector that samples `episodes` ahead of the learner, as `settings` and `steering` say; at the engine, if any."""
-    from keepworth.learning.collect.asynchronous import Pipeline
+    group_size: int | None = None,
+) -> Collector:
+    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `curriculum`
+    say; at the engine, if any. group_size: where it is not that of the settings."""
+    from keepworth.learning.collect.pipeline import Pipeline
 
+    groups, size = curriculum.tasks_per_step, group_size or settings.group_size
     if settings.sampling == "synchronous":
-        raise ValueError("sampling = synchronous samples nothing ahead")
-    asynchrony = Asynchrony(
-        Staleness(settings.tasks_per_step, settings.max_staleness, settings.pipeline_depth),
-        settings.group_size,
-        mode=settings.sampling,
-        slots=settings.slots,
-        seed=settings.seed,
-        # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
-        caches="recompute" if engine is None else "keep",
-        episode_seconds=episode_seconds,
-    )
-    return Pipeline(run, learner, episodes, asynchrony, engine, steering)
+        asynchrony = synchronous(groups, size, seed=settings.seed)
+    else:
+        asynchrony = Asynchrony(
+            Staleness(groups, settings.max_staleness, settings.pipeline_depth),
+            size,
+            mode=settings.sampling,
+            slots=settings.slots,
+            seed=settings.seed,
+            # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
+            caches="recompute" if engine is None else "keep",
+            episode_seconds=episode_seconds,
+        )
+    pipeline = Pipeline(run, learner, episodes, asynchrony, engine, curriculum)
+    if learner.soft_values is None:
+        return pipeline
+    return ValuedFirst(pipeline, learner, episodes, size, settings.seed)
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:

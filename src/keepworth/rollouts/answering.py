@@ -1,109 +1,76 @@
-"""Answering tasks from memory: one model call per episode, a group of samples per task."""
+"""Answering tasks from memory: one model call per episode."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.agents.recall import Recall, Recalled
-from keepworth.episodes.episode import Episode, Group, Shown, StopReason
+from keepworth.episodes.episode import Episode, Shown, StopReason
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.episodes.operation import ParseStatus
 from keepworth.episodes.reward import RewardTerm
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
+from keepworth.rollouts.context import RolloutContext
 from keepworth.tasks.verifiers import verifier
 
 
-def answer(
-    model: Model,
-    tasks: Sequence[Task],
-    recall: Recall,
-    params: SamplingParams,
-    *,
-    reward: str = "token_f1",
-    style: Style = Style.DIRECT,
-    label: str = "",
-) -> list[Group]:
-    """`params.n` episodes per task, as one group each. reward: the verifier that is trained on; the others are logged.
-
-    Memories that do not fit the window are left out, which the episode says in `errors`; `label` keeps ids apart.
-    """
-    begun = time.perf_counter()
-    recalled = [recall(task) for task in tasks]
-    fitted = [
-        fit(model, memory.shown, task.input, params.max_tokens, style)
-        for task, memory in zip(tasks, recalled, strict=True)
-    ]
-    remembered = time.perf_counter()
-    drawn = model.sample([prompt for prompt, _ in fitted], params)
-    sampled = time.perf_counter()
-    share = max(1, len(tasks) * params.n)
-    seconds = {"recall": (remembered - begun) / share, "sample": (sampled - remembered) / share}
-    groups = []
-    for task, memory, (prompt, shown), samples in zip(tasks, recalled, fitted, drawn, strict=True):
-        episodes = tuple(
-            _episode(
-                model, task, memory, prompt, shown, sample, params, reward, style, seconds, f"{label}{task.key}#{j}"
-            )
-            for j, sample in enumerate(samples)
-        )
-        groups.append(Group(task.key, memory.snapshot, episodes))
-    return groups
-
-
-async def answer_one(
+async def answer(
     model: Model,
     task: Task,
     recall: Recall,
+    context: RolloutContext,
     params: SamplingParams,
-    draw: Callable[[Tokens, SamplingParams], Awaitable[Sample]],
     *,
-    identity: str,
     reward: str = "token_f1",
     style: Style = Style.DIRECT,
 ) -> Episode:
-    """One episode as `answer` makes them, for whoever brings its own sampling (`draw`)."""
+    """One episode. reward: the verifier that is trained on; the others are logged.
+
+    Memories that do not fit the window are left out, which the episode says in `errors`."""
     begun = time.perf_counter()
-    memory = recall(task)
-    prompt, shown = fit(model, memory.shown, task.input, params.max_tokens, style)
-    remembered = time.perf_counter()
-    version = model.version
-    sample = await draw(prompt, params)
+    asked: Asked = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    remembered, version = time.perf_counter(), model.version
+    sample = await context.sample(asked.prompt, params)
     seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
-    episode = _episode(model, task, memory, prompt, shown, sample, params, reward, style, seconds, identity)
+    episode = _episode(model, task, asked, sample, params, reward, style, seconds, context.id)
     return replace(episode, policy_version=version)
 
 
-def demonstrations(
-    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
-) -> list[Group]:
-    """One episode per task that gives the first answer of the key: what supervised training imitates.
+def demonstration(
+    model: Model, task: Task, recall: Recall, max_tokens: int, style: Style = Style.DIRECT, *, identity: str
+) -> Episode:
+    """An episode that gives the first answer of the key: what supervised training imitates.
 
     Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
     """
+    asked = asking(model, task, recall, max_tokens, style)
+    ids = model.encode_continuation(f" {task.answers[0]}\n")
+    sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
     params = SamplingParams(max_tokens, temperature=0.0)
-    groups = []
-    for task in tasks:
-        memory = recall(task)
-        prompt, shown = fit(model, memory.shown, task.input, max_tokens, style)
-        ids = model.encode_continuation(f" {task.answers[0]}\n")
-        sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
-        episode = _episode(
-            model, task, memory, prompt, shown, sample, params, "token_f1", style, {}, f"{label}{task.key}"
-        )
-        groups.append(Group(task.key, memory.snapshot, (episode,)))
-    return groups
+    return _episode(model, task, asked, sample, params, "token_f1", style, {}, identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was recalled for a task, and the prompt with as much of it as fits."""
+
+    memory: Recalled
+    prompt: Tokens
+    shown: tuple[Shown, ...]
+
+
+def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> Asked:
+    memory = recall(task)
+    return Asked(memory, *fit(model, memory.shown, task.input, max_tokens, style))
 
 
 def _episode(
     model: Model,
     task: Task,
-    memory: Recalled,
-    prompt: Tokens,
-    shown: tuple[Shown, ...],
+    asked: Asked,
     sample: Sample,
     params: SamplingParams,
     reward: str,
@@ -113,6 +80,7 @@ def _episode(
 ) -> Episode:
     text = model.decode(sample.ids)
     said, status = parse(text, style)
+    memory, shown = asked.memory, asked.shown
     left_out = len(memory.shown) - len(shown)
     rewards = tuple(
         RewardTerm(name, verifier(name)(said, task.answers), weight=float(name == reward))
@@ -121,7 +89,7 @@ def _episode(
     segment = Segment(
         role=ROLE,
         prompt_id=PROMPT_ID[style],
-        context=prompt,
+        context=asked.prompt,
         ids=sample.ids,
         logprobs=sample.logprobs,
         temperature=params.temperature,

@@ -1,58 +1,140 @@
 """Batching: many episodes, one model. Calls that wait at the same time are sampled in one batch.
 
-`Lockstep` waits until every episode is waiting or has ended, so that what is sampled with what, and with which seed,
-does not depend on how long anything took: the same arguments give the same episodes. `ReadyFirst` samples whatever is
-ready while slower environments are still busy: faster where they are slow, and not reproducible.
-
-Calls with the same prompt (the first turn of a group) are sampled as one prompt with several samples, which an engine
-reads once.
+A batch is drawn when every episode is waiting or has ended, so that what is sampled with what, and with which seed, does
+not depend on how long anything took: the same arguments give the same episodes. Calls of a group's members with the same
+prompt (the first turn of a group) are one prompt with several samples, which an engine reads once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from keepworth.environments.blocking import in_thread
+from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
+from keepworth.episodes.task import Task
+from keepworth.rollouts.context import Rollout
+
+
+def together(
+    model: Model,
+    tasks: Sequence[Task],
+    rollout: Rollout,
+    *,
+    n: int = 1,
+    seed: int = 0,
+    label: str = "",
+    concurrent: int = 0,
+) -> list[Group]:
+    """`together_async`, where no loop runs yet."""
+    return asyncio.run(together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent))
+
+
+async def together_async(
+    model: Model,
+    tasks: Sequence[Task],
+    rollout: Rollout,
+    *,
+    n: int = 1,
+    seed: int = 0,
+    label: str = "",
+    concurrent: int = 0,
+) -> list[Group]:
+    """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
+
+    label: keeps ids apart. concurrent: episodes at once; 0 is all of them. Whatever a rollout raises is raised."""
+    if n < 1:
+        raise ValueError(f"n = {n}: a group has at least one episode")
+    lockstep = Lockstep(model, seed)
+    shared: list[dict[str, asyncio.Future[Any]]] = [{} for _ in tasks]
+    waiting = [(index, member) for index in range(len(tasks)) for member in range(n)]
+    workers = min(len(waiting), concurrent or len(waiting))
+    episodes: dict[int, Episode] = {}
+
+    async def worker() -> None:
+        try:
+            while waiting:
+                index, member = waiting.pop(0)
+                number = index * n + member
+                name = f"{label}{tasks[index].key}#{member}"
+                context = Measuring(lockstep, name, index, number, seed * 1_000_003 + number, shared[index])
+                episodes[number] = await rollout(tasks[index], context)
+        finally:
+            lockstep.leave()
+
+    for _ in range(workers):
+        lockstep.enter()
+    async with _all_or_none() as running:
+        running.extend(asyncio.create_task(worker()) for _ in range(workers))
+    groups = []
+    for index, task in enumerate(tasks):
+        own = tuple(episodes[index * n + member] for member in range(n))
+        groups.append(Group(task.key, own[0].memory_snapshot, own))
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """The `RolloutContext` of an episode that is measured. number: of the episode, which orders a batch."""
+
+    lockstep: Lockstep
+    id: str
+    group: int
+    number: int
+    seed: int
+    _shared: dict[str, asyncio.Future[Any]]
+
+    async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
+        return await self.lockstep.sample(Waiting(self.number, self.group, prompt, params))
+
+    async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if name not in self._shared:
+            self._shared[name] = asyncio.ensure_future(made(function, *arguments))
+        return await self._shared[name]
+
+    async def call(
+        self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None, name: str = ""
+    ) -> Any:
+        return await made(function, *arguments)  # whoever measures waits for it, however long it takes
+
+    async def with_group(
+        self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
+    ) -> Any:
+        (result,) = function([item])
+        return result
+
+    def horizon(self, otherwise: int) -> int:
+        return otherwise
+
+
+async def made(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, or what that comes to where it has to be awaited."""
+    result = function(*arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that waits for its sample. episode: the number of the episode, which orders a batch."""
+    """A call that waits for its sample."""
 
     episode: int
+    group: int
     prompt: Tokens
-    max_tokens: int
-    stop_ids: frozenset[int]
-    sample: asyncio.Future[Sample]
-
-
-class Batcher(Protocol):
-    """enter and leave: whoever may call announces itself and says when it will call no more."""
-
-    seconds: float
-
-    def enter(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-    async def sample(self, episode: int, prompt: Tokens, max_tokens: int, stop_ids: frozenset[int]) -> Sample: ...
+    params: SamplingParams
 
 
 class Lockstep:
-    """Samples when everybody who entered waits."""
+    """Samples when everybody who entered waits. enter and leave: whoever may call announces itself and says when it is done."""
 
-    def __init__(self, model: Model, temperature: float, seed: int) -> None:
-        self._model, self._temperature, self._seed = model, temperature, seed
+    def __init__(self, model: Model, seed: int) -> None:
+        self._model, self._seed = model, seed
         self._inside = 0
-        self._waiting: list[Waiting] = []
+        self._waiting: list[tuple[Waiting, asyncio.Future[Sample]]] = []
         self._round = 0
-        self.seconds = 0.0
 
     def enter(self) -> None:
         self._inside += 1
@@ -61,93 +143,58 @@ class Lockstep:
         self._inside -= 1
         self._sample_if_all_wait()
 
-    async def sample(self, episode: int, prompt: Tokens, max_tokens: int, stop_ids: frozenset[int]) -> Sample:
+    async def sample(self, call: Waiting) -> Sample:
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Waiting(episode, prompt, max_tokens, stop_ids, future))
+        self._waiting.append((call, future))
         self._sample_if_all_wait()
         return await future
 
     def _sample_if_all_wait(self) -> None:
-        self._waiting = [call for call in self._waiting if not call.sample.done()]  # done before: cancelled
-        if not self._waiting or len({call.episode for call in self._waiting}) < self._inside:
+        self._waiting = [each for each in self._waiting if not each[1].done()]  # done before: cancelled
+        if not self._waiting or len({call.episode for call, _ in self._waiting}) < self._inside:
             return
-        calls, self._waiting = sorted(self._waiting, key=lambda call: call.episode), []
-        begun = time.perf_counter()
+        asked, self._waiting = sorted(self._waiting, key=lambda each: each[0].episode), []
         try:
-            samples = sample_together(self._model, calls, self._temperature, f"{self._seed}/{self._round}")
-        except Exception as error:
-            _fail(calls, error)
+            samples = _sampled(self._model, [call for call, _ in asked], f"{self._seed}/{self._round}")
+        except Exception as error:  # a model that fails ends the run: it is nobody's episode
+            for _, future in asked:
+                future.set_exception(error)
             return
         self._round += 1
-        self.seconds += time.perf_counter() - begun
-        _hand_out(calls, samples)
+        for (_, future), sample in zip(asked, samples, strict=True):
+            future.set_result(sample)
 
 
-class ReadyFirst:
-    """Samples what waits as soon as the model is free, in a thread, while environments go on."""
-
-    def __init__(self, model: Model, temperature: float, seed: int) -> None:
-        self._model, self._temperature, self._seed = model, temperature, seed
-        self._waiting: list[Waiting] = []
-        self._round = 0
-        self._sampler: asyncio.Task[None] | None = None
-        self.seconds = 0.0
-
-    def enter(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-    async def sample(self, episode: int, prompt: Tokens, max_tokens: int, stop_ids: frozenset[int]) -> Sample:
-        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Waiting(episode, prompt, max_tokens, stop_ids, future))
-        if self._sampler is None or self._sampler.done():
-            self._sampler = asyncio.create_task(self._sample_what_waits())
-        return await future
-
-    async def _sample_what_waits(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)  # everybody who is about to call does so first
-            calls, self._waiting = sorted(self._waiting, key=lambda call: call.episode), []
-            begun = time.perf_counter()
-            seed = f"{self._seed}/{self._round}"
-            self._round += 1
-            try:
-                samples = await in_thread(sample_together, self._model, calls, self._temperature, seed)
-            except Exception as error:
-                _fail(calls, error)
-                continue
-            self.seconds += time.perf_counter() - begun
-            _hand_out(calls, samples)
-
-
-def sample_together(model: Model, calls: Sequence[Waiting], temperature: float, seed: str) -> list[Sample]:
+def _sampled(model: Model, calls: Sequence[Waiting], seed: str) -> list[Sample]:
     """One sample per call, in the order of `calls`, in as few calls of the model as their limits allow.
 
     Calls differ in what ends them and in how many share their prompt: each combination is one call of the model."""
-    by_prompt: dict[tuple[int, frozenset[int], Tokens], list[int]] = {}
+    by_prompt: dict[tuple[SamplingParams, int, Tokens], list[int]] = {}
     for index, call in enumerate(calls):
-        by_prompt.setdefault((call.max_tokens, call.stop_ids, call.prompt), []).append(index)
-    batches: dict[tuple[int, frozenset[int], int], list[tuple[Tokens, list[int]]]] = {}
-    for (max_tokens, stop_ids, prompt), members in by_prompt.items():
-        batches.setdefault((max_tokens, stop_ids, len(members)), []).append((prompt, members))
+        by_prompt.setdefault((replace(call.params, seed=0), call.group, call.prompt), []).append(index)
+    batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[int]]]] = {}
+    for (params, _, prompt), members in by_prompt.items():
+        batches.setdefault((params, len(members)), []).append((prompt, members))
     found: dict[int, Sample] = {}
-    for number, ((max_tokens, stop_ids, copies), entries) in enumerate(batches.items()):
+    for number, ((params, copies), entries) in enumerate(batches.items()):
         drawn = int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:6], "big")
-        params = SamplingParams(max_tokens, copies, temperature, drawn, stop_ids)
-        sampled = model.sample([prompt for prompt, _ in entries], params)
+        sampled = model.sample([prompt for prompt, _ in entries], replace(params, n=copies, seed=drawn))
         for (_, members), samples in zip(entries, sampled, strict=True):
             found.update(zip(members, samples, strict=True))
     return [found[index] for index in range(len(calls))]
 
 
-def _hand_out(calls: Sequence[Waiting], samples: Sequence[Sample]) -> None:
-    for call, sample in zip(calls, samples, strict=True):
-        if not call.sample.done():
-            call.sample.set_result(sample)
+class _all_or_none:
+    """Tasks that end together: the first failure cancels the rest, and is raised (TaskGroup before Python 3.11)."""
 
+    async def __aenter__(self) -> list[asyncio.Task[None]]:
+        self._tasks: list[asyncio.Task[None]] = []
+        return self._tasks
 
-def _fail(calls: Sequence[Waiting], error: Exception) -> None:
-    """A model that fails ends the run: it is nobody's episode."""
-    for call in calls:
-        if not call.sample.done():
-            call.sample.set_exception(error)
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)

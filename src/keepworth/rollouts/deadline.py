@@ -83,7 +83,7 @@ class Watch:
             for name, _ in found - known:
                 _LOG.warning(
                     "%s has not awaited anything for %g s: no other episode goes on meanwhile, and no time limit can "
-                    "end it. Put code that blocks into a thread: attempt.call(function, ...), or Blocking(environment).",
+                    "end it. Put code that blocks into a thread: context.call(function, ...), or Blocking(environment).",
                     name,
                     BLOCKED_AFTER,
                 )

@@ -4,10 +4,10 @@ What may go wrong, and what becomes of it:
 
 * an environment raises, hangs past `Limits.environment_seconds`, or gives a reward that is not a finite number: the
   episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. It says nothing about the
-  policy, so `sound` leaves it out of what is trained on;
+  policy, so it is not trained on;
 * a context outgrows the window: CONTEXT_OVERFLOW, with the rewards until then; an answer that does not end in its tokens:
   MAX_TOKENS, scored as it stands; too many turns: MAX_TURNS. These are the policy's doing and are trained on;
-* the model or the agent fails: that is no episode's affair, and is raised.
+* the model or the agent fails: that is no episode's affair, and is raised to whoever runs it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from keepworth.environments.environment import Environment, Step
 from keepworth.episodes.episode import Episode, Exchange, Group, MemoryEvent, Shown, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
-from keepworth.episodes.model import FinishReason, Model, Sample, Tokens
+from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
 from keepworth.episodes.reward import RewardTerm, checked_terms, combined
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
 from keepworth.memory.overlay.bank import Bank
 from keepworth.models.errors import ContextOverflow
-from keepworth.rollouts.batching import Batcher, Lockstep, ReadyFirst
+from keepworth.rollouts.batching import together_async
+from keepworth.rollouts.context import Rollout, RolloutContext
 from keepworth.rollouts.deadline import OutOfTime, within
 from keepworth.rollouts.feedback import Feedback
 
@@ -41,10 +42,6 @@ T = TypeVar("T")
 
 UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
 """How episodes end that say nothing about the policy."""
-
-
-class EnvironmentFailure(KeepworthError):
-    """An environment raised, hung or gave something that is no reward; or all of a step's did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +67,13 @@ class Play:
 
 
 class PlayOptions(TypedDict, total=False):
-    """See `play_async`."""
+    """See `playing` and `together`."""
 
     n: int
     temperature: float
     seed: int
     limits: Limits
     label: str
-    ready_first: bool
 
 
 def play(model: Model, tasks: Sequence[Task], how: Play, **options: Unpack[PlayOptions]) -> list[Group]:
@@ -95,77 +91,45 @@ async def play_async(
     seed: int = 0,
     limits: Limits = Limits(),
     label: str = "",
-    ready_first: bool = False,
 ) -> list[Group]:
-    """`n` episodes of every task, as one group each, in the order of `tasks`.
-
-    All episodes of a group start from one snapshot of memory, in forks of their own. `label` keeps ids apart.
-    Reproducible unless `ready_first`: then slow environments no longer hold up the others (see `batching`)."""
-    if n < 1:
-        raise ValueError(f"play: n = {n}: a group has at least one episode")
-    batcher: Batcher = (ReadyFirst if ready_first else Lockstep)(model, temperature, seed)
-    roots = [how.memory(task) if how.memory else None for task in tasks]
-    snapshots = [root.content_hash() if root is not None else "empty" for root in roots]
-    waiting = [(index, member) for index in range(len(tasks)) for member in range(n)]
-    count = len(waiting)
-    episodes: dict[int, Episode] = {}
-
-    async def worker() -> None:
-        try:
-            while waiting:
-                index, member = waiting.pop(0)
-                number = index * n + member
-                root = roots[index]
-                episodes[number] = await _episode(
-                    _Call(model, batcher, number, temperature),
-                    tasks[index],
-                    how.environment(tasks[index]),
-                    how.agent(tasks[index], root.fork() if root is not None else None),
-                    limits,
-                    seed=seed * 1_000_003 + number,
-                    identity=f"{label}{tasks[index].key}#{member}",
-                    snapshot=snapshots[index],
-                )
-        finally:
-            batcher.leave()
-
-    workers = min(count, limits.concurrent or count)
-    for _ in range(workers):
-        batcher.enter()
-    async with _all_or_none() as running:
-        running.extend(asyncio.create_task(worker()) for _ in range(workers))
-    share = batcher.seconds / max(1, count)
-    groups = []
-    for index, task in enumerate(tasks):
-        own = [episodes[index * n + member] for member in range(n)]
-        own = [replace(episode, seconds={**episode.seconds, "sample": share}) for episode in own]
-        groups.append(Group(task.key, snapshots[index], tuple(own)))
-    return groups
+    """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`."""
+    rollout = playing(model, how, temperature=temperature, limits=limits)
+    return await together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=limits.concurrent)
 
 
-async def play_one(
+def playing(
     model: Model,
-    batcher: Batcher,
-    task: Task,
     how: Play,
-    root: Bank | None,
     *,
-    identity: str,
-    seed: int,
     temperature: float = 1.0,
     limits: Limits = Limits(),
-) -> Episode:
-    """One episode, for whoever brings its own sampling (`batcher`). root: the memory that its group starts from."""
-    return await _episode(
-        _Call(model, batcher, 0, temperature),
-        task,
-        how.environment(task),
-        how.agent(task, root.fork() if root is not None else None),
-        limits,
-        seed=seed,
-        identity=identity,
-        snapshot=root.content_hash() if root is not None else "empty",
-    )
+    root: Callable[[int], Bank] | None = None,
+) -> Rollout:
+    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own.
+
+    A stage's horizon counts turns, in the place of those of `limits`. root: the memory of the group with this index, in the
+    place of one that `how` makes for each task: a memory that grows while the model is trained."""
+    if root is not None and how.memory is not None:
+        raise ValueError("playing was given a memory that grows and a way to make one for each task: leave one out")
+
+    def begun(task: Task, group: int) -> tuple[Bank | None, str]:
+        bank = root(group) if root is not None else how.memory(task) if how.memory is not None else None
+        return bank, "empty" if bank is None else bank.content_hash()
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        bank, snapshot = await context.shared("memory", begun, task, context.group)
+        return await _episode(
+            _Call(model, context, temperature),
+            task,
+            how.environment(task),
+            how.agent(task, None if bank is None else bank.fork()),
+            replace(limits, max_turns=context.horizon(limits.max_turns)),
+            seed=context.seed,
+            identity=context.id,
+            snapshot=snapshot,
+        )
+
+    return rollout
 
 
 async def run_episode(
@@ -193,35 +157,13 @@ async def run_episode(
     )
 
 
-def sound(groups: Sequence[Group]) -> tuple[list[Group], list[Episode]]:
-    """The groups as they can be trained on, and the episodes that were left out of them.
-
-    Left out are those that end as in UNSOUND or never reached the model; a group of which fewer than two remain has
-    nothing to be compared with and goes whole. Raises EnvironmentFailure where nothing remains."""
-    kept: list[Group] = []
-    left_out: list[Episode] = []
-    for group in groups:
-        good = [episode for episode in group.episodes if episode.stop not in UNSOUND and episode.segments]
-        if len(good) < 2:
-            good = []
-        left_out += [episode for episode in group.episodes if all(episode is not each for each in good)]
-        if good:
-            kept.append(replace(group, episodes=tuple(good)))
-    if not kept:
-        first = next((error for episode in left_out for error in episode.errors), "groups of one episode")
-        raise EnvironmentFailure(
-            f"None of {len(left_out)} episodes can be trained on; the first says: {first}.",
-            "Mend the environment, or give it longer: the steps before are saved.",
-        )
-    return kept, left_out
-
-
 class NoModel:
     """The `Caller` of an agent that is given no model to draw from."""
 
     context_limit = 0
     version = 0
     state = ""
+    seconds = 0.0
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -249,10 +191,11 @@ class NoModel:
 
 
 class _Call:
-    """The `Caller` of one episode: samples with everybody else's, and keeps each call as a segment."""
+    """The `Caller` of one episode: samples through its context, and keeps each call as a segment."""
 
-    def __init__(self, model: Model, batcher: Batcher, episode: int, temperature: float) -> None:
-        self._model, self._batcher, self._episode, self._temperature = model, batcher, episode, temperature
+    def __init__(self, model: Model, context: RolloutContext, temperature: float) -> None:
+        self._model, self._context, self._temperature = model, context, temperature
+        self.seconds = 0.0
         self.segments: list[Segment] = []
         self.state = ""
         self.version = model.version
@@ -277,7 +220,10 @@ class _Call:
                 f"call {len(self.segments) + 1} has {len(prompt)} tokens and may grow by {max_tokens}, past the "
                 f"{self.context_limit} that {self._model.name} reads"
             )
-        sample = await self._batcher.sample(self._episode, prompt, max_tokens, stop_ids)
+        begun = time.perf_counter()
+        params = SamplingParams(max_tokens, temperature=self._temperature, stop_ids=frozenset(stop_ids))
+        sample = await self._context.sample(prompt, params)
+        self.seconds += time.perf_counter() - begun
         self.segments.append(
             Segment(
                 role=role,
@@ -352,7 +298,7 @@ async def _episode(
         operations=tuple(record.operations),
         exchanges=tuple(record.exchanges),
         errors=tuple(record.errors),
-        seconds={"environment": record.environment_seconds},
+        seconds={"environment": record.environment_seconds, "sample": caller.seconds},
     )
 
 
@@ -439,19 +385,3 @@ class _Guard:
             raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from error
         finally:
             self.record.environment_seconds += time.perf_counter() - begun
-
-
-class _all_or_none:
-    """Tasks that end together: the first failure cancels the rest, and is raised (TaskGroup before Python 3.11)."""
-
-    async def __aenter__(self) -> list[asyncio.Task[None]]:
-        self._tasks: list[asyncio.Task[None]] = []
-        return self._tasks
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            await asyncio.gather(*self._tasks)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)

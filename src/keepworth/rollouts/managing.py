@@ -1,17 +1,18 @@
-"""Managing memory: one operation per episode, a group of samples per step, all from the same bank."""
+"""Managing memory: one operation per episode; all members of a group act on the same bank."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from keepworth.agents.manager import ANSWER_TOKENS, PROMPT_ID, ROLE
-from keepworth.episodes.episode import Episode, Group, Shown, StopReason
+from keepworth.episodes.episode import Episode, Shown, StopReason
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
 from keepworth.episodes.operation import ParseStatus
 from keepworth.episodes.segment import Segment
-from keepworth.rollouts.manager_reward import Consequence, Score, Step
+from keepworth.rollouts.context import RolloutContext
+from keepworth.rollouts.manager_reward import Consequence, Step
 
 
 def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: int = 0) -> SamplingParams:
@@ -19,49 +20,20 @@ def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: 
     return SamplingParams(ANSWER_TOKENS, n, temperature, seed, model.stop_ids_for("\n"))
 
 
-def manage(
-    model: Model, steps: Sequence[Step], params: SamplingParams, score: Score, *, label: str = ""
-) -> list[Group]:
-    """`params.n` episodes per step, as one group each, in the order of `steps`. `label` keeps ids apart."""
-    begun = time.perf_counter()
-    prompts = [model.encode(step.state.prompt) for step in steps]
-    drawn = model.sample(prompts, params)
-    sampled = time.perf_counter()
-    groups = []
-    for step, prompt, samples in zip(steps, prompts, drawn, strict=True):
-        texts = [model.decode(sample.ids) for sample in samples]
-        scoring = time.perf_counter()
-        consequences = score(step, texts)
-        seconds = {
-            "sample": (sampled - begun) / (len(steps) * params.n),
-            "reward": (time.perf_counter() - scoring) / params.n,
-        }
-        episodes = tuple(
-            _episode(model, step, prompt, sample, text, consequence, params, seconds, f"{label}{step.key}#{number}")
-            for number, (sample, text, consequence) in enumerate(zip(samples, texts, consequences, strict=True))
-        )
-        groups.append(Group(step.key, step.bank.content_hash(), episodes))
-    return groups
+Judge = Callable[[str], Awaitable[Consequence]]
+"""What a member's text leads to."""
 
 
-async def manage_one(
-    model: Model,
-    step: Step,
-    params: SamplingParams,
-    judge: Callable[[Step, Sequence[str]], Awaitable[list[Consequence]]],
-    draw: Callable[[Tokens, SamplingParams], Awaitable[Sample]],
-    *,
-    identity: str,
-) -> Episode:
-    """One episode as `manage` makes them, for whoever brings its own sampling (`draw`) and scoring (`judge`)."""
+async def manage(model: Model, step: Step, context: RolloutContext, params: SamplingParams, judge: Judge) -> Episode:
+    """One episode: an operation on the step's bank, and what it was worth."""
     prompt, version = model.encode(step.state.prompt), model.version
     begun = time.perf_counter()
-    sample = await draw(prompt, params)
+    sample = await context.sample(prompt, params)
     sampled = time.perf_counter()
     text = model.decode(sample.ids)
-    (consequence,) = await judge(step, [text])
+    consequence = await judge(text)
     seconds = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
-    episode = _episode(model, step, prompt, sample, text, consequence, params, seconds, identity)
+    episode = _episode(model, step, prompt, sample, text, consequence, params, seconds, context.id)
     return replace(episode, policy_version=version)
 
 

@@ -76,20 +76,20 @@ class Staleness:
     def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
         """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
 
-        finished, running: the version under which each group was started, by ticket. With on_stale "wait" every group has
+        finished, running: the version under which each group was started, by its index. With on_stale "wait" every group has
         a last version from which it can be trained, and an update waits unless, after it, all that is left can still be
         trained in time at `groups` per update. Taking what is ready is else free to leave more old groups behind than one
         later update can hold. Admission keeps it possible.
         """
         if len(finished) < self.groups:
             return None
-        chosen = sorted(finished, key=lambda ticket: (finished[ticket], ticket))[: self.groups]
+        chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
         if self.on_stale != "wait":
             return chosen
         for later in range(self.max_staleness):
             oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
             left = sum(born <= oldest for born in (*finished.values(), *running.values()))
-            now = sum(finished[ticket] <= oldest for ticket in chosen)
+            now = sum(finished[index] <= oldest for index in chosen)
             if now < min(self.groups, left - later * self.groups):
                 return None
         return chosen

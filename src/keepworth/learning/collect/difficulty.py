@@ -48,7 +48,7 @@ class Difficulty:
         self._last: dict[str, int] = {}
 
     def restore(self, outcomes: Iterable[Mapping[str, Any]]) -> None:
-        """Rows as `SteeredCollector` logs them: {"step", "task", "score"}."""
+        """Rows as the run's curriculum.jsonl holds them: {"step", "task", "score"}."""
         for row in outcomes:
             if row.get("what") == "outcome":
                 self.note(str(row["task"]), float(row["score"]), int(row["step"]))

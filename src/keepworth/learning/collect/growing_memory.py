@@ -23,7 +23,7 @@ import numpy as np
 from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.collector import Collected, Collector
-from keepworth.learning.collect.tickets import place_of
+from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
 from keepworth.learning.run.disk import disk, replacing
 from keepworth.learning.run.json_rows import read_json, write_json
@@ -43,7 +43,7 @@ class GrowingMemory:
     """The memory of one training, in its run's folder. May be asked from the sampler's thread while it is written.
 
     commit: whose writes a trained group leaves behind: its first member's, those of the one with the largest reward (the
-    first of several), or those of one drawn at random by (seed, step, place of the group).
+    first of several), or those of one drawn at random by (seed, step, number of the group in it).
     clock: of what is written; hand in one that repeats where a run is to repeat exactly.
     """
 
@@ -93,7 +93,7 @@ class GrowingMemory:
             with disk(self.path), replacing(self.path) as temporary:
                 shutil.copyfile(checkpoint.path / COPY, temporary)
         self._store = Store(self.path, embedder=self._embedder, clock=self._clock)
-        self._roots = {int(ticket): (root[0], root[1]) for ticket, root in state.get("roots", {}).items()}
+        self._roots = {int(group): (root[0], root[1]) for group, root in state.get("roots", {}).items()}
         if state and (self._store.head(), self.content_hash()) != (state["position"], state["content_hash"]):
             raise CheckpointCorrupt(
                 f"The memory of {checkpoint.path if checkpoint else ''} is not what was saved there.",
@@ -105,17 +105,17 @@ class GrowingMemory:
             self._store.database.close()
             self._store = None
 
-    def root(self, ticket: int) -> Bank:
-        """What group `ticket` starts from, the same whenever it is asked for. Members take forks of it."""
+    def root(self, group: int) -> Bank:
+        """What the group with this index starts from, the same whenever it is asked for. Members take forks of it."""
         with self._lock:
-            known = self._roots.get(ticket)
+            known = self._roots.get(group)
         snapshot = known[0] if known else f"s{self.store.head()}"
         bank = self._at(snapshot)
         if known is None:
             with self._lock:
-                self._roots.setdefault(ticket, (snapshot, bank.content_hash()))
+                self._roots.setdefault(group, (snapshot, bank.content_hash()))
                 while len(self._roots) > KEPT:
-                    self._roots.pop(min(self._roots, key=place_of))
+                    self._roots.pop(min(self._roots, key=position_of))
         return bank
 
     def content_hash(self) -> str:
@@ -126,8 +126,8 @@ class GrowingMemory:
 
         Operations that no longer apply, because the memory has moved on since, change nothing and are counted."""
         kept = lost = gone = 0
-        for place, group in enumerate(groups):
-            episode = self._chosen(group.episodes, step, place)
+        for number, group in enumerate(groups):
+            episode = self._chosen(group.episodes, step, number)
             written = [event.operation for event in episode.operations if event.outcome == "applied"]
             if not written:
                 continue
@@ -151,7 +151,7 @@ class GrowingMemory:
         with disk(folder):
             backup(self.store, folder / COPY)
         with self._lock:
-            roots = {str(ticket): list(root) for ticket, root in sorted(self._roots.items())}
+            roots = {str(group): list(root) for group, root in sorted(self._roots.items())}
         state = {"position": self.store.head(), "content_hash": self.content_hash(), "roots": roots}
         write_json(folder / STATE, state)
 
@@ -168,19 +168,19 @@ class GrowingMemory:
         if not found:
             raise KeepworthError(
                 f"A trained group says that it started from memory {content_hash[:12]}, which no group was given.",
-                "Let rollouts start from `GrowingMemory.root(attempt.ticket)`, and name its content_hash() in the episode.",
+                "Let rollouts start from `GrowingMemory.root(context.group)`, and name its content_hash() in the episode.",
             )
         return found[-1]
 
-    def _chosen(self, episodes: Sequence[Episode], step: int, place: int) -> Episode:
+    def _chosen(self, episodes: Sequence[Episode], step: int, number: int) -> Episode:
         if self.rule == "first":
             return episodes[0]
         if self.rule == "best":
             return max(episodes, key=lambda each: each.reward)
-        return episodes[int(np.random.default_rng((self.seed, step, place)).integers(len(episodes)))]
+        return episodes[int(np.random.default_rng((self.seed, step, number)).integers(len(episodes)))]
 
 
-class Remembering(Collector):
+class Remembering:
     """Another collector whose trained groups leave their writes in a memory; checkpoints hold both."""
 
     def __init__(self, inner: Collector, memory: GrowingMemory) -> None:
@@ -189,11 +189,11 @@ class Remembering(Collector):
         self._step = 0
         self._open = False
 
-    def begin(self, checkpoint: Checkpoint | None, step: int) -> None:
+    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
         if checkpoint is not None or not self._open:
             self.memory.open(checkpoint)
         self._open = True
-        self._inner.begin(checkpoint, step)
+        self._inner.begin(checkpoint, first, done)
 
     def collect(self, step: int) -> Collected:
         collected = self._inner.collect(step)

@@ -54,7 +54,7 @@ class HttpSampler:
         self._adapter = hasattr(learner.model.network, "peft_config")
         _check(settings, engine, self._adapter)
         self._learner, self._host, self._engine = learner, host, engine
-        self._slots = settings.slots
+        self._slots = settings.width
         self._recomputes = settings.caches == "recompute"
         self._kept = settings.staleness.max_staleness + 2
         self._folder = run / FOLDER / learner.role

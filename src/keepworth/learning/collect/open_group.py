@@ -11,8 +11,8 @@ from keepworth.episodes.codec import episode_from_json, episode_to_json
 from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.task import Task
-from keepworth.learning.collect.attempt import Tape, has_failed, tape_from_json, tape_to_json
 from keepworth.learning.collect.branches import require_rerolls
+from keepworth.learning.collect.context import CallLog, InGroup, has_failed, log_from_json, log_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,26 @@ class Rerolls:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """The members' tapes, and the episodes of those that are done. born: the version of the weights at its start."""
+    """The members' call logs, and the episodes of those that are done. born: the version of the weights at its start."""
 
-    ticket: int
+    index: int
     born: int
     task: Task
-    tapes: list[Tape]
+    logs: list[CallLog]
     done: dict[int, Episode] = field(default_factory=dict)
     rerolls: Rerolls | None = None
+    companions: InGroup = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.companions = InGroup(lambda: len(self.missing()))
 
     @property
     def size(self) -> int:
-        return len(self.tapes)
+        return len(self.logs)
+
+    def end(self, member: int, episode: Episode) -> None:
+        self.done[member] = episode
+        self.companions.look()
 
     def missing(self) -> list[int]:
         """Members that are not done."""
@@ -72,8 +80,8 @@ class OpenGroup:
     def branched(self, trunk: Group, calls: Sequence[int], size: int) -> OpenGroup:
         """The group as it goes on: with its own members behind it, and the re-rolls before it."""
         rerolls = Rerolls(trunk, tuple(calls), self.size, size)
-        tapes = [*self.tapes, *(Tape() for _ in range(len(calls) * size))]
-        return replace(self, tapes=tapes, done={}, rerolls=rerolls)
+        logs = [*self.logs, *(CallLog() for _ in range(len(calls) * size))]
+        return replace(self, logs=logs, done={}, rerolls=rerolls)
 
     def outcome(self) -> tuple[tuple[Episode, ...], list[Episode]]:
         """Of a group whose members are all done: episodes to train on, which start from the memory that most of them start
@@ -93,10 +101,10 @@ def said(episodes: Sequence[Episode]) -> str:
 def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
     """version: of the weights that the latest tokens were drawn under."""
     record = {
-        "ticket": group.ticket,
+        "ticket": group.index,
         "born": group.born,
         "task": group.task.key,
-        "tapes": [tape_to_json(tape, version) for tape in group.tapes],
+        "tapes": [log_to_json(log, version) for log in group.logs],
         "episodes": {str(member): episode_to_json(each) for member, each in sorted(group.done.items())},
     }
     if (rerolls := group.rerolls) is not None:
@@ -110,7 +118,7 @@ def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
 
 
 def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
-    """task: of this ticket, as it is now. Raises KeepworthError where it is another than it was."""
+    """task: of this group, as it is now. Raises KeepworthError where it is another than it was."""
     if task.key != record["task"]:
         raise KeepworthError(
             f"Group {record['ticket']} was of task {record['task']!r} when the checkpoint was written and is of "
@@ -118,10 +126,10 @@ def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
             "Continue with the tasks that the run began with, or start over with --fresh.",
         )
     done = {int(member): episode_from_json(each) for member, each in record["episodes"].items()}
-    tapes = [tape_from_json(each) for each in record["tapes"]]
+    logs = [log_from_json(each) for each in record["tapes"]]
     rerolls = None
     if (of := record.get("rerolls")) is not None:
         episodes = tuple(episode_from_json(each) for each in of["trunk"])
         trunk = Group(task.key, episodes[0].memory_snapshot, episodes)
         rerolls = Rerolls(trunk, tuple(of["calls"]), int(of["members"]), int(of["size"]))
-    return OpenGroup(int(record["ticket"]), int(record["born"]), task, tapes, done, rerolls)
+    return OpenGroup(int(record["ticket"]), int(record["born"]), task, logs, done, rerolls)

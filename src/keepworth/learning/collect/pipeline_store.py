@@ -1,4 +1,4 @@
-"""What asynchronous collecting leaves on disk: its part of a checkpoint, and every finished group as soon as it is finished.
+"""What collecting leaves on disk: its part of a checkpoint, and every finished group as soon as it is finished.
 
     runs/<name>/finished/<role>/after-000012.jsonl    groups finished since the checkpoint of step 12, one per line
     runs/<name>/checkpoints/step-000012/pipeline.json
@@ -19,7 +19,7 @@ from typing import Any
 from keepworth.episodes.codec import episode_from_json, episode_to_json
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.tickets import Tickets, draw_of, place_of
+from keepworth.learning.collect.group_index import GroupOrder, candidate_of, position_of
 from keepworth.learning.run.disk import disk
 from keepworth.learning.run.json_rows import Fields, line, read_json, read_rows, write_json
 
@@ -35,10 +35,10 @@ _FIELDS: Fields = {
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A group that waits to be trained. ticket: its number among all that were started. born: the version of the weights
+    """A group that waits to be trained. index: see `keepworth.learning.collect.group_index`. born: the version of the weights
     when it was: no token of it is older. rerolls: of its first episode's calls; awaited: they are still being sampled."""
 
-    ticket: int
+    index: int
     born: int
     group: Group
     rerolls: tuple[Group, ...] = ()
@@ -51,7 +51,7 @@ class Finished:
 
 
 def finished_to_json(finished: Finished) -> dict[str, Any]:
-    record = {"ticket": finished.ticket, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
+    record = {"ticket": finished.index, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
     if finished.rerolls or finished.awaited:
         record |= {"rerolls": [_episodes_to_json(each) for each in finished.rerolls], "awaited": finished.awaited}
     return record
@@ -121,13 +121,13 @@ def _cut_torn_line(path: Path) -> None:
 
 
 class Waiting:
-    """The finished groups that wait to be trained, by ticket. journal: where each stands the moment it is finished; None where
+    """The finished groups that wait to be trained, by index. journal: where each stands the moment it is finished; None where
     what was finished after a checkpoint is sampled again, the same to the last bit."""
 
-    def __init__(self, tickets: Tickets) -> None:
+    def __init__(self, order: GroupOrder) -> None:
         self.groups: dict[int, Finished] = {}
         self.journal: Journal | None = None
-        self._tickets = tickets
+        self._order = order
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -137,32 +137,32 @@ class Waiting:
         if self.journal is not None:
             self.journal.append(finished)
         if not finished.awaited:
-            self.groups[finished.ticket] = finished
+            self.groups[finished.index] = finished
 
     def found(self, finished: Finished, version: int) -> None:
-        """A group that stands on disk: perhaps twice, or beside one that it took the place of. Of weights that are lost, it
+        """A group that stands on disk: perhaps twice, or beside one that it replaces. Of weights that are lost, it
         counts as born under `version`, that of those the run continues from."""
-        ticket = finished.ticket
-        beside = [each for each in self.groups.values() if place_of(each.ticket) == place_of(ticket)]
-        later = [each for each in beside if (draw_of(each.ticket), not each.awaited) >= (draw_of(ticket), True)]
-        if later or ticket in self._tickets.done:
+        index = finished.index
+        beside = [each for each in self.groups.values() if position_of(each.index) == position_of(index)]
+        later = [each for each in beside if (candidate_of(each.index), not each.awaited) >= (candidate_of(index), True)]
+        if later or index in self._order.done:
             return
         for each in beside:
-            del self.groups[each.ticket]
-            self._tickets.done |= {each.ticket} - {ticket}
-        self._tickets.fill(ticket)
-        self.groups[ticket] = replace(finished, born=min(finished.born, version))
+            del self.groups[each.index]
+            self._order.done |= {each.index} - {index}
+        self._order.fill(index)
+        self.groups[index] = replace(finished, born=min(finished.born, version))
 
-    def fills(self, ticket: int) -> bool:
-        """Whether one of them has the place of this ticket."""
-        return any(place_of(each) == place_of(ticket) for each in self.groups)
+    def fills(self, index: int) -> bool:
+        """Whether one of them has the position of this group."""
+        return any(position_of(each) == position_of(index) for each in self.groups)
 
-    def take(self, tickets: Iterable[int]) -> list[Finished]:
-        return [self.groups.pop(ticket) for ticket in tickets]
+    def take(self, indices: Iterable[int]) -> list[Finished]:
+        return [self.groups.pop(index) for index in indices]
 
     def take_awaited(self) -> list[Finished]:
         """Those that were found and whose re-rolls have to begin again."""
-        return self.take([each.ticket for each in self.groups.values() if each.awaited])
+        return self.take([each.index for each in self.groups.values() if each.awaited])
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """None where the checkpoint was written by a synchronous training. Raises KeepworthError."""
+    """None where the checkpoint holds none: synchronous training did not always write one. Raises KeepworthError."""
     path = folder / STATE
     if not path.exists():
         return None

@@ -11,6 +11,7 @@ from keepworth.episodes.model import Receipt, Sample
 from keepworth.learning.collect.asynchrony import Asynchrony
 from keepworth.learning.weights.masters import Masters
 from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.group_batch import GroupBatch
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.replica import Outgoing, Replica
 
@@ -57,8 +58,9 @@ class Sampler(Protocol):
         """The first publication: of what the run begins with, or continues with."""
         ...
 
-    async def publish(self, sent: Any) -> Receipt:
-        """Bring new weights into service and prove that they arrived. The learner waits meanwhile."""
+    async def publish(self, sent: Any) -> Receipt | None:
+        """Bring new weights into service and prove that they arrived; None where the learner's own are in service. The learner
+        waits meanwhile."""
         ...
 
     async def sample(self, draft: Draft) -> Sample:
@@ -82,28 +84,58 @@ class Sampler(Protocol):
         ...
 
 
+class Decoder(Protocol):
+    """Drafts in, finished drafts out: `ContinuousBatch`, one token each a step, or `GroupBatch`, whole calls."""
+
+    model: InProcessModel
+    steps: int
+
+    def add(self, draft: Draft) -> None: ...
+
+    def remove(self, draft: Draft) -> None: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def unfinished(self) -> int: ...
+
+    def step(self) -> list[Draft]: ...
+
+
 class LocalSampler:
-    """A continuous batch on this process's copy of the weights."""
+    """A decoder in this process: whole calls on the learner's own weights where the settings allow it, else a continuous batch
+    on a copy of them."""
 
     def __init__(self, learner: Samples, settings: Asynchrony, host: Host) -> None:
         self._learner, self._host = learner, host
         self._keeps_caches = settings.caches == "keep"
-        self._replica = Replica(learner.model, learner.masters.named)
-        self.batch = ContinuousBatch(self._replica.model, settings.slots, refill=settings.refill, order=host.order)
+        self._replica: Replica | None = None
+        self.batch: Decoder
+        if settings.whole_calls:
+            self.batch = GroupBatch(learner.model, order=host.order)
+        else:
+            self._replica = Replica(learner.model, learner.masters.named)
+            self.batch = ContinuousBatch(self._replica.model, settings.width, refill=settings.refill, order=host.order)
         self._waits: dict[int, asyncio.Future[None]] = {}
 
     @property
     def version(self) -> int:
-        return self._replica.model.version
+        return self.batch.model.version
 
-    def outgoing(self) -> Outgoing:
+    def outgoing(self) -> Outgoing | None:
+        if self._replica is None:
+            return None
         return self._replica.outgoing(self._learner.model, self._learner.masters.named)
 
-    async def begin(self, sent: Outgoing) -> None:
+    async def begin(self, sent: Outgoing | None) -> None:
         self._wake = asyncio.Event()
-        self._replica.publish(sent)
+        if self._replica is not None and sent is not None:
+            self._replica.publish(sent)
 
-    async def publish(self, sent: Outgoing) -> Receipt:
+    async def publish(self, sent: Outgoing | None) -> Receipt | None:
+        if self._replica is None or sent is None:
+            return None
+        assert isinstance(self.batch, ContinuousBatch)
         self.batch.interrupt(keep=self._keeps_caches)
         return self._replica.publish(sent)
 
@@ -121,7 +153,7 @@ class LocalSampler:
         return draft.sample(self.version)
 
     async def run(self) -> None:
-        """One token for all at a time; between two tokens everybody else has a turn."""
+        """One step for all at a time; between two steps everybody else has a turn."""
         while True:
             await self._host.settle()
             if not self.batch.busy or not self._host.may_draw():
@@ -140,4 +172,4 @@ class LocalSampler:
         return sum(not each.done() for each in self._waits.values())
 
     def unfinished(self) -> int:
-        return sum(len(each.ids) for each in (*self.batch.live, *self.batch.waiting))
+        return self.batch.unfinished()

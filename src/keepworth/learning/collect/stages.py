@@ -71,14 +71,8 @@ def turns(stages: Sequence[Stage], steps: int) -> list[tuple[str, int, int]]:
     return found
 
 
-def reweighted(groups: Sequence[Group], weights: Mapping[str, float]) -> list[Group]:
-    """The same episodes with other weights on their reward terms. Raises UnknownName for a term that none of them has."""
-    require_terms(groups, weights)
-    return [reweighed(group, weights) for group in groups]
-
-
 def reweighed(group: Group, weights: Mapping[str, float]) -> Group:
-    """One group of them, which need not have every term that is named."""
+    """The same episodes with other weights on their reward terms, of which the group need not have every one that is named."""
     if not weights:
         return group
     return replace(

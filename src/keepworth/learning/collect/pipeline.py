@@ -1,9 +1,10 @@
-"""Asynchronous collecting: rollouts run while the learner learns, wait while others decode, and survive both.
+"""The pipeline: groups for the trainer's loop, in step with the learner or ahead of it.
 
-Every group has a ticket, 0, 1, 2 ...; its task and its stage are functions of the ticket. Rollouts are coroutines on one loop;
-their model calls go to a sampler: a continuous batch on a copy of the weights, or an engine behind HTTP. Groups are
-started as `Staleness` allows, trained oldest first among those that are ready, and nothing that is unfinished when
-a batch is complete is thrown away: it goes on under the next weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521).
+Every group has an index; its task and its stage are functions of it. Rollouts are coroutines on one loop; their model calls go
+to a sampler: in this process, or an engine behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
+those that are ready, and nothing that is unfinished when a batch is complete is thrown away: it goes on under the next
+weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 that is synchronous training: a step's groups are
+started when the step asks for them, and all of them end in it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ from keepworth.episodes.episode import Episode, Group, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
 from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
-from keepworth.learning.collect.attempt import Attempt, Rollout, Tape, has_failed, run_attempt
-from keepworth.learning.collect.collector import Collected, Collector
+from keepworth.learning.collect.collector import Collected
+from keepworth.learning.collect.context import (
+    CallLog,
+    RecordedContext,
+    RecordedRollout,
+    Terms,
+    has_failed,
+    run_rollout,
+)
+from keepworth.learning.collect.curriculum import AppliedCurriculum, Curriculum
 from keepworth.learning.collect.event_loop import EventLoop
 from keepworth.learning.collect.expected_lengths import ExpectedLengths
+from keepworth.learning.collect.group_index import GroupOrder
 from keepworth.learning.collect.open_group import OpenGroup, open_from_json, open_to_json, said
 from keepworth.learning.collect.pipeline_store import (
     STATE,
@@ -34,15 +44,12 @@ from keepworth.learning.collect.pipeline_store import (
     read_state,
     write_state,
 )
-from keepworth.learning.collect.sampler import Host, LocalSampler, Sampler, Samples
-from keepworth.learning.collect.steering import Steering
-from keepworth.learning.collect.steering_ahead import SteeredAhead
-from keepworth.learning.collect.tickets import Tickets
+from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run.checkpoint import Checkpoint, reading
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.continuous import Draft
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel
@@ -52,14 +59,14 @@ class RolloutsFail(KeepworthError):
     """Group after group comes to nothing: there is nothing to train on."""
 
 
-class Pipeline(Collector):
-    """The asynchronous collector. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
+class Pipeline:
+    """The `Collector` that samples. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
-    engine: samples in place of this process. steering: stages, which groups are replaced by others, which tasks are put
-    aside, hooks, as in turns; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the
-    engine cannot honour, or that contradict each other, and ObjectiveError for an objective that would take stale tokens for
-    its own policy's."""
+    engine: samples in place of this process. curriculum: stages, which groups are replaced by others, which tasks are put
+    aside, hooks; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the engine
+    cannot honour, or that contradict each other, and ObjectiveError for an objective that would take stale tokens for its own
+    policy's."""
 
     def __init__(
         self,
@@ -68,22 +75,23 @@ class Pipeline(Collector):
         episodes: Episodes,
         settings: Asynchrony,
         engine: HttpModel | None = None,
-        steering: Steering | None = None,
+        curriculum: Curriculum | None = None,
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
             require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
         self._run, self._learner, self._episodes = run, learner, episodes
-        self._steering = SteeredAhead(
-            steering or Steering(settings.staleness.groups), settings.staleness, run, episodes.task
+        self._curriculum = AppliedCurriculum(
+            curriculum or Curriculum(settings.staleness.groups), settings.staleness, run, episodes.task
         )
         host = Host(self._order, self._learn_length, self._may_draw, self._settle)
         self.sampler = _sampler(learner, settings, host, engine, run)
         self._open: dict[int, OpenGroup] = {}
         self._taken: list[Finished] = []
-        self._tickets = Tickets()
-        self._waiting = Waiting(self._tickets)
+        self._group_order = GroupOrder()
+        self._waiting = Waiting(self._group_order)
+        self._journal: Journal | None = None
         self._updates = self._step = self._first = 0
         self._failed: list[Episode] = []
         self._failures = 0
@@ -94,10 +102,10 @@ class Pipeline(Collector):
 
     # -- called by the trainer --------------------------------------------------------------------------------------
 
-    def begin(self, checkpoint: Checkpoint | None, step: int) -> None:
+    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
         if self.settings.mode == "overlap":
             self._loop.go_on_by_itself()
-        self._loop.do(self._begin(checkpoint, step, self.sampler.outgoing()))
+        self._loop.do(self._begin(checkpoint, first, done, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
         """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
@@ -105,6 +113,8 @@ class Pipeline(Collector):
 
     def publish(self) -> dict[str, float]:
         receipt = self._loop.do(self._publish(self.sampler.outgoing()))
+        if receipt is None:
+            return {}
         return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path, step: int) -> None:
@@ -117,25 +127,29 @@ class Pipeline(Collector):
         self._loop.close()
 
     @property
-    def batch(self) -> ContinuousBatch:
+    def batch(self) -> Decoder:
         """Of the sampler of this process."""
         assert isinstance(self.sampler, LocalSampler)
         return self.sampler.batch
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
 
-    async def _begin(self, checkpoint: Checkpoint | None, step: int, sent: Any) -> None:
-        self._step = self._first = step
+    async def _begin(self, checkpoint: Checkpoint | None, first: int, done: int, sent: Any) -> None:
+        self._step, self._first = first + done, first
         await self.sampler.begin(sent)
-        self._journal = Journal(self._run.path, self._learner.role, step)
-        self._waiting.journal = None if self._repeats else self._journal
+        if not self._repeats:
+            self._journal = self._waiting.journal = Journal(self._run.path, self._learner.role, self._step)
         state = read_state(checkpoint.path) if checkpoint else None
         if checkpoint is not None and state is not None:
             with reading(checkpoint.path / STATE, checkpoint):
                 self._load(state)
-        self._steering.restore(self._first)
-        if not self._repeats:
-            for each in self._journal.since(step):
+        else:
+            self._updates = done
+            self._group_order.skip(done * self.settings.staleness.groups)
+            self._curriculum.skip(done)
+        self._curriculum.restore(self._first)
+        if self._journal is not None:
+            for each in self._journal.since(self._step):
                 self._waiting.found(each, self._version)
         if checkpoint is not None and state is not None:
             with reading(checkpoint.path / STATE, checkpoint):
@@ -143,64 +157,69 @@ class Pipeline(Collector):
                     self._continue(record)
         for each in self._waiting.take_awaited():
             self._branch_again(each)
-        self._start_groups()
+        if self.settings.mode == "overlap":
+            self._start_groups()
         self._loop.spawn(self.sampler.run())
 
     async def _collect(self, step: int) -> Collected:
         begun = time.perf_counter()
+        self._start_groups()
         self._collecting = True
         self.sampler.wake()
         while True:
             self._loop.require_alive()
             await self._settle()
             self._evict()
-            tickets = self._choose()
-            if tickets is not None:
+            indices = self._choose()
+            if indices is not None:
                 break
             self._loop.changed.clear()
             await self._loop.changed.wait()
         self._collecting = False
-        self._taken = chosen = self._waiting.take(tickets)
+        self._taken = chosen = self._waiting.take(indices)
         failed, self._failed = tuple(self._failed), []
         version, limit = self._version, self.settings.staleness
-        metrics = {
-            "pipeline/running": float(len(self._open)),
-            "pipeline/finished": float(len(self._waiting)),
-            "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
-            "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
-            **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
-            **self._steering.metrics(each.ticket for each in chosen),
-            "seconds/wait": time.perf_counter() - begun,
-        }
-        groups = self._steering.chosen(chosen, step)
-        self._steering.write(self._step + 1)
+        metrics = self._curriculum.metrics(each.index for each in chosen)
+        if limit.max_staleness:
+            metrics |= {
+                "pipeline/running": float(len(self._open)),
+                "pipeline/finished": float(len(self._waiting)),
+                "pipeline/unfinished_tokens": float(self.sampler.unfinished()),
+                "pipeline/over_bound": float(sum(limit.lag(version, f.oldest()) > limit.max_staleness for f in chosen)),
+                **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
+                "seconds/wait": time.perf_counter() - begun,
+            }
+        groups = self._curriculum.chosen(chosen, step)
+        self._curriculum.write(self._step + 1)
         return Collected(groups, failed, metrics)
 
-    async def _publish(self, sent: Any) -> Receipt:
+    async def _publish(self, sent: Any) -> Receipt | None:
         receipt = await self.sampler.publish(sent)
-        self._tickets.done |= {each.ticket for each in self._taken}
+        self._group_order.done |= {each.index for each in self._taken}
         self._taken = []
         self._updates += 1
         self._step += 1
-        self._start_groups()
-        self._steering.write(self._step)
+        if self.settings.mode == "overlap":  # in turns nobody would go on with them before the next batch is asked for
+            self._start_groups()
+        self._curriculum.write(self._step)
         self.sampler.wake()
         return receipt
 
     async def _state(self, step: int) -> dict[str, Any]:
-        self._steering.write(step)
-        self._journal.rotate(step, [each.step for each in self._run.checkpoints()])
-        waiting = sorted((*self._waiting.groups.values(), *self._taken), key=lambda each: each.ticket)
+        self._curriculum.write(step)
+        if self._journal is not None:
+            self._journal.rotate(step, [each.step for each in self._run.checkpoints()])
+        waiting = sorted((*self._waiting.groups.values(), *self._taken), key=lambda each: each.index)
         return {
             "format": 1,
             "version": self._version,
             "updates": self._updates,
             "first": self._first,
-            **self._tickets.state(),
+            **self._group_order.state(),
             "finished": [finished_to_json(each) for each in waiting],
-            "open": [open_to_json(self._open[ticket], self._version) for ticket in sorted(self._open)],
+            "open": [open_to_json(self._open[index], self._version) for index in sorted(self._open)],
             "counts": self._counts,
-            "steering": self._steering.state(),
+            "steering": self._curriculum.state(),
             "lengths": self._lengths.state(),
         }
 
@@ -224,50 +243,54 @@ class Pipeline(Collector):
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
         for _ in range(capacity):
-            ticket, task = self._steering.admit(self._tickets.take(), self._step + 1)
-            tapes = [Tape() for _ in range(self.settings.group_size)]
-            self._begin_group(OpenGroup(ticket, self._version, task, tapes))
+            index, task = self._curriculum.admit(self._group_order.take(), self._step + 1)
+            logs = [CallLog() for _ in range(self.settings.group_size)]
+            self._begin_group(OpenGroup(index, self._version, task, logs))
 
     def _begin_group(self, group: OpenGroup) -> None:
-        self._open[group.ticket] = group
+        self._open[group.index] = group
         for member in group.missing():
             self._loop.spawn(self._member(group, member))
 
     async def _member(self, group: OpenGroup, member: int) -> None:
-        settings, tape = self.settings, group.tapes[member]
+        settings, log = self.settings, group.logs[member]
         rollout = self._rollout_of(group, member)
-        worth, stage = settings.failed_reward, self._steering.stage(group.ticket)
+        terms = Terms(
+            settings.seed,
+            settings.staleness.groups,
+            settings.call_seconds,
+            settings.failed_reward,
+            self._curriculum.stage(group.index),
+        )
         while True:
-            attempt = Attempt(
-                self.sampler, tape, group.ticket, member, settings.seed, settings.call_seconds, worth, stage
-            )
-            episode = await run_attempt(rollout, group.task, attempt, settings.episode_seconds)
-            again = tape.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
+            context = RecordedContext(self.sampler, log, group.index, member, terms, group.companions)
+            episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
+            again = log.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
             if not (has_failed(episode) and again):
                 break
             self._failed.append(episode)
             self._counts["retried"] += 1
-            tape.entries.clear()
-            tape.tries += 1
-        group.done[member] = episode
+            log.entries.clear()
+            log.tries += 1
+        group.end(member, episode)
         if not group.missing():
             self._end_group(group)
 
-    def _rollout_of(self, group: OpenGroup, member: int) -> Rollout:
-        rerolls, branches = group.rerolls, self._steering.branches
+    def _rollout_of(self, group: OpenGroup, member: int) -> RecordedRollout:
+        rerolls, branches = group.rerolls, self._curriculum.branches
         if rerolls is None or branches is None:
             return self._episodes.rollout
-        return lambda task, attempt: branches.reroll(rerolls.anchor, rerolls.call_of(member), attempt)
+        return lambda task, context: branches.reroll(rerolls.anchor, rerolls.call_of(member), context)
 
     def _end_group(self, group: OpenGroup) -> None:
-        del self._open[group.ticket]
+        del self._open[group.index]
         if group.rerolls is None:
             self._end_members(group)
         else:
             groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
             self._failed += left_out
-            again = tuple(self._steering.weighed(group.ticket, each) for each in groups)
-            self._waiting.keep(Finished(group.ticket, group.born, group.rerolls.trunk, again))
+            again = tuple(self._curriculum.weighed(group.index, each) for each in groups)
+            self._waiting.keep(Finished(group.index, group.born, group.rerolls.trunk, again))
         self._loop.changed.set()
 
     def _end_members(self, group: OpenGroup) -> None:
@@ -280,35 +303,35 @@ class Pipeline(Collector):
             if self._failures >= self.settings.patience:
                 raise RolloutsFail(
                     f"{self._failures} groups in a row came to nothing; the last one says: {said(left_out)}.",
-                    "The episodes are in the run's folder with the arm failed; mend the environment or the reward.",
+                    "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
                 )
-            self._start_instead_of(group.ticket)
+            self._start_instead_of(group.index)
         else:
             self._failures = 0
-            ended = self._steering.weighed(group.ticket, Group(group.task.key, whole[0].memory_snapshot, whole))
-            if self._steering.replaces(group.ticket, ended, self._step + 1):
+            ended = self._curriculum.weighed(group.index, Group(group.task.key, whole[0].memory_snapshot, whole))
+            if self._curriculum.replaces(group.index, ended, self._step + 1):
                 self._counts["rejected_groups"] += 1
-                self._start_instead_of(group.ticket)
+                self._start_instead_of(group.index)
             else:
-                calls = self._steering.calls(group.ticket, ended)
-                self._waiting.keep(Finished(group.ticket, group.born, ended, awaited=bool(calls)))
+                calls = self._curriculum.calls(group.index, ended)
+                self._waiting.keep(Finished(group.index, group.born, ended, awaited=bool(calls)))
                 self._branch(group, ended, calls)
 
     def _branch(self, group: OpenGroup, trunk: Group, calls: Sequence[int]) -> None:
         """Go on with the re-rolls of `trunk`, which waits for them."""
-        if calls and self._steering.branches is not None:
-            self._begin_group(group.branched(trunk, calls, self._steering.branches.size))
+        if calls and self._curriculum.branches is not None:
+            self._begin_group(group.branched(trunk, calls, self._curriculum.branches.size))
 
-    def _start_instead_of(self, ticket: int) -> None:
-        self._tickets.replace(ticket)
+    def _start_instead_of(self, index: int) -> None:
+        self._group_order.replace(index)
         self._start_groups()
 
     def _choose(self) -> list[int] | None:
         """The groups of the next update; None where some are still missing."""
         return self.settings.staleness.choose(
             self._version,
-            {ticket: each.born for ticket, each in self._waiting.groups.items()},
-            {ticket: each.born for ticket, each in self._open.items()},
+            {index: each.born for index, each in self._waiting.groups.items()},
+            {index: each.born for index, each in self._open.items()},
         )
 
     def _evict(self) -> None:
@@ -318,8 +341,8 @@ class Pipeline(Collector):
             return
         groups = self._waiting.groups.values()
         stale = [each for each in groups if staleness.lag(self._version, each.oldest()) > staleness.max_staleness]
-        for each in self._waiting.take(each.ticket for each in stale):
-            self._tickets.replace(each.ticket)
+        for each in self._waiting.take(each.index for each in stale):
+            self._group_order.replace(each.index)
             self._counts["evicted"] += 1
             self._failed += each.group.episodes
         self._start_groups()
@@ -337,20 +360,24 @@ class Pipeline(Collector):
         if not self._repeats:
             return
         rounds = 0
-        while self._loop.broken is None and self.sampler.waited_for() < self._members():
+        while self._loop.broken is None and self._waiting_members() < self._members():
             await asyncio.sleep(0 if rounds < 20 else 0.001)
             rounds += 1
+
+    def _waiting_members(self) -> int:
+        """Members that wait for the model, or for others of their group."""
+        return self.sampler.waited_for() + sum(each.companions.waiting for each in self._open.values())
 
     def _members(self) -> int:
         return sum(len(each.missing()) for each in self._open.values())
 
     def _order(self, draft: Draft) -> tuple[Any, ...]:
         if self.settings.order == "arrival":
-            return draft.stream
-        return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.stream)
+            return draft.group, draft.stream
+        return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.group, draft.stream)
 
     def _task_of(self, draft: Draft) -> str:
-        return self._open[draft.stream[0]].task.key
+        return self._open[draft.group].task.key
 
     def _learn_length(self, draft: Draft) -> None:
         self._lengths.learn(self._task_of(draft), float(len(draft.ids)))
@@ -359,29 +386,29 @@ class Pipeline(Collector):
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._updates, self._first = int(state["updates"]), int(state.get("first", self._first))
-        self._tickets.load(state)
+        self._group_order.load(state)
         self._counts |= {name: int(state["counts"][name]) for name in self._counts}
-        self._steering.load(state.get("steering", {}))
+        self._curriculum.load(state.get("steering", {}))
         self._lengths.load(state["lengths"])
         for record in state["finished"]:
             self._waiting.found(finished_from_json(record), self._version)
 
     def _continue(self, record: Mapping[str, Any]) -> None:
         """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
-        ticket = int(record["ticket"])
-        if not self._waiting.fills(ticket):
-            self._begin_group(open_from_json(record, self._episodes.task(ticket)))
+        index = int(record["ticket"])
+        if not self._waiting.fills(index):
+            self._begin_group(open_from_json(record, self._episodes.task(index)))
 
     def _branch_again(self, finished: Finished) -> None:
         """Begin the re-rolls of a group whose own members were done before the run ended; where it is to have none now, it is
         ready."""
-        ticket = finished.ticket
-        calls = self._steering.calls(ticket, finished.group)
+        index = finished.index
+        calls = self._curriculum.calls(index, finished.group)
         if not calls:
             self._waiting.keep(replace(finished, awaited=False))
             return
-        tapes = [Tape() for _ in range(self.settings.group_size)]
-        group = OpenGroup(ticket, finished.born, self._episodes.task(ticket), tapes)
+        logs = [CallLog() for _ in range(self.settings.group_size)]
+        group = OpenGroup(index, finished.born, self._episodes.task(index), logs)
         self._branch(group, finished.group, calls)
 
 

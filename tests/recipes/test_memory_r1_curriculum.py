@@ -9,13 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.cli.settings import as_toml, load_toml, resolve
+from keepworth.learning.collect.group_index import CANDIDATES, SPAN, draw_seed, group_at
 from keepworth.learning.collect.task_order import batch
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes.drawing import drawn_tasks, sampling_seed
+from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.memory_r1 import Config, train
 from keepworth.recipes.memory_r1_settings import stages_of
-from keepworth.recipes.settings import steering_of
+from keepworth.recipes.settings import curriculum_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SETTINGS: dict[str, Any] = {
@@ -50,7 +51,7 @@ def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], says: str)
 
 def test_settings_become_steering() -> None:
     config = Config(**SETTINGS, steps=5)
-    found = steering_of(config, stages_of(config))
+    found = curriculum_of(config, stages_of(config))
     assert (found.refill, found.tasks_per_step) == (2, 8)
     assert found.band is not None
     assert (found.band.low, found.band.high, found.band.retry) == (0.0, 0.9, 3)
@@ -58,7 +59,7 @@ def test_settings_become_steering() -> None:
         (1, 2, {}),
         (1, None, {"exact_match": 1.0}),
     ]
-    plain = steering_of(Config())
+    plain = curriculum_of(Config())
     assert (plain.band, plain.stages, plain.refill) == (None, (), 0)
 
 
@@ -73,21 +74,22 @@ def test_stages_are_written_as_toml_and_read_back(tmp_path: Path) -> None:
     )
 
 
-def test_a_steps_own_tasks_are_those_it_always_had_and_others_are_others() -> None:
+def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -> None:
     items = list(range(20))
 
     def kind_of(item: int) -> str:
         return "rare" if item < 2 else "common"
 
-    own = drawn_tasks(items, None, 3, 4, 0, 8)
+    own = [drawn_task(items, None, 3, position) for position in range(32, 40)]
     assert own == batch(items, 8, 4, 3)
-    others = drawn_tasks(items, None, 3, 4, 1, 8)
+    others = [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
     assert others != own
-    assert others == drawn_tasks(items, None, 3, 4, 1, 8)
-    even = drawn_tasks(items, kind_of, 3, 4, 0, 8)
+    assert others == [drawn_task(items, None, 3, group_at(position, 4)) for position in range(32, 40)]
+    even = [drawn_task(items, kind_of, 3, position) for position in range(32, 40)]
     assert sum(item < 2 for item in even) == 4
-    assert sampling_seed(3, 4, 0) == 3 * 1_000_003 + 4
-    assert len({sampling_seed(3, step, attempt) for step in range(50) for attempt in range(9)}) == 450
+    assert draw_seed(3, 4, 32) == 3 * 1_000_003 + 4
+    retried = [group_at(8 * step, CANDIDATES * retry) for step in range(50) for retry in range(9)]
+    assert len({draw_seed(3, group % SPAN // 8, group) for group in retried}) == 450
 
 
 @pytest.mark.parametrize("role", ["answerer", "manager"])

@@ -19,12 +19,12 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
-from keepworth.learning.collect import asynchronous
-from keepworth.learning.collect.branches import BranchesAhead
+from keepworth.learning.collect import pipeline as pipelines
+from keepworth.learning.collect.branches import Branches
+from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.difficulty import Band
 from keepworth.learning.collect.pipeline_store import Journal, finished_from_json
 from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import Steering
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -38,9 +38,9 @@ FORKS.set_forkserver_preload(["torch", "transformers", "tests.learning.letters"]
 def letters(**changes: Any) -> Letters:
     """Long answers in every third group, two turns each, environments that take their time."""
     return Letters(
-        lengths=lambda ticket: 25 if ticket % 3 == 0 else 4,
+        lengths=lambda index: 25 if index % 3 == 0 else 4,
         turns=2,
-        latency=lambda ticket, member: 0.003 * ((5 * ticket + member) % 4),
+        latency=lambda index, member: 0.003 * ((5 * index + member) % 4),
         **changes,
     )
 
@@ -57,11 +57,11 @@ def run(folder: Path, mode: str) -> None:
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
     stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
     # A group that is rejected is finished and not trained: not what the overlapping run is asked about.
-    branches = BranchesAhead(again, 2, 0.3)
-    steering = Steering(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
+    branches = Branches(again, 2, 0.3)
+    curriculum = Curriculum(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
     if mode == "serial":
-        steering = replace(steering, refill=2, reject=unlucky)
-    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, steering=steering)
+        curriculum = replace(curriculum, refill=2, reject=unlucky)
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, curriculum=curriculum)
 
 
 def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
@@ -91,7 +91,7 @@ def newest(folder: Path) -> float:
 
 
 def journalled(folder: Path) -> set[int]:
-    """Tickets of the groups that stand on disk as finished: in the files since the last checkpoint, and in it."""
+    """GroupOrder of the groups that stand on disk as finished: in the files since the last checkpoint, and in it."""
     last = RunFolder(folder).checkpoints()
     step = last[-1].step if last else 0
     found = {each["ticket"] for each in state(folder)["finished"]} if last else set()
@@ -114,7 +114,7 @@ def trained(folder: Path) -> list[int]:
     steps = {
         (stored.step, int(stored.episode.id.split("/")[0])) for stored in RunFolder.open(folder).episodes(arm="train")
     }
-    return [ticket for _, ticket in steps]
+    return [index for _, index in steps]
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
@@ -180,9 +180,9 @@ def test_an_overlapping_training_loses_no_finished_group_and_trains_none_twice(t
 
 
 def drawn(folder: Path) -> dict[int, list[tuple[int, ...]]]:
-    """What the members of each group on disk drew, by ticket."""
+    """What the members of each group on disk drew, by index."""
     return {
-        each.ticket: [segment.ids for episode in each.group.episodes for segment in episode.segments]
+        each.index: [segment.ids for episode in each.group.episodes for segment in episode.segments]
         for each in Journal(folder, "speaker", 0).since(0)
     }
 
@@ -192,7 +192,7 @@ def killed_in_first_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(asynchronous, "write_state", killed)
+        patch.setattr(pipelines, "write_state", killed)
         with pytest.raises(KeyboardInterrupt):
             train_letters(folder, 2, settings(), checkpoint_every=1)
 
@@ -209,8 +209,8 @@ def test_a_kill_while_the_first_checkpoint_is_written_loses_no_finished_group(
     first = [s.episode for s in RunFolder.open(folder).episodes(arm="train") if s.step == 1]
     assert first
     for episode in first:
-        ticket, member = map(int, episode.id.split("/")[:2])
-        assert episode.segments[0].ids == before[ticket][member]
+        index, member = map(int, episode.id.split("/")[:2])
+        assert episode.segments[0].ids == before[index][member]
 
 
 def test_a_group_that_awaited_rerolls_which_are_no_longer_asked_for_is_trained(
@@ -226,8 +226,8 @@ def test_a_group_that_awaited_rerolls_which_are_no_longer_asked_for_is_trained(
     first = [s.episode for s in RunFolder.open(folder).episodes(arm="train") if s.step == 1]
     assert first
     for episode in first:
-        ticket, member = map(int, episode.id.split("/")[:2])
-        assert episode.segments[0].ids == before[ticket][member]
+        index, member = map(int, episode.id.split("/")[:2])
+        assert episode.segments[0].ids == before[index][member]
 
 
 def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next_one(tmp_path: Path) -> None:
@@ -240,13 +240,13 @@ def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next_one(tmp_path: Path) 
     journal.append(finished_from_json(record))
     journal.rotate(3, [2])
     journal.append(finished_from_json({**record, "ticket": 901}))
-    assert [each.ticket for each in Journal(folder, "speaker", 2).since(2)] == [record["ticket"], 901]
+    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["ticket"], 901]
 
 
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:
     """Stop at step 2, look at what is parked, go on: what was drawn then is what those episodes begin with."""
     # Some are in the middle when a batch is full.
-    long = Letters(lengths=lambda ticket: 20 + 8 * (ticket % 5), turns=2)
+    long = Letters(lengths=lambda index: 20 + 8 * (index % 5), turns=2)
     settings_ = settings(max_staleness=3, pipeline_depth=2.0, slots=24)
 
     class Stop(Letters):
@@ -258,9 +258,9 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         train_letters(tmp_path / "run", 5, settings_, stopping, checkpoint_every=1)
     parked = {
-        f"{group['ticket']}/{member}": tape["entries"]
+        f"{group['ticket']}/{member}": log["entries"]
         for group in state(tmp_path / "run")["open"]
-        for member, tape in enumerate(group["tapes"])
+        for member, log in enumerate(group["tapes"])
         if str(member) not in group["episodes"]
     }
     assert any(entries and entries[0]["ids"] for entries in parked.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from keepworth.learning.collect.asynchronous import Pipeline
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
@@ -17,8 +17,8 @@ def test_nothing_is_drawn_between_a_publication_and_the_next_collection(tmp_path
     model = tiny_model(hidden=16)
     learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     with RunFolder.create(tmp_path / "run", {}) as run:
-        pipeline = Pipeline(run, learner, Letters(lengths=lambda ticket: 9), settings(mode="serial"))
-        pipeline.begin(None, 0)
+        pipeline = Pipeline(run, learner, Letters(lengths=lambda index: 9), settings(mode="serial"))
+        pipeline.begin(None, 0, 0)
         learner.update(pipeline.collect(0).groups)
         pipeline.publish()
         steps = pipeline.batch.steps

@@ -13,11 +13,10 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, StopReason
-from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.attempt import Attempt
-from keepworth.learning.collect.branches import Branches, BranchesAhead
+from keepworth.learning.collect.branches import Branches
+from keepworth.learning.collect.context import RecordedContext
+from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import SteeredCollector, Steering
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -38,47 +37,49 @@ class Stops(Letters):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
+@pytest.mark.parametrize("mode", ["synchronous", "turns", "overlap", "serial"])
 def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mode: str) -> None:
-    steering = Steering(4, (Stage(1, weights={"low": 2.0}),), branches=BranchesAhead(again, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), steering=steering)
+    curriculum = Curriculum(4, (Stage(1, weights={"low": 2.0}),), branches=Branches(again, SIZE, probability=1.0))
+    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), curriculum=curriculum)
     found = {(step, episode.id): episode for step, episode in trained(tmp_path / "run")}
     assert len(found) == 3 * 4 * (MEMBERS + 2 * SIZE)
     assert len({name for _, name in found}) == len(found), "something was trained twice"
     for (step, name), episode in found.items():
-        ticket, member = map(int, name.split("/"))
+        index, member = map(int, name.split("/"))
         assert episode.rewards[0].weight == 2.0
         if member < MEMBERS:
             assert not episode.parent
             continue
-        anchor = found[step, f"{ticket}/0"]  # trained in the same update
+        anchor = found[step, f"{index}/0"]  # trained in the same update
         assert episode.parent == anchor.id
         assert episode.segments[0].context == anchor.segments[(member - MEMBERS) // SIZE].context
 
 
-def test_which_calls_are_rolled_again_is_a_function_of_the_ticket() -> None:
-    branches = BranchesAhead(again, SIZE, probability=0.5, seed=3)
+def test_which_calls_are_rolled_again_is_a_function_of_the_group() -> None:
+    branches = Branches(again, SIZE, probability=0.5, seed=3)
     anchor = Episode("0/0", "t", "r", "", (None,) * 3, "", (), (), StopReason.COMPLETED, "", 0)  # type: ignore[arg-type]
-    calls = [branches.calls(anchor, ticket) for ticket in range(400)]
-    assert calls == [branches.calls(anchor, ticket) for ticket in range(400)]
+    calls = [branches.calls(anchor, index) for index in range(400)]
+    assert calls == [branches.calls(anchor, index) for index in range(400)]
     assert 1.3 < sum(map(len, calls)) / 400 < 1.7
-    assert calls != [replace(branches, seed=4).calls(anchor, ticket) for ticket in range(400)]
+    assert calls != [replace(branches, seed=4).calls(anchor, index) for index in range(400)]
 
 
 def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_path: Path) -> None:
     def of(cls: type[Letters]) -> Letters:
-        return cls(lambda ticket: 20 + 8 * (ticket % 5), 2)
+        return cls(lambda index: 20 + 8 * (index % 5), 2)
 
-    steering = Steering(4, refill=1, branches=BranchesAhead(again, SIZE))
+    curriculum = Curriculum(4, refill=1, branches=Branches(again, SIZE))
     asynchrony = settings(mode="serial", max_staleness=3, pipeline_depth=2.0, slots=24)
-    straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, remember=True, steering=steering)
+    straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, remember=True, curriculum=curriculum)
     with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "b", 6, asynchrony, of(Stops), 1, remember=True, steering=steering, evaluate_every=4)
+        train_letters(
+            tmp_path / "b", 6, asynchrony, of(Stops), 1, remember=True, curriculum=curriculum, evaluate_every=4
+        )
     last = RunFolder.open(tmp_path / "b").checkpoints()[-1]
     opened = json.loads((last.path / "pipeline.json").read_text())["open"]
-    half = [tape for each in opened if "rerolls" in each for tape in each["tapes"] if tape["entries"]]
+    half = [log for each in opened if "rerolls" in each for log in each["tapes"] if log["entries"]]
     assert half, "no re-roll was under way where it was stopped"
-    ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, remember=True, steering=steering)
+    ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, remember=True, curriculum=curriculum)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert trained(tmp_path / "a") == trained(tmp_path / "b")
     one, other = straight.masters.state()["masters"], ended.masters.state()["masters"]
@@ -91,11 +92,11 @@ def test_a_group_that_waits_for_its_re_rolls_survives_a_stop_as_it_was(tmp_path:
     """The re-rolls of later groups never end; what their members said is on disk all the same, and is what is trained."""
     hanging = threading.Event()
 
-    async def never(anchor: Episode, index: int, attempt: Attempt) -> Episode:
-        if attempt.ticket >= 8:
+    async def never(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+        if context.group >= 8:
             hanging.set()
             await asyncio.Event().wait()
-        return await again(anchor, index, attempt)
+        return await again(anchor, index, context)
 
     class StopsThen(Letters):
         def evaluate(self, step: int) -> None:
@@ -104,57 +105,59 @@ def test_a_group_that_waits_for_its_re_rolls_survives_a_stop_as_it_was(tmp_path:
                 raise KeyboardInterrupt
 
     asynchrony = settings(mode="overlap", max_staleness=2, pipeline_depth=3.0)
-    steering = Steering(4, branches=BranchesAhead(never, SIZE, probability=1.0))
+    curriculum = Curriculum(4, branches=Branches(never, SIZE, probability=1.0))
     with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "run", 5, asynchrony, StopsThen(), 1, steering=steering, evaluate_every=2)
+        train_letters(tmp_path / "run", 5, asynchrony, StopsThen(), 1, curriculum=curriculum, evaluate_every=2)
     awaited = {}
     for path in (tmp_path / "run" / "finished" / "speaker").glob("after-*.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()):
             if row.get("awaited") and row["ticket"] >= 8:
                 awaited[row["ticket"]] = [each["segments"][0]["ids"] for each in row["episodes"]]
     assert awaited
-    steering = Steering(4, branches=BranchesAhead(again, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 5, asynchrony, Letters(), 1, steering=steering)
+    curriculum = Curriculum(4, branches=Branches(again, SIZE, probability=1.0))
+    train_letters(tmp_path / "run", 5, asynchrony, Letters(), 1, curriculum=curriculum)
     found = {episode.id: list(episode.segments[0].ids) for _, episode in trained(tmp_path / "run")}
     assert len(found) == len(trained(tmp_path / "run")) == 5 * 4 * (MEMBERS + SIZE)
-    for ticket, said in awaited.items():
-        if f"{ticket}/0" in found:
-            assert [found[f"{ticket}/{member}"] for member in range(MEMBERS)] == said
-    assert any(f"{ticket}/0" in found for ticket in awaited)
+    for index, said in awaited.items():
+        if f"{index}/0" in found:
+            assert [found[f"{index}/{member}"] for member in range(MEMBERS)] == said
+    assert any(f"{index}/0" in found for index in awaited)
 
 
 def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
-    async def breaks(anchor: Episode, index: int, attempt: Attempt) -> Episode:
-        if attempt.ticket % 2 == 0 and attempt.member == MEMBERS:
+    async def breaks(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+        if context.group % 2 == 0 and context.member == MEMBERS:
             raise ConnectionResetError("gone")
-        return await again(anchor, index, attempt)
+        return await again(anchor, index, context)
 
-    steering = Steering(4, branches=BranchesAhead(breaks, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), steering=steering)
+    curriculum = Curriculum(4, branches=Branches(breaks, SIZE, probability=1.0))
+    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), curriculum=curriculum)
     parents = {episode.parent.split("/")[0] for _, episode in trained(tmp_path / "run") if episode.parent}
-    assert parents == {str(ticket) for ticket in range(8) if ticket % 2}
+    assert parents == {str(index) for index in range(8) if index % 2}
     failed = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
     assert any("gone" in error for episode in failed for error in episode.errors)
 
 
 def test_a_re_roll_from_another_memory_ends_the_run(tmp_path: Path) -> None:
-    async def elsewhere(anchor: Episode, index: int, attempt: Attempt) -> Episode:
-        return replace(await again(anchor, index, attempt), memory_snapshot="another")
+    async def elsewhere(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+        return replace(await again(anchor, index, context), memory_snapshot="another")
 
-    steering = Steering(4, branches=BranchesAhead(elsewhere, SIZE, probability=1.0))
+    curriculum = Curriculum(4, branches=Branches(elsewhere, SIZE, probability=1.0))
     with pytest.raises(ValueError, match="start from 2 memory states"):
-        train_letters(tmp_path / "run", 1, settings(), steering=steering)
+        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
 
 
-def test_each_kind_of_branches_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
-    def group(anchor: Episode, index: int) -> Any:
-        raise AssertionError
+def test_a_re_roll_of_another_parent_ends_the_run(tmp_path: Path) -> None:
+    async def orphan(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+        return replace(await again(anchor, index, context), parent="")
 
-    with pytest.raises(AdmissionError, match="Use BranchesAhead"):
-        train_letters(tmp_path / "run", 1, settings(), steering=Steering(4, branches=Branches(group)))
-    with RunFolder.create(tmp_path / "other", {}) as run, pytest.raises(ValueError, match="are for a Pipeline"):
-        SteeredCollector(None, run, Steering(4, branches=BranchesAhead(again, SIZE)))  # type: ignore[arg-type]
+    curriculum = Curriculum(4, branches=Branches(orphan, SIZE, probability=1.0))
+    with pytest.raises(ValueError, match="name another parent"):
+        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
+
+
+def test_branches_that_compare_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="size = 1 is below 2"):
-        BranchesAhead(again, 1)
+        Branches(again, 1)
     with pytest.raises(ValueError, match="rolls nothing again"):
-        BranchesAhead(again, 2, probability=0.0)
+        Branches(again, 2, probability=0.0)

@@ -1,4 +1,4 @@
-"""Attempts: what is on the tape is not asked for again, what fails becomes a value."""
+"""What a rollout is given: what is in its call log is not asked for again, what fails becomes a value."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from keepworth.episodes import (
     Task,
     VersionSpan,
 )
-from keepworth.learning.collect.attempt import (
-    Attempt,
+from keepworth.learning.collect.context import (
     CallFailed,
+    CallLog,
     CallTimedOut,
-    Tape,
+    InGroup,
+    RecordedContext,
+    Terms,
     has_failed,
-    run_attempt,
-    tape_from_json,
-    tape_to_json,
+    log_from_json,
+    log_to_json,
+    run_rollout,
 )
 from keepworth.models.continuous import Draft
 
@@ -58,11 +60,14 @@ class Counting:
         return draft.sample(0)
 
 
-def attempt(tape: Tape, sampler: Counting | None = None, **changes: Any) -> Attempt:
-    return Attempt(sampler or Counting(), tape, 3, 1, **{"seed": 0, "seconds": 5.0, "failed": None, **changes})
+def context_of(
+    log: CallLog, sampler: Counting | None = None, member: int = 1, among: InGroup | None = None, **terms: Any
+) -> RecordedContext:
+    among = among or InGroup(lambda: 1)
+    return RecordedContext(sampler or Counting(), log, 3, member, Terms(**{"seconds": 5.0, **terms}), among)
 
 
-async def two_calls(task: Task, given: Attempt) -> Episode:
+async def two_calls(task: Task, given: RecordedContext) -> Episode:
     first = await given.sample(tuple(b"go:"), PARAMS)
     weather = await given.remember("weather", asked.weather)
     second = await given.sample((*b"go:", *first.ids, weather), PARAMS)
@@ -89,47 +94,47 @@ asked = Asked()
 
 def test_a_tape_answers_what_was_asked_before_and_survives_json() -> None:
     asked.count = 0
-    tape, sampler = Tape(), Counting()
-    whole = asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
+    log, sampler = CallLog(), Counting()
+    whole = asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
     assert (sampler.drawn, asked.count, whole.reward) == (8, 1, 41.0)
-    stored = tape_from_json(tape_to_json(tape, 0))
-    assert stored == replace(tape, entries=stored.entries)
+    stored = log_from_json(log_to_json(log, 0))
+    assert stored == replace(log, entries=stored.entries)
     again = Counting()
-    assert asyncio.run(run_attempt(two_calls, TASK, attempt(stored, again), 5)) == whole
+    assert asyncio.run(run_rollout(two_calls, TASK, context_of(stored, again), 5)) == whole
     assert (again.drawn, asked.count) == (0, 1)
 
 
 def test_an_interrupted_call_goes_on_where_it_stopped() -> None:
-    tape, sampler = Tape(), Counting()
-    whole = asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
-    record = tape_to_json(tape, 0)
+    log, sampler = CallLog(), Counting()
+    whole = asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
+    record = log_to_json(log, 0)
     last = record["entries"][2]
     last |= {"ids": last["ids"][:3], "logprobs": last["logprobs"][:3], "spans": [[0, 0, 3]], "finish": None}
     again = Counting()
-    resumed = asyncio.run(run_attempt(two_calls, TASK, attempt(tape_from_json(record), again), 5))
+    resumed = asyncio.run(run_rollout(two_calls, TASK, context_of(log_from_json(record), again), 5))
     assert again.drawn == 1
     assert resumed.segments[1].ids == whole.segments[1].ids
     assert resumed.segments[1].spans == (VersionSpan(0, 0, 3), VersionSpan(0, 3, 4))
 
 
 def test_a_rollout_that_goes_another_way_leaves_its_tape_there() -> None:
-    tape, sampler = Tape(), Counting()
-    asyncio.run(run_attempt(two_calls, TASK, attempt(tape, sampler), 5))
+    log, sampler = CallLog(), Counting()
+    asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
 
-    async def other(task: Task, given: Attempt) -> Episode:
+    async def other(task: Task, given: RecordedContext) -> Episode:
         await given.sample(tuple(b"go:"), PARAMS)
         await given.sample(tuple(b"elsewhere"), PARAMS)
         return await two_calls(task, given)
 
     again = Counting()
-    asyncio.run(run_attempt(other, TASK, attempt(tape, again), 5))
-    assert tape.diverged == 1
-    assert again.drawn == 12, "the first call is on the tape, the three after it are not"
+    asyncio.run(run_rollout(other, TASK, context_of(log, again), 5))
+    assert log.diverged == 1
+    assert again.drawn == 12, "the first call is on the log, the three after it are not"
 
 
 def test_seeds_and_streams_differ_between_tries_and_members() -> None:
-    one, retried = attempt(Tape()), attempt(Tape(tries=1))
-    other = Attempt(Counting(), Tape(), 3, 2, 0, 5.0, None)
+    one, retried = context_of(CallLog()), context_of(CallLog(tries=1))
+    other = context_of(CallLog(), member=2)
     assert len({one.seed, retried.seed, other.seed}) == 3
 
 
@@ -141,15 +146,15 @@ def test_seeds_and_streams_differ_between_tries_and_members() -> None:
 ])  # fmt: skip
 def test_calls_that_misbehave_are_named(function: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        asyncio.run(attempt(Tape(), seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
+        asyncio.run(context_of(CallLog(), seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
 
 
 def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
-    async def hangs(task: Task, given: Attempt) -> Episode:
+    async def hangs(task: Task, given: RecordedContext) -> Episode:
         await asyncio.Event().wait()
         raise AssertionError
 
-    episode = asyncio.run(run_attempt(hangs, TASK, attempt(Tape()), 0.05))
+    episode = asyncio.run(run_rollout(hangs, TASK, context_of(CallLog()), 0.05))
     assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
     assert "longer than 0.05 s" in episode.errors[0]
 
@@ -161,7 +166,7 @@ def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
     ("infinite", "inf, not a finite number"),
 ])  # fmt: skip
 def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str) -> None:
-    async def odd(task: Task, given: Attempt) -> Any:
+    async def odd(task: Task, given: RecordedContext) -> Any:
         episode = await two_calls(task, given)
         changes = {"renamed": {"id": "x"}, "empty": {"segments": ()}}
         if returned == "infinite":
@@ -169,17 +174,17 @@ def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str
             return replace(episode, rewards=(term,))
         return replace(episode, **changes[returned]) if returned in changes else returned
 
-    episode = asyncio.run(run_attempt(odd, TASK, attempt(Tape()), 5))
+    episode = asyncio.run(run_rollout(odd, TASK, context_of(CallLog()), 5))
     assert has_failed(episode)
     assert says in episode.errors[0]
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), torch.tensor(0.5)])
 def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
-    async def own(task: Task, given: Attempt) -> Episode:
+    async def own(task: Task, given: RecordedContext) -> Episode:
         return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
 
-    episode = asyncio.run(run_attempt(own, TASK, attempt(Tape()), 5))
+    episode = asyncio.run(run_rollout(own, TASK, context_of(CallLog()), 5))
     assert not has_failed(episode)
     assert (episode.reward, type(episode.rewards[0].value)) == (
         0.5,
@@ -188,11 +193,11 @@ def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
 
 
 def test_a_reward_too_large_for_a_number_is_an_episode_s_failure() -> None:
-    async def huge(task: Task, given: Attempt) -> Episode:
+    async def huge(task: Task, given: RecordedContext) -> Episode:
         episode = await two_calls(task, given)
         return replace(episode, rewards=(await given.reward("huge", lambda: 10**400),))
 
-    episode = asyncio.run(run_attempt(huge, TASK, attempt(Tape()), 5))
+    episode = asyncio.run(run_rollout(huge, TASK, context_of(CallLog()), 5))
     assert has_failed(episode)
     assert "Reward huge of episode 3/1 is a number too large" in episode.errors[0]
 
@@ -201,7 +206,7 @@ def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
     never = threading.Event()
 
     async def both() -> int:
-        given = attempt(Tape(), seconds=0.05)
+        given = context_of(CallLog(), seconds=0.05)
         for _ in range(20):
             with pytest.raises(CallTimedOut):
                 await given.call(never.wait)
@@ -224,7 +229,7 @@ def test_whatever_is_asynchronous_is_awaited() -> None:
         return float(len(answer))
 
     async def all_of_them() -> list[float]:
-        given = attempt(Tape())
+        given = context_of(CallLog())
         kinds = (len, scored, functools.partial(scored), Judge(), lambda answer: scored(answer))
         return [(await given.reward("r", each, "four")).value for each in kinds]
 
@@ -243,18 +248,18 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
 
     for each in (asks, asks_too):
         with pytest.raises(CallFailed, match="raised TimeoutError: the judge's server") as caught:
-            asyncio.run(attempt(Tape()).call(each))
+            asyncio.run(context_of(CallLog()).call(each))
         assert caught.value.stop is StopReason.ENVIRONMENT_ERROR
         assert not isinstance(caught.value, CallTimedOut)
     with pytest.raises(CallFailed, match="cancelled itself"):
-        asyncio.run(attempt(Tape()).call(gives_up))
+        asyncio.run(context_of(CallLog()).call(gives_up))
 
 
 def test_a_rollouts_own_timeout_says_what_it_says() -> None:
-    async def rollout(task: Task, given: Attempt) -> Episode:
+    async def rollout(task: Task, given: RecordedContext) -> Episode:
         raise TimeoutError("no answer from the simulator")
 
-    episode = asyncio.run(run_attempt(rollout, TASK, attempt(Tape()), 5.0))
+    episode = asyncio.run(run_rollout(rollout, TASK, context_of(CallLog()), 5.0))
     assert episode.stop is StopReason.ENVIRONMENT_ERROR
     assert "no answer from the simulator" in episode.errors[-1]
 
@@ -262,14 +267,14 @@ def test_a_rollouts_own_timeout_says_what_it_says() -> None:
 def test_what_is_given_up_gives_back_what_it_holds_before_anybody_goes_on() -> None:
     held = ["slot"]
 
-    async def rollout(task: Task, given: Attempt) -> Episode:
+    async def rollout(task: Task, given: RecordedContext) -> Episode:
         try:
             await asyncio.sleep(60)
         finally:
             held.clear()
         raise AssertionError
 
-    assert asyncio.run(run_attempt(rollout, TASK, attempt(Tape()), 0.01)).stop is StopReason.TIMEOUT
+    assert asyncio.run(run_rollout(rollout, TASK, context_of(CallLog()), 0.01)).stop is StopReason.TIMEOUT
     assert not held
 
 
@@ -283,7 +288,7 @@ def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
     async def timed() -> float:
         begun = time.monotonic()
         with pytest.raises(CallTimedOut):
-            await attempt(Tape()).call(stubborn, seconds=0.01)
+            await context_of(CallLog()).call(stubborn, seconds=0.01)
         return time.monotonic() - begun
 
     async def main() -> float:
@@ -293,3 +298,59 @@ def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
         return taken
 
     assert asyncio.run(main()) < 3.5
+
+
+def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
+    made: list[int] = []
+
+    async def made_slowly(number: int) -> int:
+        made.append(number)
+        await asyncio.sleep(0.01)
+        if len(made) == 1:
+            raise ValueError("not yet")
+        return number
+
+    async def both() -> tuple[list[Any], int]:
+        among = InGroup(lambda: 2)
+        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1)]
+        first = await asyncio.gather(*(each.shared("x", made_slowly, 7) for each in members), return_exceptions=True)
+        return list(map(str, first)), await members[1].shared("x", made_slowly, 8)
+
+    assert asyncio.run(both()) == (["not yet", "not yet"], 8)
+    assert made == [7, 8]
+
+
+def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
+    asked: list[list[str]] = []
+
+    def judge(texts: Any) -> list[int]:
+        asked.append(list(texts))
+        return [len(text) for text in texts]
+
+    async def group() -> list[int]:
+        missing = {0, 1, 2}
+        among = InGroup(lambda: len(missing))
+        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1, 2)]
+        late = [asyncio.ensure_future(members[i].with_group("judge", judge, "x" * i)) for i in (2, 1)]
+        await asyncio.sleep(0.01)
+        assert among.waiting == 2
+        missing.discard(0)  # it failed
+        among.look()
+        return [await each for each in late]
+
+    assert asyncio.run(group()) == [2, 1]
+    assert asked == [["x", "xx"]]
+
+
+def test_a_judge_that_fails_fails_every_member_that_asked() -> None:
+    def judge(texts: Any) -> list[int]:
+        raise ConnectionError("no judge")
+
+    async def group() -> list[Any]:
+        among = InGroup(lambda: 2)
+        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1)]
+        return await asyncio.gather(*(each.with_group("judge", judge, "x") for each in members), return_exceptions=True)
+
+    found = asyncio.run(group())
+    assert [type(each) for each in found] == [CallFailed] * 2
+    assert "no judge" in str(found[0])

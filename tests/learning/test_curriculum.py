@@ -1,4 +1,4 @@
-"""Steering of what is sampled ahead: stages by place, replacements, bands and hooks; the same after a stop in serial mode."""
+"""The curriculum of what is sampled: stages by place, replacements, bands and hooks; the same after a stop in serial mode."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.episodes import Episode, Group
+from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.difficulty import Band
+from keepworth.learning.collect.curriculum import Curriculum, without_signal
+from keepworth.learning.collect.difficulty import BadBand, Band, Difficulty
+from keepworth.learning.collect.group_index import candidate_of, position_of, retry_of
 from keepworth.learning.collect.stages import Stage
-from keepworth.learning.collect.steering import Steering
-from keepworth.learning.collect.tickets import SPAN, attempt_of, draw_of, place_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.weights.learner import Learner
 from tests.learning.letters import Letters, low, settings, train_letters
@@ -25,7 +25,7 @@ GROUPS = 4
 
 
 def trained(folder: Path) -> dict[int, list[Episode]]:
-    """By ticket."""
+    """By index."""
     found: dict[int, list[Episode]] = {}
     for stored in RunFolder.open(folder).episodes(arm="train"):
         found.setdefault(int(stored.episode.id.split("/")[0]), []).append(stored.episode)
@@ -41,13 +41,13 @@ def every_third(ids: tuple[int, ...]) -> float:
     return sum(ids) / (256 * len(ids)) if len(ids) > 3 else 0.0
 
 
-@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
+@pytest.mark.parametrize("mode", ["synchronous", "turns", "overlap", "serial"])
 def test_a_groups_stage_is_that_of_its_place(tmp_path: Path, mode: str) -> None:
     stages = (Stage(2, horizon=4), Stage(1, weights={"low": 2.0}), Stage(1, horizon=6))
-    train_letters(tmp_path / "run", 5, settings(mode=mode), Letters(lambda t: 9), steering=Steering(GROUPS, stages))
+    train_letters(tmp_path / "run", 5, settings(mode=mode), Letters(lambda t: 9), curriculum=Curriculum(GROUPS, stages))
     found = trained(tmp_path / "run")
-    for ticket, episodes in found.items():
-        step = place_of(ticket) // GROUPS
+    for index, episodes in found.items():
+        step = position_of(index) // GROUPS
         lengths = {len(each.segments[0].ids) for each in episodes}
         assert max(lengths) <= (4 if step < 2 else 9 if step == 2 else 6)
         assert {each.rewards[0].weight for each in episodes} == {2.0 if step == 2 else 1.0}
@@ -56,64 +56,73 @@ def test_a_groups_stage_is_that_of_its_place(tmp_path: Path, mode: str) -> None:
     assert (seen[0], seen[-1]) == (0, 2)
 
 
-@pytest.mark.parametrize("mode", ["turns", "serial"])
+@pytest.mark.parametrize("mode", ["synchronous", "turns", "serial"])
 def test_a_group_without_a_signal_is_replaced_in_its_place_and_written_down(tmp_path: Path, mode: str) -> None:
     """Every third place answers in three letters at first, for which all members earn the same."""
-    lengths = lambda ticket: 3 if ticket % 3 == 0 else 8  # noqa: E731
+    lengths = lambda index: 3 if position_of(index) % 3 == 0 and not retry_of(index) else 8  # noqa: E731
     asynchrony = settings(mode=mode, pipeline_depth=1.0)
-    train_letters(tmp_path / "run", 3, asynchrony, Letters(lengths, score=every_third), steering=Steering(4, refill=1))
+    train_letters(
+        tmp_path / "run", 3, asynchrony, Letters(lengths, score=every_third), curriculum=Curriculum(4, refill=1)
+    )
     found = trained(tmp_path / "run")
-    assert sorted(map(place_of, found)) == list(range(12))
-    assert {ticket for ticket in found if draw_of(ticket)} == {4 * SPAN + place for place in (0, 3, 6, 9)}
+    assert sorted(map(position_of, found)) == list(range(12))
+    replaced = [index for index in found if candidate_of(index)]
+    assert {position_of(index) for index in replaced} == {0, 3, 6, 9}
+    assert {retry_of(index) for index in replaced} == {1}
+    for step in range(3):  # what replaces a group is of a task that the step does not have yet
+        keys = [each[0].task for index, each in found.items() if position_of(index) // GROUPS == step]
+        assert len(keys) >= len(set(keys)) >= 3
     rejected = RunFolder.open(tmp_path / "run").curriculum()
     assert {row["what"] for row in rejected} == {"rejected"}
     assert all("rewards are 0" in row["reason"] for row in rejected)
     rows = metrics(tmp_path / "run")
-    assert rows[-1]["pipeline/rejected_groups"] == len(rejected) == 4
+    if mode != "synchronous":
+        assert rows[-1]["pipeline/rejected_groups"] == 4
+    assert len(rejected) == 4
     assert sum(row["curriculum/rejected_groups"] for row in rows) == 4
     assert sum(row["curriculum/sampled_groups"] for row in rows) == 16
 
 
 def test_a_place_that_stays_without_a_signal_is_given_up_and_left_out(tmp_path: Path) -> None:
     """Places 0, 3, 6 ... never earn a difference: after two others, the update goes on without them."""
-    lengths = lambda ticket: 3 if place_of(ticket) % 3 == 0 else 8  # noqa: E731
+    lengths = lambda index: 3 if position_of(index) % 3 == 0 else 8  # noqa: E731
     letters = Letters(lengths, score=every_third)
-    train_letters(tmp_path / "run", 3, settings(pipeline_depth=1.0), letters, steering=Steering(4, refill=2))
+    train_letters(tmp_path / "run", 3, settings(pipeline_depth=1.0), letters, curriculum=Curriculum(4, refill=2))
     found = trained(tmp_path / "run")
-    assert sorted(found) == [place for place in range(12) if place % 3]
+    assert sorted(found) == [position for position in range(12) if position % 3]
     assert len(RunFolder.open(tmp_path / "run").curriculum()) == 3 * 4
     assert [row["step"] for row in metrics(tmp_path / "run")] == [1, 2, 3]
 
 
 def test_where_no_group_has_a_signal_the_run_goes_on_all_the_same(tmp_path: Path) -> None:
     letters = Letters(score=lambda ids: 1.0)
-    train_letters(tmp_path / "run", 2, settings(pipeline_depth=1.0), letters, steering=Steering(4, refill=1))
+    train_letters(tmp_path / "run", 2, settings(pipeline_depth=1.0), letters, curriculum=Curriculum(4, refill=1))
     assert len(trained(tmp_path / "run")) == 8
     assert metrics(tmp_path / "run")[-1]["pipeline/rejected_groups"] == 8  # replaced; their others were trained
 
 
 def test_a_rule_of_ones_own_rejects_too(tmp_path: Path) -> None:
-    steering = Steering(4, refill=1, reject=lambda group: "the first task" if group.task.endswith("/0") else "")
+    curriculum = Curriculum(4, refill=1, reject=lambda group: "the first task" if group.task.endswith("/0") else "")
 
     class Others(Letters):
-        def task(self, ticket: int) -> Any:
-            return super().task(ticket if attempt_of(ticket) == 0 else 1)
+        def task(self, index: int) -> Any:
+            return super().task(index if retry_of(index) == 0 else 1)
 
-    train_letters(tmp_path / "run", 3, settings(mode="serial"), Others(), steering=steering)
+    train_letters(tmp_path / "run", 3, settings(mode="serial"), Others(), curriculum=curriculum)
     assert {each[0].task for each in trained(tmp_path / "run").values()} == {f"letters/{n}" for n in range(1, 5)}
     assert {row["reason"] for row in RunFolder.open(tmp_path / "run").curriculum()} == {"the first task"}
 
 
 def test_tasks_outside_the_band_are_put_aside_until_their_time_comes(tmp_path: Path) -> None:
     class OneEasy(Letters):
-        async def rollout(self, task: Any, attempt: Any) -> Episode:
-            episode = await super().rollout(task, attempt)
+        async def rollout(self, task: Any, context: Any) -> Episode:
+            episode = await super().rollout(task, context)
             value = 1.0 if task.key == "letters/0" else 0.5
             return replace(episode, rewards=(replace(episode.rewards[0], value=value),))
 
-    steering = Steering(5, band=Band(0.0, 1.0, retry=3))
+    curriculum = Curriculum(5, band=Band(0.0, 1.0, retry=3))
     asynchrony = settings(mode="serial", max_staleness=0, pipeline_depth=1.0, groups=5)
-    train_letters(tmp_path / "run", 6, asynchrony, OneEasy(), steering=steering)
+    train_letters(tmp_path / "run", 6, asynchrony, OneEasy(), curriculum=curriculum)
     run = RunFolder.open(tmp_path / "run")
     steps = [s.step for s in run.episodes(arm="train") if s.episode.task == "letters/0" and s.episode.id.endswith("/0")]
     assert steps == [1, 5]  # 3 steps later it may try again, in the fourth
@@ -125,21 +134,21 @@ def test_tasks_outside_the_band_are_put_aside_until_their_time_comes(tmp_path: P
 def test_where_every_task_is_put_aside_the_one_sampled_longest_ago_is_taken(tmp_path: Path) -> None:
     letters = Letters(score=lambda ids: 1.0)
     asynchrony = settings(mode="serial", max_staleness=0, pipeline_depth=1.0)
-    train_letters(tmp_path / "run", 4, asynchrony, letters, steering=Steering(4, band=Band(0.0, 0.9)))
-    assert sorted(map(place_of, trained(tmp_path / "run"))) == list(range(16))
+    train_letters(tmp_path / "run", 4, asynchrony, letters, curriculum=Curriculum(4, band=Band(0.0, 0.9)))
+    assert sorted(map(position_of, trained(tmp_path / "run"))) == list(range(16))
 
 
-def hooks(called: list[int]) -> Steering:
+def hooks(called: list[int]) -> Curriculum:
     def look(step: int, group: Group) -> Group | None:
         return None if group.task.endswith("/2") else group
 
-    return Steering(4, before_rollout=called.append, after_group=look)
+    return Curriculum(4, before_rollout=called.append, after_group=look)
 
 
-@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
+@pytest.mark.parametrize("mode", ["synchronous", "turns", "overlap", "serial"])
 def test_hooks_are_called_once_a_step_and_once_a_group(tmp_path: Path, mode: str) -> None:
     called: list[int] = []
-    train_letters(tmp_path / "run", 3, settings(mode=mode, pipeline_depth=1.0), steering=hooks(called))
+    train_letters(tmp_path / "run", 3, settings(mode=mode, pipeline_depth=1.0), curriculum=hooks(called))
     assert called[:3] == [0, 1, 2]
     assert len(called) == len(set(called))
     assert {each[0].task for each in trained(tmp_path / "run").values()} == {f"letters/{n}" for n in (0, 1, 3, 4)}
@@ -148,9 +157,9 @@ def test_hooks_are_called_once_a_step_and_once_a_group(tmp_path: Path, mode: str
 
 
 def test_a_hook_that_leaves_nothing_ends_the_run(tmp_path: Path) -> None:
-    steering = Steering(4, after_group=lambda step, group: None)
+    curriculum = Curriculum(4, after_group=lambda step, group: None)
     with pytest.raises(KeepworthError, match="after_group left out every group of step 1"):
-        train_letters(tmp_path / "run", 2, settings(), steering=steering)
+        train_letters(tmp_path / "run", 2, settings(), curriculum=curriculum)
 
 
 def test_a_hook_that_raises_ends_the_run_with_its_own_error(tmp_path: Path) -> None:
@@ -159,10 +168,10 @@ def test_a_hook_that_raises_ends_the_run_with_its_own_error(tmp_path: Path) -> N
             raise LookupError(f"no step {step}")
 
     with pytest.raises(LookupError, match="no step 1"):
-        train_letters(tmp_path / "run", 3, settings(mode="overlap"), steering=Steering(4, before_rollout=broken))
+        train_letters(tmp_path / "run", 3, settings(mode="overlap"), curriculum=Curriculum(4, before_rollout=broken))
 
 
-ALL = Steering(4, (Stage(2, horizon=7), Stage(1, weights={"low": 2.0})), Band(0.3, 1.5, retry=2), refill=2)
+ALL = Curriculum(4, (Stage(2, horizon=7), Stage(1, weights={"low": 2.0})), Band(0.3, 1.5, retry=2), refill=2)
 
 
 class Stops(Letters):
@@ -185,29 +194,29 @@ def test_a_steered_serial_training_that_is_stopped_ends_like_a_straight_one(
     def score(ids: tuple[int, ...]) -> float:
         return low(ids) if len(ids) > 6 else 0.0
 
-    letters = [cls(lambda ticket: 3 + 5 * (ticket % 3), 2, score=score) for cls in (Letters, Stops, Letters)]
+    letters = [cls(lambda index: 3 + 5 * (index % 3), 2, score=score) for cls in (Letters, Stops, Letters)]
     asynchrony = settings(mode="serial", max_staleness=2, pipeline_depth=2.0)
     straight = train_letters(
         tmp_path / "straight",
         7,
         asynchrony,
         letters[0],
-        steering=replace(ALL, before_rollout=called[0].append),
+        curriculum=replace(ALL, before_rollout=called[0].append),
         checkpoint_every=checkpoint_every,
     )
-    steering = replace(ALL, before_rollout=called[1].append)
+    curriculum = replace(ALL, before_rollout=called[1].append)
     with pytest.raises(KeyboardInterrupt):  # after the third step, of which there is no checkpoint yet
         train_letters(
             tmp_path / "killed",
             7,
             asynchrony,
             letters[1],
-            steering=steering,
+            curriculum=curriculum,
             evaluate_every=3,
             checkpoint_every=checkpoint_every,
         )
     ended = train_letters(
-        tmp_path / "killed", 7, asynchrony, letters[2], steering=steering, checkpoint_every=checkpoint_every
+        tmp_path / "killed", 7, asynchrony, letters[2], curriculum=curriculum, checkpoint_every=checkpoint_every
     )
     assert metrics(tmp_path / "straight") == metrics(tmp_path / "killed")
     said = [RunFolder.open(tmp_path / name).curriculum() for name in ("straight", "killed")]
@@ -219,41 +228,89 @@ def test_a_steered_serial_training_that_is_stopped_ends_like_a_straight_one(
 
 def test_a_steered_overlapping_training_that_is_stopped_fills_no_place_twice(tmp_path: Path) -> None:
     asynchrony = settings(mode="overlap", max_staleness=2, pipeline_depth=3.0)
-    steering = replace(ALL, band=None)
+    curriculum = replace(ALL, band=None)
     with pytest.raises(KeyboardInterrupt):
         train_letters(
             tmp_path / "run",
             8,
             asynchrony,
             Stops(score=every_third),
-            steering=steering,
+            curriculum=curriculum,
             evaluate_every=3,
             checkpoint_every=2,
         )
-    train_letters(tmp_path / "run", 8, asynchrony, Letters(score=every_third), steering=steering)
-    tickets = {
+    train_letters(tmp_path / "run", 8, asynchrony, Letters(score=every_third), curriculum=curriculum)
+    indices = {
         (stored.step, int(stored.episode.id.split("/")[0]))
         for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")
     }
-    places = Counter(place_of(ticket) for _, ticket in tickets)
-    assert max(places.values()) == 1
-    assert len(places) >= 2 * 8
+    positions = Counter(position_of(index) for _, index in indices)
+    assert max(positions.values()) == 1
+    assert len(positions) >= 2 * 8
 
 
 @pytest.mark.parametrize(
-    ("steering", "says"),
-    [(Steering(3), "3 tasks per step, and an update trains 4 groups")],
+    ("curriculum", "says"),
+    [(Curriculum(3), "3 tasks per step, and an update trains 4 groups")],
 )
-def test_steering_that_does_not_fit_is_refused(tmp_path: Path, steering: Steering, says: str) -> None:
+def test_steering_that_does_not_fit_is_refused(tmp_path: Path, curriculum: Curriculum, says: str) -> None:
     with pytest.raises(AdmissionError, match=says):
-        train_letters(tmp_path / "run", 1, settings(), steering=steering)
+        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
 
 
 def test_a_weight_of_a_term_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="hihg"):
-        train_letters(tmp_path / "run", 1, settings(), steering=Steering(4, (Stage(1, weights={"hihg": 1.0}),)))
+        train_letters(tmp_path / "run", 1, settings(), curriculum=Curriculum(4, (Stage(1, weights={"hihg": 1.0}),)))
 
 
 def test_a_rule_that_nothing_follows_from_is_refused() -> None:
     with pytest.raises(ValueError, match="reject has no effect without refill"):
-        Steering(4, reject=lambda group: "no")
+        Curriculum(4, reject=lambda group: "no")
+
+
+def one(reward: float) -> Group:
+    episode = Episode("e", "t", "r", "", (), "", (), (RewardTerm("low", reward),), StopReason.COMPLETED, "", 0)
+    return Group("t", "", (episode,))
+
+
+def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:
+    assert without_signal(one(1.0)) == "one episode, nothing to compare it with"
+
+
+def test_difficulty_is_a_running_mean() -> None:
+    known = Difficulty(Band(0.3, 0.9, memory=0.5))
+    assert known.aside("t", 1) == ""
+    known.note("t", 1.0, 1)
+    assert known.aside("t", 2).startswith("too easy")
+    known.note("t", 0.0, 2)
+    assert known.aside("t", 3) == ""
+    known.note("t", 0.0, 3)
+    assert known.aside("t", 4) == "too hard: mean score 0.25 is not above 0.3"
+    assert known.aside("t", 14) == ""
+    for wrong in ({"low": 0.5, "high": 0.5}, {"retry": 0}, {"memory": 1.0}):
+        with pytest.raises(BadBand):
+            Band(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "serial"])
+def test_difficulty_goes_by_the_score_before_shaping(tmp_path: Path, mode: str) -> None:
+    """With a term for length on top, no task would ever look as if it were always won."""
+
+    class Shaped(Letters):
+        async def rollout(self, task: Any, context: Any) -> Episode:
+            episode = await super().rollout(task, context)
+            won = replace(episode.rewards[0], value=1.0)
+            return replace(episode, rewards=(won, RewardTerm("length", -0.1 * context.member, shaping=True)))
+
+    train_letters(tmp_path / "run", 2, settings(mode=mode), Shaped(), curriculum=Curriculum(4, band=Band(0.0, 1.0)))
+    outcomes = [row for row in RunFolder.open(tmp_path / "run").curriculum() if row["what"] == "outcome"]
+    assert {row["score"] for row in outcomes} == {1.0}
+
+
+def test_another_memory_of_the_tasks_is_not_made_by_a_stop(tmp_path: Path) -> None:
+    """What is known of them comes back from the run's log."""
+    known = Difficulty(Band(0.25, 1.0, retry=50))
+    known.restore(
+        [{"what": "outcome", "step": 3, "task": "a", "score": 0.0}, {"what": "aside", "step": 4, "task": "a"}]
+    )
+    assert known.aside("a", 5).startswith("too hard")

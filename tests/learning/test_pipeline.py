@@ -17,8 +17,9 @@ import torch
 
 from keepworth.episodes import StopReason
 from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.asynchronous import RolloutsFail
 from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.learning.collect.pipeline import RolloutsFail
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.run.run_folder import RunFolder
@@ -29,14 +30,14 @@ from tests.models.tiny import tiny_model
 
 
 def trained(folder: Path) -> list[tuple[int, int, int]]:
-    """(step, ticket, lag of the oldest token) of every group that was trained."""
+    """(step, index, lag of the oldest token) of every group that was trained."""
     found = {}
     for stored in RunFolder.open(folder).episodes(arm="train"):
-        ticket = int(stored.episode.id.split("/")[0])
+        index = int(stored.episode.id.split("/")[0])
         oldest = min(span.version for s in stored.episode.segments for span in s.spans)
-        key = (stored.step, ticket)
+        key = (stored.step, index)
         found[key] = max(found.get(key, 0), stored.step - 1 - oldest)
-    return [(step, ticket, lag) for (step, ticket), lag in found.items()]
+    return [(step, index, lag) for (step, index), lag in found.items()]
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -48,22 +49,22 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def test_the_bound_holds_and_each_group_is_trained_once(
     tmp_path: Path, mode: str, max_staleness: int, depth: float
 ) -> None:
-    letters = Letters(latency=lambda ticket, member: 0.002 * ((7 * ticket + member) % 5))
+    letters = Letters(latency=lambda index, member: 0.002 * ((7 * index + member) % 5))
     asynchrony = settings(mode=mode, max_staleness=max_staleness, pipeline_depth=depth)
     train_letters(tmp_path / "run", 6, asynchrony, letters)
     found = trained(tmp_path / "run")
     assert len(found) == 24
-    assert max(Counter(ticket for _, ticket, _ in found).values()) == 1
+    assert max(Counter(index for _, index, _ in found).values()) == 1
     assert max(lag for *_, lag in found) <= max_staleness
     assert letters.measured == [0, 6]
     if max_staleness == 0:
         assert {lag for *_, lag in found} == {0}
-        assert sorted(ticket for _, ticket, _ in found) == list(range(24))
+        assert sorted(index for _, index, _ in found) == list(range(24))
 
 
 def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) -> None:
     """With one long group among short ones, the long one crosses updates instead of holding them up."""
-    letters = Letters(lengths=lambda ticket: 60 if ticket % 6 == 0 else 3)
+    letters = Letters(lengths=lambda index: 60 if index % 6 == 0 else 3)
     train_letters(tmp_path / "run", 6, settings(max_staleness=3, pipeline_depth=2.0, slots=24), letters)
     episodes = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")]
     crossed = [e for e in episodes if len(e.segments[0].spans) > 1]
@@ -72,10 +73,11 @@ def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) ->
     assert any(row["pipeline/unfinished_tokens"] > 0 for row in rows(tmp_path / "run"))
 
 
-def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
-    asynchrony = settings(mode="serial", max_staleness=2, pipeline_depth=1.5)
+@pytest.mark.parametrize(("max_staleness", "depth"), [(0, 1.0), (2, 1.5)])
+def test_serial_mode_repeats_exactly(tmp_path: Path, max_staleness: int, depth: float) -> None:
+    asynchrony = settings(mode="serial", max_staleness=max_staleness, pipeline_depth=depth)
     one = train_letters(tmp_path / "one", 4, asynchrony, Letters(turns=2))
-    late = Letters(turns=2, latency=lambda ticket, member: 0.001 * ((5 * ticket + member) % 3))
+    late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
     assert rows(tmp_path / "one") == rows(tmp_path / "other")
     for name, value in one.masters.state()["masters"].items():
@@ -116,13 +118,13 @@ def test_a_reward_that_misbehaves_now_and_then_fails_its_episode_alone(tmp_path:
 
 def test_slow_tasks_are_trained_as_often_as_they_are_drawn(tmp_path: Path) -> None:
     """One group in four takes fifty times as long. Throwing away what is late would leave the quick ones."""
-    slow = Letters(lengths=lambda ticket: 3, latency=lambda ticket, member: 0.1 if ticket % 4 == 0 else 0.002)
+    slow = Letters(lengths=lambda index: 3, latency=lambda index, member: 0.1 if index % 4 == 0 else 0.002)
     train_letters(tmp_path / "run", 10, settings(mode="overlap", max_staleness=2, pipeline_depth=2.0), slow)
-    tickets = {ticket for _, ticket, _ in trained(tmp_path / "run")}
-    assert len(tickets) == 40
+    indices = {index for _, index, _ in trained(tmp_path / "run")}
+    assert len(indices) == 40
     under_way = 8  # at most so many groups are started and not yet trained at the end
-    assert set(range(40 - under_way)) <= tickets
-    assert sum(ticket % 4 == 0 for ticket in tickets) >= 10 - under_way // 4
+    assert set(range(40 - under_way)) <= indices
+    assert sum(index % 4 == 0 for index in indices) >= 10 - under_way // 4
 
 
 def test_a_failed_reward_may_have_a_worth_instead(tmp_path: Path) -> None:
@@ -142,12 +144,12 @@ def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> N
     class Dying(Letters):
         died: set[str] = set()  # noqa: RUF012
 
-        async def rollout(self, task: Any, attempt: Any) -> Any:
-            if attempt.member == 1 and attempt.id not in self.died:
-                await super().rollout(task, attempt)
-                self.died.add(attempt.id)
+        async def rollout(self, task: Any, context: Any) -> Any:
+            if context.member == 1 and context.id not in self.died:
+                await super().rollout(task, context)
+                self.died.add(context.id)
                 raise ConnectionResetError("the world ended")
-            return await super().rollout(task, attempt)
+            return await super().rollout(task, context)
 
     train_letters(tmp_path / "run", 2, settings(), Dying())
     run = RunFolder.open(tmp_path / "run")
@@ -164,22 +166,22 @@ def test_where_everything_fails_the_run_ends_and_says_why(tmp_path: Path) -> Non
 @pytest.mark.parametrize("mode", ["turns", "overlap"])
 def test_a_task_source_that_raises_ends_the_run_with_its_own_error(tmp_path: Path, mode: str) -> None:
     class Short(Letters):
-        def task(self, ticket: int) -> Any:
-            if ticket >= 10:
+        def task(self, index: int) -> Any:
+            if index >= 10:
                 raise LookupError("no task 10")
-            return super().task(ticket)
+            return super().task(index)
 
     with pytest.raises(LookupError, match="no task 10"):
         train_letters(tmp_path / "run", 4, settings(mode=mode), Short())
 
 
 def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:
-    letters = Letters(lengths=lambda ticket: 13 if ticket == 1 else 3)
+    letters = Letters(lengths=lambda index: 13 if index == 1 else 3)
     train_letters(tmp_path / "run", 8, settings(mode="serial", max_staleness=1, on_stale="evict", slots=24), letters)
     found = trained(tmp_path / "run")
     assert len(found) == 32
     assert max(lag for *_, lag in found) <= 1
-    assert 1 not in {ticket for _, ticket, _ in found}
+    assert 1 not in {index for _, index, _ in found}
     last = rows(tmp_path / "run")[-1]
     failed = [s.episode for s in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
     assert last["pipeline/evicted"] == len({e.id.split("/")[0] for e in failed}) > 0
@@ -195,6 +197,9 @@ def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -
     ({"caches": "keep", "mode": "serial"}, "cannot be repeated"),
     ({"least": 4}, "no group could be complete"),
     ({"slots": 0}, "below 1"),
+    ({"mode": "synchronous", "slots": 6}, "slots = 6 has no effect with mode = 'serial' and max_staleness = 0"),
+    ({"mode": "synchronous", "refill": 2}, "refill = 2 has no effect"),
+    ({"mode": "synchronous", "order": "longest_first"}, "order = 'longest_first' has no effect"),
 ])  # fmt: skip
 def test_settings_that_cannot_take_effect_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(AdmissionError, match=says):
@@ -255,3 +260,42 @@ def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
         train_letters(tmp_path / "run", 6, settings(mode="serial"), Letters(), learner=learner)
     assert written == ([2] if fails_at == 2 else [2, 3])
     assert [each.step for each in RunFolder(tmp_path / "run").checkpoints()] == written
+
+
+def test_in_step_with_the_learner_both_decoders_draw_the_same(tmp_path: Path) -> None:
+    """Whole calls on the learner's weights, and single tokens in slots on a copy of them: the first step is drawn alike."""
+    for name, mode in (("whole", "serial"), ("slots", "turns")):
+        asynchrony = settings(mode=mode, max_staleness=0, pipeline_depth=1.0)
+        train_letters(tmp_path / name, 2, asynchrony, Letters(turns=2))
+    drawn = [
+        {stored.episode.id: [s.ids for s in stored.episode.segments] for stored in run.episodes(step=1, arm="train")}
+        for run in map(RunFolder.open, (tmp_path / "whole", tmp_path / "slots"))
+    ]
+    assert len(drawn[0]) == 12
+    assert drawn[0] == drawn[1]
+
+
+def test_a_training_that_kept_no_state_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Synchronous training once left nothing of its own in a checkpoint: everything is a function of the step."""
+    called: list[int] = []
+    curriculum = Curriculum(4, before_rollout=called.append)
+
+    class Stops(Letters):
+        def evaluate(self, step: int) -> None:
+            if step:
+                raise KeyboardInterrupt
+
+    straight = train_letters(tmp_path / "straight", 4, settings(mode="synchronous"))
+    with pytest.raises(KeyboardInterrupt):  # after the third step; the checkpoint is of the second
+        train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), Stops(), evaluate_every=3)
+    last = RunFolder.open(tmp_path / "stopped").latest_checkpoint()
+    assert last is not None
+    (last.path / "pipeline.json").unlink()
+    manifest = json.loads((last.path / "manifest.json").read_text())
+    del manifest["files"]["pipeline.json"]
+    (last.path / "manifest.json").write_text(json.dumps(manifest))
+    ended = train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), curriculum=curriculum)
+    assert called == [2, 3]
+    assert rows(tmp_path / "straight") == rows(tmp_path / "stopped")
+    for name, value in straight.masters.state()["masters"].items():
+        assert torch.equal(value, ended.masters.state()["masters"][name])

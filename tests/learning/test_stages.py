@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.collect.stages import BadStages, Stage, require_stages, reweighted, stage_at, turns
+from keepworth.learning.collect.stages import BadStages, Stage, require_stages, require_terms, reweighed, stage_at, turns
 
 
 def group(f1: float, em: float) -> Group:
@@ -59,9 +59,10 @@ def test_turns_cover_every_step_once(plan: list[tuple[int, str]], more: int) -> 
 
 
 def test_weights_change_the_reward_and_keep_the_values() -> None:
-    (found,) = reweighted([group(0.5, 1.0)], {"em": 2.0, "f1": 0.0})
+    found = reweighed(group(0.5, 1.0), {"em": 2.0, "f1": 0.0})
     assert found.episodes[0].reward == 2.0
     assert [term.value for term in found.episodes[0].rewards] == [0.5, 1.0]
-    assert reweighted([group(0.5, 1.0)], {})[0].episodes[0].reward == 0.5
+    assert reweighed(group(0.5, 1.0), {}).episodes[0].reward == 0.5
+    require_terms([group(0.5, 1.0)], {"em": 2.0})
     with pytest.raises(UnknownName, match=r"no reward term 'em1'.*Did you mean 'em'"):
-        reweighted([group(0.5, 1.0)], {"em1": 1.0})
+        require_terms([group(0.5, 1.0)], {"em1": 1.0})

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.collect.stages import BadStages, Stage, require_stages, require_terms, reweighed, stage_at, turns
+from keepworth.learning.collect.stages import (
+    BadStages,
+    Stage,
+    require_stages,
+    require_terms,
+    reweighed,
+    stage_at,
+    turns,
+)
 
 
 def group(f1: float, em: float) -> Group:

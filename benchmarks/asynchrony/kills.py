@@ -29,7 +29,7 @@ from benchmarks.asynchrony.setting import HERE, learner_of, small, write
 from benchmarks.speed.setting import machine
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import OBJECTIVE, settings, train_letters
-from tests.learning.test_asynchronous_resume import (
+from tests.learning.test_pipeline_resume import (
     SERIAL,
     STEPS,
     journalled,
@@ -41,7 +41,7 @@ from tests.learning.test_asynchronous_resume import (
     weights,
     without_times,
 )
-from tests.learning.test_asynchronous_resume import run as run_to_the_end
+from tests.learning.test_pipeline_resume import run as run_to_the_end
 
 Training = Callable[[Path, str], None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import math
@@ -173,6 +174,25 @@ def test_a_task_source_that_raises_ends_the_run_with_its_own_error(tmp_path: Pat
 
     with pytest.raises(LookupError, match="no task 10"):
         train_letters(tmp_path / "run", 4, settings(mode=mode), Short())
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("mode", ["synchronous", "turns"])
+def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_path: Path, mode: str) -> None:
+    class Pressed(Letters):
+        async def rollout(self, task: Any, context: Any) -> Any:
+            if context.id == "5/1":
+                raise KeyboardInterrupt
+            return await super().rollout(task, context)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_letters(tmp_path / "run", 4, settings(mode=mode), Pressed())
+    gc.collect()  # whatever was never awaited says so now
+    ended = train_letters(tmp_path / "run", 4, settings(mode=mode))
+    straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
+    if mode == "synchronous":
+        assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+        assert torch.equal(*(next(iter(each.masters.state()["masters"].values())) for each in (ended, straight)))
 
 
 def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:

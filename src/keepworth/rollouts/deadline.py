@@ -7,6 +7,7 @@ deadline included: nothing can end it, so a warning from another thread names it
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 import time
@@ -36,6 +37,8 @@ async def within(work: Awaitable[T], seconds: float, name: str = "A rollout") ->
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
         await _stop(task)
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # else Python says that nobody awaited it
         raise
     if not done:
         await _stop(task)

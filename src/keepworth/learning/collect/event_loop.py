@@ -47,6 +47,9 @@ class EventLoop:
         """Cancel everything and wait for its end. Called twice, it does nothing."""
         if self._loop.is_closed():
             return
+        if self._thread is None:  # an interruption leaves behind who was waited for, about to go on
+            for each in asyncio.all_tasks(self._loop):
+                each.cancel()
         self.do(self._cancel())
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -47,18 +47,19 @@ class EventLoop:
         """Cancel everything and wait for its end. Called twice, it does nothing."""
         if self._loop.is_closed():
             return
-        if self._thread is None:  # an interruption leaves behind who was waited for, about to go on
+        if self._thread is None:  # at once: an interruption leaves behind who was waited for, about to go on
             for each in asyncio.all_tasks(self._loop):
                 each.cancel()
-        self.do(self._cancel())
+        self.do(self._ended_all())
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
 
-    async def _cancel(self) -> None:
-        for each in self._tasks:
-            each.cancel()
+    async def _ended_all(self) -> None:
+        if self._thread is not None:
+            for each in self._tasks:
+                each.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -46,14 +46,14 @@ def staleness_zero(results: Sequence[Result]) -> str:
         rows = [
             (
                 arm,
-                f"{statistics.median(result['seconds_per_step'][arm]):.3f} s",
+                f"{statistics.median(result['cpu_seconds_per_step'][arm]):.3f} s",
                 f"{statistics.median(result['tokens_per_step'][arm]):.0f}",
                 _spread(cost, 3),
             )
             for arm, cost in result["cost"].items()
         ]
         parts.append(
-            _table((result["model"], "a step", "tokens", "times the cost"), rows)
+            _table((result["model"], "CPU time of a step", "tokens", "times the cost"), rows)
             + f"\n\n{result['groups']} questions, {result['members']} answers each; {result['rounds']} rounds. "
             + _setting(result)
         )

@@ -1,7 +1,8 @@
 """Staleness 0: the pipeline with each of its decoders, beside the group sampler without any pipeline, on the same steps.
 
 A step is one of the recipe memory_r1: 8 questions with their memories, 8 answers each. Nothing is learned in between, and draws
-are seeded alike, so that every arm draws the same answers but for rounding. Prints a table and writes staleness_zero.json.
+are seeded alike, so that every arm draws the same answers but for rounding. The ratio is of CPU time, on one thread: the machine
+may have other work. Prints a table and writes staleness_zero.json.
 
 python -m benchmarks.asynchrony.staleness_zero [--model smollm2-135m-instruct] [--rounds 6]
 """
@@ -50,6 +51,7 @@ def measure(model_name: str, rounds: int) -> dict[str, Any]:
     config = Config()
     sets, recall = task_sets(config), recall_for(config)
     seconds: dict[str, list[float]] = {ALONE: [], **{arm: [] for arm in PIPELINES}}
+    spent: dict[str, list[float]] = {arm: [] for arm in seconds}
     tokens: dict[str, list[int]] = {arm: [] for arm in seconds}
     with tempfile.TemporaryDirectory() as folder:
         collectors = {}
@@ -78,9 +80,10 @@ def measure(model_name: str, rounds: int) -> dict[str, Any]:
         arms = {ALONE: alone, **{arm: collected(arm) for arm in PIPELINES}}
         for number in range(rounds + 1):
             for arm in list(arms) if number % 2 == 0 else reversed(arms):
-                begun = time.perf_counter()
+                begun, cpu = time.perf_counter(), time.process_time()
                 drawn = arms[arm](number)
                 if number:  # the first warms up
+                    spent[arm].append(time.process_time() - cpu)
                     seconds[arm].append(time.perf_counter() - begun)
                     tokens[arm].append(drawn)
         for each in collectors.values():
@@ -92,10 +95,11 @@ def measure(model_name: str, rounds: int) -> dict[str, Any]:
         "members": MEMBERS,
         "tokens_per_step": tokens,
         "seconds_per_step": seconds,
+        "cpu_seconds_per_step": spent,
         "cost": {
             arm: {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
             for arm in seconds
-            if (ratios := [own / other for own, other in zip(seconds[arm], seconds[ALONE], strict=True)])
+            if (ratios := [own / other for own, other in zip(spent[arm], spent[ALONE], strict=True)])
         },
         "limit": LIMIT,
     }
@@ -112,12 +116,12 @@ def main() -> None:
     name = "staleness_zero.json" if options.model == "tiny" else "staleness_zero_135m.json"
     write(name, {"machine": setting, **found})
     for arm, cost in found["cost"].items():
-        spent, drawn = (
-            statistics.median(found["seconds_per_step"][arm]),
+        cpu, drawn = (
+            statistics.median(found["cpu_seconds_per_step"][arm]),
             statistics.median(found["tokens_per_step"][arm]),
         )
         spread = f"{cost['median']:.3f}x ({cost['lowest']:.3f} to {cost['highest']:.3f})"
-        print(f"{arm:24} {spent:7.3f} s a step, {drawn:.0f} tokens  {spread}")
+        print(f"{arm:24} {cpu:7.3f} s of CPU a step, {drawn:.0f} tokens  {spread}")
 
 
 if __name__ == "__main__":

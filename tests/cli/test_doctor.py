@@ -6,6 +6,7 @@ import pytest
 
 from keepworth.cli import doctor
 from keepworth.cli.doctor import Verdict
+from keepworth.episodes import extras
 
 
 def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +30,9 @@ def test_without_alfworld_its_stream_is_left_out_and_said_so(monkeypatch: pytest
 
 
 def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "textworld_express" else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "textworld_express" else object())
     found = {each.said.split(":")[0]: each for each in doctor._extras() if each.subject == "extra"}
     assert found["envs"].verdict is Verdict.MISSING
     assert found["envs"].said.endswith("(textworld_express is not there)")
-    assert found["envs"].mend == 'pip install -e ".[envs]"'
+    assert found["envs"].mend == 'pip install "keepworth[envs]"'
     assert found["trl"].verdict is Verdict.GOOD

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from keepworth.cli.main import main
+from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.watch import tensorboard
 from keepworth.learning.watch.tensorboard import Events, require_tensorboard
 
 
@@ -42,9 +42,9 @@ def test_rows_become_scalars_and_a_continued_run_has_no_step_twice(tmp_path: Pat
 def test_without_the_package_the_extra_is_named_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    with pytest.raises(KeepworthError, match="needs the package tensorboard"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "tensorboard" else object())
+    with pytest.raises(KeepworthError, match="--tensorboard needs tensorboard"):
         require_tensorboard()
     assert main(["train", "memory_r1", "--tensorboard", "--runs", str(tmp_path / "runs")]) == 2
-    assert 'pip install -e ".[tensorboard]"' in capsys.readouterr().err
+    assert 'pip install "keepworth[tensorboard]"' in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -227,7 +227,7 @@ def test_remembered_vectors_are_the_same_and_cannot_be_spoilt(published: Path) -
 
 
 def test_only_so_many_vectors_are_remembered_and_only_new_texts_are_run(published: Path) -> None:
-    graph = published_graph(published).SerializeToString()
+    graph = published_graph(published)
     each = SentenceEncoder(graph, published / "tokenizer.json", "tiny", remember=2)
     ran: list[int] = []
     run = each._run

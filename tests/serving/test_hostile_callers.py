@@ -14,16 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import MissingExtra
+
 import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from keepworth.episodes import extras
 from keepworth.serving.application import Limits
 from keepworth.serving.connections import Connection
 from keepworth.serving.model_server import ModelServer
 from keepworth.serving.served_model import NotServed
-from keepworth.tasks.options import MissingExtra
 from tests.models.test_http_publish import Steps, wait_until
 from tests.models.tiny import tiny_model
 from tests.serving.engines import trained
@@ -458,7 +460,7 @@ def test_closing_waits_for_what_computes_and_for_nothing_else() -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "uvicorn" else object())
     monkeypatch.delitem(sys.modules, "keepworth.serving.model_server")
-    with pytest.raises(MissingExtra, match="pip install starlette uvicorn"):
+    with pytest.raises(MissingExtra, match=r"keepworth\[serve\]"):
         importlib.import_module("keepworth.serving.model_server")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from keepworth.episodes.extras import MissingExtra
+
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.tasks.options import MissingExtra
 from keepworth.tasks.reasoning_gym import reasoning_gym
 from keepworth.tasks.verifiers import verify
 
 installed = find_spec("reasoning_gym") is not None
-needs_it = pytest.mark.skipif(not installed, reason="needs the extra envs (pip install -e '.[envs]')")
+needs_it = pytest.mark.skipif(not installed, reason="needs the extra envs ")
 
 
 @pytest.mark.skipif(installed, reason="the extra envs is installed")
 def test_without_the_extra_it_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[envs\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install \"keepworth\[envs\]\""):
         reasoning_gym("chain_sum", "train", 1)
 
 

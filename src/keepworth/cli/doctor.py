@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
+from keepworth.episodes.extras import EXTRAS, fix_for, missing
+
 import typer
 
 from keepworth.cli.output import say_json
@@ -27,7 +29,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the examination. MISSING costs an optional part, BAD keeps training from working."""
+    """One line of the examination. MISSING costs an optional part, BAD keeps something that is installed from working."""
 
     subject: str
     verdict: Verdict
@@ -35,26 +37,10 @@ class Finding:
     mend: str = ""
 
 
-# Extra, what it is for, the modules that prove it is there.
-EXTRAS = (
-    ("serve", "keepworth serve", ("starlette", "uvicorn")),
-    ("index", "approximate indexes for large memories", ("faiss",)),
-    ("math", "answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
-    (
-        "envs",
-        "puzzles of Reasoning Gym, the streams household and science",
-        ("reasoning_gym", "textworld_express", "scienceworld"),
-    ),
-    ("tensorboard", "keepworth train --tensorboard", ("tensorboard",)),
-    ("trl", "comparisons with TRL", ("trl",)),
-    ("dev", "tests, linters and type checks", ("pytest",)),
-)
-
-
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what works on this machine and what to install for the rest. Exits with 1 where training cannot work."""
+    """Say what works on this machine and what to install for the rest. Exits with 1 where something is broken."""
     from dataclasses import asdict
 
     from rich.text import Text
@@ -88,7 +74,10 @@ def _torch() -> list[Finding]:
     try:
         import torch
     except ImportError as error:
-        return [Finding("torch", Verdict.BAD, f"cannot be imported: {error}", "make install, or pip install torch")]
+        said = "not installed: language models and training are left out"
+        if find_spec("torch") is None:
+            return [Finding("torch", Verdict.MISSING, said, fix_for("train"))]
+        return [Finding("torch", Verdict.BAD, f"cannot be imported: {error}", fix_for("train"))]
     if torch.cuda.is_available():
         devices = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
     else:
@@ -168,18 +157,9 @@ def _memory_gib() -> float | None:
 
 
 def _packages() -> list[Finding]:
+    """What the memory engine needs. The rest is said extra by extra."""
     present, absent = [], []
-    for package in (
-        "transformers",
-        "tokenizers",
-        "safetensors",
-        "gguf",
-        "peft",
-        "onnxruntime",
-        "apsw",
-        "scipy",
-        "matplotlib",
-    ):
+    for package in ("numpy", "apsw", "onnxruntime", "tokenizers", "safetensors", "pydantic"):
         try:
             present.append(f"{package} {version(package)}")
         except PackageNotFoundError:
@@ -209,15 +189,15 @@ def _models() -> list[Finding]:
 
 def _extras() -> list[Finding]:
     found = []
-    for extra, purpose, modules in EXTRAS:
-        absent = [module for module in modules if find_spec(module) is None]
+    for name, extra in EXTRAS.items():
+        absent = missing(name)
+        said = f"{name}: {extra.purpose}"
         if not absent:
-            found.append(Finding("extra", Verdict.GOOD, f"{extra}: {purpose}"))
+            found.append(Finding("extra", Verdict.GOOD, said))
         else:
-            said = f"{extra}: {purpose}"
-            if len(absent) < len(modules):
+            if len(absent) < len(extra.modules):
                 said += f" ({', '.join(absent)} is not there)"
-            found.append(Finding("extra", Verdict.MISSING, said, f'pip install -e ".[{extra}]"'))
+            found.append(Finding("extra", Verdict.MISSING, said, fix_for(name)))
     return [*found, _java(), _alfworld()]
 
 

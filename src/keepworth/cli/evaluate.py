@@ -36,6 +36,9 @@ def answerer(
     """Answer questions with the right memory, none, another question's, and the evidence alone."""
     import json
 
+    from keepworth.episodes.extras import require
+
+    require("train", "keepworth eval answerer")
     from keepworth.cli.settings import resolve
     from keepworth.cli.show import print_table
     from keepworth.episodes.errors import KeepworthError, UnknownName

@@ -105,6 +105,8 @@ def report(
     runs: Runs = Path("runs"),
 ) -> None:
     """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
+    from keepworth.episodes.extras import require
+
     from keepworth.episodes.errors import KeepworthError
     from keepworth.evaluation.comparison import write_comparison
     from keepworth.evaluation.curves import drawn, panels, write_picture
@@ -112,6 +114,8 @@ def report(
     from keepworth.learning.run.disk import check_writable, disk
     from keepworth.learning.run.run_folder import find_run
 
+    if len(names) == 1:
+        require("train", "The picture of a report", "matplotlib")
     found = [find_run(name, runs) for name in names]
     if len(found) > 1:
         if picture is not None:

@@ -86,6 +86,8 @@ def stream(
     import json
     from functools import partial
 
+    from keepworth.episodes.extras import require
+
     from rich.progress import Progress
 
     from keepworth.environments.rules import ORDERS, SPLITS
@@ -107,6 +109,7 @@ def stream(
         for name in (*METHODS, *CONTROLS):
             console.print(name)
         return
+    require("train", "keepworth eval stream", "scipy", "statsmodels", "matplotlib")
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
     chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
     for name in names:

@@ -33,6 +33,9 @@ def demo(
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a real language model learn to answer from memory. How long it takes here is said at the start."""
+    from keepworth.episodes.extras import require
+
+    require("train", "keepworth demo")
     from keepworth.recipes import memory_r1_demo
 
     config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
@@ -64,9 +67,13 @@ def train(
     runs: Runs = Path("runs"),
 ) -> None:
     """Train with a recipe. Given again, the same command continues from the last checkpoint."""
+    from keepworth.episodes.extras import require
+
     from keepworth.cli.catalogue import find_recipe
     from keepworth.cli.settings import as_toml, resolve
 
+    if not print_config:
+        require("train", "keepworth train")
     found = find_recipe(recipe)
     short = {"role": role, "data": data, "seed": seed, "steps": steps}
     resolved = resolve(found.Config, file=config, assignments=assign or [], short=short)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
+
+from keepworth.episodes.extras import fix_for, missing
 
 import numpy as np
 
@@ -32,9 +33,9 @@ FOLDS = {"dev": "dev", "held-out": "train"}
 
 def available() -> str:
     """What is missing to play, or "" where nothing is."""
-    missing = [name for name in ("textworld_express", "py4j") if find_spec(name) is None]
-    if missing:
-        return f"the Python package {missing[0]} (pip install {missing[0].replace('_', '-')})"
+    absent = missing("envs", "textworld_express", "py4j")
+    if absent:
+        return f"the Python package {absent[0]} ({fix_for('envs')})"
     return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
 
 

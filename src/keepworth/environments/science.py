@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import shutil
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import Any
+
+from keepworth.episodes.extras import fix_for, missing
 
 import numpy as np
 
@@ -47,9 +48,9 @@ _NO_ANIMAL = re.compile(
 
 def available() -> str:
     """What is missing to play, or "" where nothing is."""
-    missing = [name for name in ("scienceworld", "py4j") if find_spec(name) is None]
-    if missing:
-        return f"the Python package {missing[0]} (pip install {missing[0]})"
+    absent = missing("envs", "scienceworld", "py4j")
+    if absent:
+        return f"the Python package {absent[0]} ({fix_for('envs')})"
     return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
 
 

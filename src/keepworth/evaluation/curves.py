@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 from keepworth.episodes.terminal import one_line
 
 Row = Mapping[str, Any]
@@ -276,6 +278,7 @@ def colour_indices(keys: Sequence[str]) -> list[int]:
 
 def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
     """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one."""
+    require("train", "A picture of curves", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

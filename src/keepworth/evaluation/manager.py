@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from keepworth.episodes.extras import require
+
 from keepworth.agents.manager import ManagerState, act, observe
 from keepworth.episodes.model import Model
 from keepworth.episodes.operation import ParseStatus
@@ -84,6 +86,8 @@ def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] 
         # Every resample is the same; scipy warns and returns nan.
         return Estimate(mean, mean, mean, len(values))
     import numpy as np
+
+    require("train", "An interval", "scipy")
     from scipy.stats import bootstrap
 
     interval = bootstrap(

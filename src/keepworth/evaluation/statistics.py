@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keepworth.episodes.extras import require
+
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
@@ -47,6 +49,7 @@ def paired_difference(
     name: str, differences: Sequence[float], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Comparison:
     """differences: one mean paired difference per cluster. Fewer than 3 clusters are refused: no interval is honest."""
+    require("train", "An interval", "scipy")
     from scipy.stats import bootstrap, permutation_test
 
     values = np.asarray(differences, dtype=np.float64)
@@ -72,6 +75,7 @@ def paired_difference(
 
 def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05, seed: int = 0) -> list[Comparison]:
     """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level."""
+    require("train", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
     if not named:
@@ -105,6 +109,7 @@ class Discordance:
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> Discordance:
     """Outcomes (0 or 1) of two arms on the same held-out tasks, in the same order."""
+    require("train", "McNemar's test", "statsmodels")
     from statsmodels.stats.contingency_tables import mcnemar as test
 
     a, b = np.asarray(first) >= 0.5, np.asarray(second) >= 0.5

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 import numpy as np
 
 from keepworth.evaluation.statistics import RESAMPLES, paired_difference
@@ -23,6 +25,7 @@ CUT, COST = 0.9, 0.02
 
 def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: int = 0) -> dict[str, float]:
     """1 - (mean of the first) / (mean of the second), with its 95 % bootstrap interval over paired clusters."""
+    require("train", "An interval", "scipy")
     from scipy.stats import bootstrap
 
     first, second = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)

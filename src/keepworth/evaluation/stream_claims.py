@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 import numpy as np
 
 from keepworth.evaluation.statistics import Comparison, family, paired_difference
@@ -129,6 +131,7 @@ def _family(named: Named) -> list[dict[str, Any]]:
 
 
 def _quantile(level: float) -> float:
+    require("train", "An interval", "scipy")
     from scipy.stats import norm
 
     return float(norm.ppf(level))

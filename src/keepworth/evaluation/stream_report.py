@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 from keepworth.evaluation.stream import Results, curves
 
 LINES = ("none", "exprag", "memrl", "memento-p", "advantage", "advantage+shuffled", "oracle")
@@ -22,6 +24,7 @@ COLOURS = {
 
 def draw(results: Results, table: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     """Write the PNG. One row of panels for AUC, one for learning curves, one for calibration."""
+    require("train", "The picture of a stream evaluation", "matplotlib")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.episodes.episode import Group

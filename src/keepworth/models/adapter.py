@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 
 from keepworth.models.base import RECORD, record_of, repository_of

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 

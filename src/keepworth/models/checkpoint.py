@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 
 from keepworth.models import attention

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -22,6 +22,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keepworth.episodes.extras import require
+
 from keepworth.models.errors import CacheUnusable, CorruptModel, IncompleteModel, ModelFilesError, UnknownModel
 from keepworth.models.hub import complete_folder, from_hub, is_hub_id
 from keepworth.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
@@ -197,6 +199,8 @@ def _status(model: KnownModel, *, thorough: bool) -> ModelStatus:
 
 
 def _build(model: KnownModel, progress: Progress) -> Path:
+    if model.kind is ModelKind.LANGUAGE:
+        require("llm", f"The model {model.name}")  # before anything is downloaded
     folder = folder_of(model)
     models = folder.parent
     # Left by processes that were killed: nobody else can be at work here, the lock is ours.

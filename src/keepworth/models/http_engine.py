@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.beginning import beginning, begun
@@ -107,6 +108,7 @@ class HttpModel:
         if scoring is None:
             scoring = 1 if card.owner == "vllm" and _on_a_processor(client) else concurrency
         if isinstance(tokenizer, (str, Path)):
+            extras.require("llm", "The tokenizer of an engine behind HTTP", "transformers")
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(tokenizer)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from keepworth.episodes.extras import needs_llm
+
 import numpy as np
 import torch
 

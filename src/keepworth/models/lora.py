@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keepworth.models import onnx_format
 from keepworth.models.errors import CorruptModel
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    import onnx
 
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
@@ -35,14 +35,12 @@ def write_onnx_encoder(sources: Path, folder: Path) -> None:
 
     The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
     """
-    import onnx
-
-    onnx.save_model(published_graph(sources), str(folder / GRAPH))
+    (folder / GRAPH).write_bytes(published_graph(sources))
     shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
 
 
-def published_graph(sources: Path) -> onnx.ModelProto:
-    """The graph of the encoder whose config.json and model.safetensors are in `sources`.
+def published_graph(sources: Path) -> bytes:
+    """The ONNX file of the encoder whose config.json and model.safetensors are in `sources`.
 
     Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.
     """
@@ -64,17 +62,16 @@ def published_graph(sources: Path) -> onnx.ModelProto:
         raise CorruptModel(f"{sources} does not hold the weights of a BERT encoder: {error!r}") from error
 
 
-def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> onnx.ModelProto:
-    """The encoder as one ONNX model. `state` is named as transformers names a BertModel's parameters."""
+def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping[str, Any]) -> bytes:
+    """The encoder as one ONNX file. `state` is named as transformers names a BertModel's parameters."""
     import numpy as np
-    from onnx import TensorProto, checker, helper, numpy_helper
 
     hidden, heads, epsilon = config["hidden_size"], config["num_attention_heads"], config["layer_norm_eps"]
-    nodes: list[onnx.NodeProto] = []
-    constants: list[onnx.TensorProto] = []
+    nodes: list[bytes] = []
+    constants: list[bytes] = []
 
     def constant(name: str, value: npt.NDArray[Any]) -> str:
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        constants.append(onnx_format.tensor(name, value))
         return name
 
     def weight(name: str) -> str:
@@ -84,17 +81,17 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         return constant(name, state[name].T)
 
     def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
-        nodes.append(helper.make_node(kind, inputs, [output], name=output, domain=domain, **attributes))
+        nodes.append(onnx_format.node(kind, inputs, [output], name=output, domain=domain, attributes=attributes))
         return output
 
     def add_and_normalise(x: str, skip: str, dense: str, norm: str) -> str:
         inputs = [x, skip, weight(f"{norm}.weight"), weight(f"{norm}.bias"), weight(f"{dense}.bias")]
-        return node("SkipLayerNormalization", inputs, norm, _FUSED, epsilon=epsilon)
+        return node("SkipLayerNormalization", inputs, norm, _FUSED, epsilon=float(epsilon))
 
     embeddings = "embeddings."
     tables = [f"{embeddings}{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
     norm = f"{embeddings}LayerNorm"
-    segments = node("Mul", ["input_ids", constant("zero", np.array(0, np.int32))], "segment_ids")
+    segments = node("Mul", ["input_ids", constant("zero", np.array([0], np.int32))], "segment_ids")
     inputs = [
         "input_ids",
         segments,
@@ -103,7 +100,13 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         weight(f"{norm}.bias"),
     ]
     nodes.append(
-        helper.make_node("EmbedLayerNormalization", inputs, [norm, "unused_mask"], domain=_FUSED, epsilon=epsilon)
+        onnx_format.node(
+            "EmbedLayerNormalization",
+            inputs,
+            [norm, "unused_mask"],
+            domain=_FUSED,
+            attributes={"epsilon": float(epsilon)},
+        )
     )
     x = norm
     for layer in range(config["num_hidden_layers"]):
@@ -120,7 +123,7 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         narrow = node("MatMul", [bent, transposed(f"{name}.output.dense.weight")], f"{name}.narrow")
         x = add_and_normalise(narrow, x, f"{name}.output.dense", f"{name}.output.LayerNorm")
 
-    weights = node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
+    weights = node("Cast", ["attention_mask"], "mask", to=onnx_format.FLOAT)
     column = node("Unsqueeze", [weights, constant("last", np.array([2], np.int64))], "mask_column")
     along = constant("length_axis", np.array([1], np.int64))
     summed = node("ReduceSum", [node("Mul", [x, column], "kept"), along], "summed", keepdims=0)
@@ -129,14 +132,12 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
     node("LpNormalization", [pooled], "vectors", axis=1, p=2)
 
     shape = ["batch", "length"]
-    graph = helper.make_graph(
-        nodes,
+    return onnx_format.model(
         "sentence-encoder",
-        [helper.make_tensor_value_info(name, TensorProto.INT32, shape) for name in ("input_ids", "attention_mask")],
-        [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["batch", hidden])],
-        constants,
+        nodes=nodes,
+        constants=constants,
+        inputs=[onnx_format.value(name, onnx_format.INT32, shape) for name in ("input_ids", "attention_mask")],
+        outputs=[onnx_format.value("vectors", onnx_format.FLOAT, ["batch", hidden])],
+        operator_sets={"": _OPSET, _FUSED: 1},
+        ir_version=_IR_VERSION,
     )
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)]
-    model = helper.make_model(graph, producer_name="keepworth", opset_imports=opsets, ir_version=_IR_VERSION)
-    checker.check_model(model)
-    return model

@@ -11,6 +11,8 @@ import copy
 import time
 from dataclasses import dataclass
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 
 from keepworth.episodes.model import Receipt, Tokens

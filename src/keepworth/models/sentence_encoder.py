@@ -117,7 +117,7 @@ def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> Sente
     if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
         _require_mean_pooling(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        graph = published_graph(folder).SerializeToString()
+        graph = published_graph(folder)
         return SentenceEncoder(graph, folder / TOKENIZER, name, threads=threads, max_tokens=_max_tokens(folder, config))
     if (folder / GRAPH).is_file():
         return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name, threads=threads)

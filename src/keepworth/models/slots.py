@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 
 from keepworth.models.errors import IncompleteModel, UnsupportedModel

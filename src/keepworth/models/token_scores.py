@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 from torch.autograd.function import once_differentiable
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from keepworth.episodes.extras import needs_llm
+
 import torch
 
 from keepworth.episodes.model import Tokens

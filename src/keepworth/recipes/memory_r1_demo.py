@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.evaluation.answering import answers

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+from keepworth.episodes.extras import needs_serve
+
 from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers

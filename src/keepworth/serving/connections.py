@@ -11,6 +11,8 @@ import json
 import logging
 from typing import Any, ClassVar
 
+from keepworth.episodes.extras import needs_serve
+
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 

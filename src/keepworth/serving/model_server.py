@@ -12,22 +12,16 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from keepworth.episodes.extras import needs_serve
+
+import uvicorn
+
 from keepworth.episodes.errors import KeepworthError
 from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.application import Keys, Limits, application
+from keepworth.serving.connections import Connection
 from keepworth.serving.routes import FEATURES, Style, routes
 from keepworth.serving.served_model import ServedModel
-from keepworth.tasks.options import MissingExtra
-
-try:
-    import uvicorn
-
-    from keepworth.serving.application import Keys, Limits, application
-    from keepworth.serving.connections import Connection
-except ImportError as error:
-    raise MissingExtra(
-        f"Serving a model needs Starlette and uvicorn, which are not usable here ({error}).",
-        "pip install starlette uvicorn (the extra serve).",
-    ) from error
 
 _HOST = "127.0.0.1"
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from keepworth.episodes.extras import needs_serve
+
 import torch
 from pydantic_core import from_json
 

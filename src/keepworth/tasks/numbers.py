@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from importlib import import_module
 
-from keepworth.tasks.options import MissingExtra
+from keepworth.episodes.extras import require
 
 _NUMBER = re.compile(
     r"(?<![\w.,])[-−]?\s?[$€£]?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?[1-9]\d*)?%?(?![\w]|[.,/]\d)"
@@ -54,13 +54,8 @@ def math_verify(prediction: str, golds: Sequence[str]) -> float:
     """1.0 if the package math-verify finds one of `golds` in `prediction`: numbers, fractions, sets, LaTeX; else 0.0.
 
     Errors: MissingExtra where the package is not installed."""
-    try:
-        package = import_module("math_verify")
-    except ImportError as error:
-        raise MissingExtra(
-            f"The verifier math_verify needs the package math-verify, which is not usable here ({error}).",
-            "pip install -e '.[math]', or use the verifier numeric.",
-        ) from error
+    require("math", "The verifier math_verify")
+    package = import_module("math_verify")
     # Its own limit of time works by signals, which only the main thread may have: whoever runs rewards limits them.
     found = package.parse(prediction, parsing_timeout=None)
     return float(

@@ -1,14 +1,10 @@
-"""What tasks can be asked for: a name that must be one of a known set, a package that must be there."""
+"""What tasks can be asked for: a name that must be one of a known set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
-
-
-class MissingExtra(KeepworthError):
-    """A package that is not installed by default; the mend says how."""
+from keepworth.episodes.errors import UnknownName
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> str:

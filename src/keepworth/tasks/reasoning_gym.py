@@ -1,6 +1,6 @@
 """Reasoning Gym: generated puzzles with a verifier each, as tasks (Stojanovski and others, arXiv 2505.24760; Apache-2.0).
 
-The package `reasoning-gym` is an extra (`pip install -e '.[envs]'`). Everything about a puzzle follows from its
+The package `reasoning-gym` is an extra (`pip install "keepworth[envs]"`). Everything about a puzzle follows from its
 dataset's name, its parameters, a seed and an index, so that a task's key says all of it. Seeds of training and testing
 never meet: the split is part of the seed.
 """
@@ -13,9 +13,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.task import Task
-from keepworth.tasks.options import MissingExtra, require_known
+from keepworth.tasks.options import require_known
 from keepworth.tasks.splits import SPLITS, draw_order
 
 SOURCE = "reasoning_gym"
@@ -65,13 +67,8 @@ def _scorer(name: str) -> Any:
 
 
 def _package() -> Any:
-    try:
-        return import_module("reasoning_gym")
-    except ImportError as error:
-        raise MissingExtra(
-            f"Puzzles of Reasoning Gym need the package reasoning-gym, which is not usable here ({error}).",
-            "pip install -e '.[envs]'",
-        ) from error
+    require("envs", "A puzzle of Reasoning Gym", "reasoning_gym")
+    return import_module("reasoning_gym")
 
 
 def _factory() -> Any:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.extras import require
+
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.disk import replacing_folder, sha256_of
 from keepworth.learning.run.json_rows import write_json
@@ -64,6 +66,7 @@ def read_learner(checkpoint: Checkpoint, *, mapped: bool = False) -> dict[str, A
 
     mapped: tensors stay on disk until they are read. Raises CheckpointCorrupt where there is none, it holds something
     else, or it was written by a version that saved other things."""
+    require("llm", "A learner's checkpoint", "torch")
     import torch
 
     path = checkpoint.path / LEARNER

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
+
 from keepworth.learning.run.run_folder import RunFolder
 
 FOLDER = "tensorboard"
 
 
 def require_tensorboard() -> None:
-    """Raises KeepworthError, naming the extra, where the package is not installed."""
-    if find_spec("tensorboard") is None:
-        raise KeepworthError(
-            "--tensorboard needs the package tensorboard, which is not installed.",
-            'pip install -e ".[tensorboard]", or leave --tensorboard out: metrics.jsonl is written anyway.',
-        )
+    """Raises MissingExtra where the package is not installed."""
+    require("tensorboard", "--tensorboard")
 
 
 class Events:

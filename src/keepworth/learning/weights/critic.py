@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.learning.objective.advantage import value_targets

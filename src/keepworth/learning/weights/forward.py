@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.learning.weights.rows import Rows, by_context

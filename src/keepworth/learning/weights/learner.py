@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.episodes.episode import Group

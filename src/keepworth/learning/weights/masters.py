@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.episodes.errors import KeepworthError

@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.episodes.episode import Group

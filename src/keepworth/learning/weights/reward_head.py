@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 from torch.nn.functional import logsigmoid
 

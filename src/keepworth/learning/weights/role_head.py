@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.models.adapter import Named

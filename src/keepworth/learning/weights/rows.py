@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from keepworth.episodes.extras import needs_train
+
 import torch
 
 from keepworth.episodes.episode import Episode, Group

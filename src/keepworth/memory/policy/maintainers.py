@@ -10,6 +10,7 @@ import numpy as np
 from keepworth.memory.item import Status
 from keepworth.memory.policy.actions import NONE
 from keepworth.memory.policy.need import need
+from keepworth.memory.policy.normal import ndtr
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool
 from keepworth.memory.policy.retrievers import top
 from keepworth.memory.policy.slots import Use, Valuer
@@ -157,8 +158,6 @@ class Probation:
 
     def chance(self, source: int) -> float:
         """P(the source's advice helps), from its discounted sums and a prior at no help."""
-        from scipy.special import ndtr
-
         total, weight = self._sums.get(source, [0.0, 0.0])
         precision = 1.0 / self.prior + weight / self.noise
         return float(ndtr((total / self.noise) / np.sqrt(precision)))

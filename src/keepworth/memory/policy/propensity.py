@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy.normal import ndtr
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -214,8 +215,6 @@ def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | No
 def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floor: float) -> float:
     """P(one draw exceeds `floor` and the draws of all the others), by Gauss-Legendre on panels no wider than four deviations of
     whatever changes there: the draw's own density, and the others' distribution functions around their means."""
-    from scipy.special import ndtr
-
     low = max(float(floor), mean - _REACH * deviation)
     high = mean + _REACH * deviation
     if len(means):
@@ -238,8 +237,6 @@ def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floo
 
 
 def _none_exceeds(means: Floats, deviations: Floats, floor: float) -> float:
-    from scipy.special import ndtr
-
     return float(ndtr((floor - means) / deviations).prod()) if len(means) else 1.0
 
 

@@ -1,6 +1,6 @@
 """Faster, rebuildable proposals for dense search in large memories: the same scan over fewer bytes.
 
-Both kinds come from the library faiss (`pip install -e '.[index]'`) and hold nothing that is not in the matrix:
+Both kinds come from the library faiss (`pip install "keepworth[index]"`) and hold nothing that is not in the matrix:
 
 * "int8": one byte per dimension, a quarter of the bytes of the exact scan.
 * "pq": product quantisation with four bits for every two dimensions, one sixteenth of the bytes, compared in registers
@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.extras import require
 
 from keepworth.memory.errors import InvalidFilter
 
@@ -83,14 +85,11 @@ class Proposer:
 
 
 def check_kind(kind: str) -> None:
-    """Raise InvalidFilter for an index that does not exist or whose library is not installed."""
+    """Raises InvalidFilter for an index that does not exist, MissingExtra where its library is not installed."""
     if kind not in INDEXES:
         raise InvalidFilter(f"index {kind!r} does not exist: use one of {', '.join(INDEXES)}")
     if kind != "exact":
-        try:
-            import_module("faiss")
-        except ImportError as error:
-            raise InvalidFilter(f"index={kind!r} needs the library faiss: pip install -e '.[index]") from error
+        require("index", f"index={kind!r}")
 
 
 def build(kind: str, parts: Sequence[Vectors], *, seed: int = 0) -> Proposer | None:

@@ -1,0 +1,79 @@
+"""Packages that do not come with `pip install keepworth`: which extra brings them, and the error where one is missing.
+
+A function that needs one calls `require`. A file that imports one at its top first has `from keepworth.episodes.extras import
+needs_llm` (or needs_train ...), which does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from keepworth.episodes.errors import KeepworthError
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """purpose: what it is for, as a noun. modules: those that are imported, by their import names."""
+
+    purpose: str
+    modules: tuple[str, ...]
+
+
+_LLM = ("torch", "transformers", "gguf", "peft")
+EXTRAS: Mapping[str, Extra] = MappingProxyType(
+    {
+        "llm": Extra("a language model in this process", _LLM),
+        "train": Extra("training, evaluation and reports", (*_LLM, "scipy", "statsmodels", "matplotlib")),
+        "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
+        "index": Extra("approximate indexes for large memories", ("faiss",)),
+        "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
+        "envs": Extra(
+            "puzzles of Reasoning Gym, the streams household and science",
+            ("reasoning_gym", "textworld_express", "scienceworld"),
+        ),
+        "tensorboard": Extra("TensorBoard events of a run", ("tensorboard",)),
+        "trl": Extra("comparisons with TRL", ("trl",)),
+        "dev": Extra("tests, linters and type checks", ("pytest",)),
+    }
+)
+
+
+class MissingExtra(KeepworthError, ImportError):
+    """A package that is not installed by default is needed and missing; the fix says how to install it."""
+
+
+def require(extra: str, what: str, *modules: str) -> None:
+    """Raises MissingExtra unless every module of the extra, or each of `modules`, is installed.
+
+    what: who needs them, as a noun that begins the message."""
+    absent = missing(extra, *modules)
+    if absent:
+        verb = "is" if len(absent) == 1 else "are"
+        raise MissingExtra(f"{what} needs {_listed(absent)}, which {verb} not installed.", fix_for(extra))
+
+
+def missing(extra: str, *modules: str) -> list[str]:
+    """Which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
+    return [each for each in modules or EXTRAS[extra].modules if find_spec(each) is None]
+
+
+def fix_for(extra: str) -> str:
+    """The command that installs an extra."""
+    return f'pip install "keepworth[{extra}]"'
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def __getattr__(name: str) -> Extra:
+    """`needs_train`: the extra of that name, all of which must be installed."""
+    extra = name.removeprefix("needs_")
+    if extra == name or extra not in EXTRAS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    purpose = EXTRAS[extra].purpose
+    require(extra, purpose[0].upper() + purpose[1:])
+    return EXTRAS[extra]

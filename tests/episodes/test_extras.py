@@ -1,0 +1,92 @@
+"""What is optional: one table, one error, and no file that imports an optional package without saying which extra it needs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from keepworth.episodes import extras
+from keepworth.episodes.errors import KeepworthError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "keepworth"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DISTRIBUTIONS = {"faiss": "faiss-cpu"}
+OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}
+
+
+def brought(extra: str) -> set[str]:
+    """Every package that an extra brings, those of the extras it includes too."""
+    found: set[str] = set()
+    for each in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        found |= {canonicalize_name(each.name)} if each.name != "keepworth" else set().union(*map(brought, each.extras))
+    return found
+
+
+def test_the_table_names_the_extras_that_can_be_installed() -> None:
+    assert set(EXTRAS) == set(PROJECT["optional-dependencies"])
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_an_extra_brings_the_modules_it_promises(name: str) -> None:
+    assert {canonicalize_name(DISTRIBUTIONS.get(each, each)) for each in EXTRAS[name].modules} <= brought(name)
+
+
+def test_what_is_always_installed_is_light() -> None:
+    always = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]}
+    assert not always & {canonicalize_name(DISTRIBUTIONS.get(each, each)) for each in OPTIONAL}
+
+
+def test_what_is_missing_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in ("scipy", "torch") else object())
+    with pytest.raises(
+        MissingExtra, match=r"^keepworth eval needs torch and scipy, which are not installed\."
+    ) as found:
+        require("train", "keepworth eval")
+    assert isinstance(found.value, KeepworthError)
+    assert isinstance(found.value, ImportError), (
+        "so that `try: import ... except ImportError` works around our modules too"
+    )
+    assert str(found.value).endswith('pip install "keepworth[train]"')
+    with pytest.raises(MissingExtra, match=r"^An interval needs scipy, which is not installed\."):
+        require("train", "An interval", "scipy")
+    require("train", "A picture", "matplotlib")
+    assert missing("index") == []
+
+
+def test_a_module_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "torch" else object())
+    monkeypatch.delitem(sys.modules, "keepworth.models.lora", raising=False)
+    with pytest.raises(MissingExtra, match=r"^A language model in this process needs torch.*keepworth\[llm\]"):
+        importlib.import_module("keepworth.models.lora")
+    with pytest.raises(AttributeError):
+        extras.needs_nothing  # noqa: B018
+
+
+# The package learning.objective asks for the extra when one of its names is looked up.
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "objective"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_that_imports_an_optional_package_says_so_first(path: Path) -> None:
+    gated = False
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.extras":
+            gated = gated or any(each.name.startswith("needs_") for each in node.names)
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        heavy = {name.split(".")[0] for name in names} & OPTIONAL
+        assert gated or not heavy, f"add `from keepworth.episodes.extras import needs_...` before {', '.join(heavy)}"

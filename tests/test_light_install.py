@@ -1,0 +1,139 @@
+"""`pip install keepworth` alone is a memory that learns: nothing here may be imported from an extra.
+
+The heavy packages are hidden from a fresh process. The wheel itself, in an environment of its own: `end_to_end/test_wheel.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from keepworth.episodes.extras import EXTRAS
+
+import pytest
+
+HIDDEN = sorted({module for extra in EXTRAS.values() for module in extra.modules} | {"onnx", "pandas", "sympy", "ray"})
+HIDE = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding:
+    find_distributions = PathFinder.find_distributions
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name.split(".")[0] in {HIDDEN} else PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+"""
+
+FIRST_LINES = """
+from keepworth import Memory
+memory = Memory("agent.mem", encoder="hashing")
+memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
+hits = memory.search("how do I reset the router", top_k=1)
+memory.reward(hits.decision, 1.0)
+assert hits.text
+"""
+
+EVERY_POLICY = """
+import keepworth
+from keepworth.recipes.experience_methods import METHODS
+for name in ["effect", *METHODS]:
+    with keepworth.Memory(f"{name}.mem", policy=name, encoder="hashing") as memory:
+        memory.add_many([f"fact {number} about routers" for number in range(5)])
+        for number in range(4):
+            with memory.episode(task=f"reset router {number}") as episode:
+                hits = episode.search("reset a router", top_k=2)
+                episode.reward(number % 2)
+    with keepworth.Memory(f"{name}.mem", policy=name, encoder="hashing") as memory:
+        assert memory.search("router").decision
+"""
+
+EVERY_ROOM = """
+import importlib, pkgutil
+import keepworth
+from keepworth.episodes.extras import MissingExtra
+
+needs = set()
+for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
+    if each.name == "keepworth.__main__" or ".learning.objective." in each.name:
+        continue
+    try:
+        importlib.import_module(each.name)
+    except MissingExtra as error:
+        assert "keepworth[" in error.mend
+        needs.add(each.name)
+light = [name for name in needs if name.split(".")[1] in ("episodes", "tasks", "memory", "environments", "cli", "evaluation")]
+assert not light, f"these must work without an extra: {light}"
+"""
+
+ENCODER = """
+from keepworth.models.sentence_encoder import open_sentence_encoder
+from pathlib import Path
+import numpy as np
+vectors = open_sentence_encoder(Path("bert"), "tiny").encode(["a cat"])
+assert abs(np.linalg.norm(vectors) - 1) < 1e-5
+"""
+
+COMMANDS = """
+from keepworth.cli.main import main
+assert main(["--version"]) == 0
+for line in ["memory add hello --encoder hashing", "memory search hello", "memory stats", "memory check", "doctor",
+             "models list", "objectives list", "objectives explain grpo", "train strings --print-config",
+             "eval stream --streams list"]:
+    assert main(line.split()) == 0, line
+"""
+
+REFUSED = [
+    ("demo --quick", "train"),
+    ("train strings", "train"),
+    ("eval answerer", "train"),
+    ("eval stream", "train"),
+    ("report somewhere", "train"),
+    ("serve", "serve"),
+    ("models fetch smollm2-135m-instruct", "llm"),
+]
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    source = Path(__file__).parents[1] / "src"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "PYTHONPATH": str(source),
+        "KEEPWORTH_CACHE": str(folder),
+    }
+    command = [sys.executable, "-c", HIDE + script]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [FIRST_LINES, EVERY_POLICY, EVERY_ROOM, COMMANDS],
+    ids=["first lines", "every policy", "every room", "commands"],
+)
+def test_it_works_without_extras(script: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_encoder_works_without_extras(tmp_path: Path) -> None:
+    from tests.models.published import write_bert
+
+    write_bert(tmp_path / "bert")
+    ran = run(ENCODER, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "somewhere").mkdir(parents=True)
+    script = "from keepworth.cli.main import main\n"
+    script += "".join(f"print(main({line.split()!r}), file=sys.stderr)\n" for line, _ in REFUSED)
+    ran = run(script, tmp_path)
+    lines = [line.strip() for line in ran.stderr.splitlines()]
+    assert lines[2::3] == ["2"] * len(REFUSED), ran.stderr
+    assert lines[1::3] == [f'hint: pip install "keepworth[{extra}]"' for _, extra in REFUSED]
+    assert all(" needs " in line and line.endswith("not installed.") for line in lines[::3]), ran.stderr
+    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["somewhere"], "refused before anything is written"

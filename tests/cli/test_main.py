@@ -16,9 +16,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from keepworth import __version__
-from keepworth.cli.doctor import EXTRAS, _bfloat16
+from keepworth.cli.doctor import _bfloat16
 from keepworth.cli.main import main
-from keepworth.cli.settings import load_toml
 from keepworth.cli.train import program
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -164,11 +163,6 @@ def test_streams_are_evaluated_under_eval(command: Command) -> None:
     code, out, _ = command("eval", "stream", "--streams", "list")
     assert code == 0
     assert "near-miss" in out.split()
-
-
-def test_doctor_knows_every_extra_that_can_be_installed() -> None:
-    project = load_toml(Path(__file__).parents[2] / "pyproject.toml")["project"]
-    assert {name for name, _, _ in EXTRAS} == set(project["optional-dependencies"])
 
 
 def test_doctor_says_that_slow_bfloat16_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from keepworth.episodes.extras import needs_llm
+
 import numpy as np
 import torch
 

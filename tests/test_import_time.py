@@ -37,3 +37,10 @@ def test_nothing_heavy_is_imported(module: str) -> None:
     script = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize("recipe", ["arithmetic", "memory_r1", "overwrite_reading", "strings"])
+def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
+    script = f"import sys, keepworth.recipes.{recipe} as r; r.Config(); print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["False"]

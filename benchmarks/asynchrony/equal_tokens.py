@@ -30,8 +30,7 @@ from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, sha
 from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.pipeline import Pipeline
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3

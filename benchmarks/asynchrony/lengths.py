@@ -28,8 +28,7 @@ import torch
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Order
+from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Order, Staleness
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.weights.learner import Learner

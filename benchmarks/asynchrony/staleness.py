@@ -30,10 +30,9 @@ import torch
 from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
+from keepworth.learning.collect.groups import Finished
 from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.collect.pipeline_store import Finished
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied, without_kl
 

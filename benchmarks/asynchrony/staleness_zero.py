@@ -23,8 +23,7 @@ import torch
 from benchmarks.asynchrony.setting import learner_of, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony, synchronous
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
 from keepworth.learning.collect.group_index import draw_seed
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.run.run_folder import RunFolder

@@ -17,7 +17,7 @@ import pytest
 from keepworth.cli.interruption import interruptible
 from keepworth.cli.main import main
 from keepworth.evaluation.stream import Job, Row, run_matrix
-from keepworth.learning.collect.event_loop import EventLoop
+from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.rollouts.driver import Limits, play
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, OTHER, asking

@@ -20,8 +20,7 @@ from keepworth.episodes import (
     Task,
 )
 from keepworth.episodes.episode import MemoryEvent
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.collector import Collector
 from keepworth.learning.collect.context import RecordedContext
 from keepworth.learning.collect.curriculum import Curriculum

@@ -12,11 +12,9 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.curriculum import Curriculum, without_signal
-from keepworth.learning.collect.difficulty import BadBand, Band, Difficulty
+from keepworth.learning.collect.asynchrony import AdmissionError
+from keepworth.learning.collect.curriculum import BadBand, Band, Curriculum, Difficulty, Stage, without_signal
 from keepworth.learning.collect.group_index import candidate_of, position_of, retry_of
-from keepworth.learning.collect.stages import Stage
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.weights.learner import Learner
 from tests.learning.letters import Letters, low, settings, train_letters

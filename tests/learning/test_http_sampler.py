@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.collect.admission import AdmissionError
+from keepworth.learning.collect.asynchrony import AdmissionError
 from keepworth.learning.collect.http_sampler import FOLDER, _append
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.run.run_folder import RunFolder

@@ -10,7 +10,7 @@ import torch
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.pipeline_store import write_state
+from keepworth.learning.collect.groups import write_state
 from keepworth.learning.run.checkpoint import CheckpointCorrupt
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.inspection import find_checkpoint, inspect

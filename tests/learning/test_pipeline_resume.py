@@ -20,11 +20,8 @@ import torch
 
 from keepworth.episodes import Group
 from keepworth.learning.collect import pipeline as pipelines
-from keepworth.learning.collect.branches import Branches
-from keepworth.learning.collect.curriculum import Curriculum
-from keepworth.learning.collect.difficulty import Band
-from keepworth.learning.collect.pipeline_store import Journal, finished_from_json
-from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
+from keepworth.learning.collect.groups import Journal, finished_from_json
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 

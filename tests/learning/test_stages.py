@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.collect.stages import (
+from keepworth.learning.collect.curriculum import (
     BadStages,
     Stage,
     require_stages,
     require_terms,
     reweighed,
     stage_at,
-    turns,
 )
 
 
@@ -50,20 +47,6 @@ def test_a_stage_that_never_begins_is_refused() -> None:
         Stage(0)
     with pytest.raises(BadStages, match="horizon of 0"):
         Stage(1, horizon=0)
-
-
-def test_who_trains_takes_turns() -> None:
-    stages = (Stage(2, "manager"), Stage(1, "manager", horizon=3), Stage(2, "answerer"), Stage(1, "manager"))
-    assert turns(stages, 8) == [("manager", 0, 3), ("answerer", 3, 2), ("manager", 5, 3)]
-
-
-@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("ab")), min_size=1, max_size=5), st.integers(0, 6))
-def test_turns_cover_every_step_once(plan: list[tuple[int, str]], more: int) -> None:
-    stages = tuple(Stage(steps, role) for steps, role in plan)
-    total = sum(steps for steps, _ in plan) + more
-    found = turns(stages, total)
-    assert [step for _, first, steps in found for step in range(first, first + steps)] == list(range(total))
-    assert all(stage_at(stages, step)[1].role == role for role, first, n in found for step in range(first, first + n))
 
 
 def test_weights_change_the_reward_and_keep_the_values() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.task_order import balanced, batch
+from keepworth.learning.collect.curriculum import balanced, batch
 
 
 @given(st.integers(1, 9), st.integers(1, 7), st.integers(0, 99))

@@ -9,11 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.cli.settings import as_toml, load_toml, resolve
+from keepworth.learning.collect.curriculum import batch, drawn_task
 from keepworth.learning.collect.group_index import CANDIDATES, SPAN, draw_seed, group_at
-from keepworth.learning.collect.task_order import batch
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.memory_r1 import Config, train
 from keepworth.recipes.memory_r1_settings import stages_of
 from keepworth.recipes.settings import curriculum_of

@@ -12,7 +12,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.curves import Panel, Series, arm_name, drawn, metric_name, panels
 from keepworth.evaluation.report import charts_html, page_html, settings_html, table_html
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
-from keepworth.learning.run.json_rows import Row
+from keepworth.learning.run.disk import Row
 from keepworth.learning.run.run_folder import RunFolder, disk, flatten
 from keepworth.learning.watch.anomalies import anomalies
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
-from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     SAMPLED,

@@ -11,6 +11,7 @@ from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, SamplingParams, Task
 from keepworth.evaluation.answering import answers, rows
+from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
@@ -21,7 +22,6 @@ from keepworth.learning.weights.learner import Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget

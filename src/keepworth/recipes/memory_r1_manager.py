@@ -29,6 +29,7 @@ from keepworth.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
+from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, restore
@@ -39,7 +40,6 @@ from keepworth.memory.overlay.bank import Bank
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.drawing import drawn_task
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget

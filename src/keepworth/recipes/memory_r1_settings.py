@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keepworth.learning.collect.stages import Stage, require_stages
+from keepworth.learning.collect.curriculum import Stage, require_stages
 from keepworth.recipes.settings import (
     SAMPLED,
     Count,

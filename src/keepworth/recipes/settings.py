@@ -8,9 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from keepworth.learning.collect.curriculum import Curriculum
-from keepworth.learning.collect.difficulty import Band
-from keepworth.learning.collect.stages import Stage
+from keepworth.learning.collect.curriculum import Band, Curriculum, Stage
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied

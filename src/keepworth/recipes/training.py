@@ -12,12 +12,11 @@ from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
 from keepworth.episodes.task import Task
-from keepworth.learning.collect.admission import Staleness
-from keepworth.learning.collect.asynchrony import Asynchrony, Episodes, synchronous
+from keepworth.learning.collect.asynchrony import Asynchrony, Episodes, Staleness, synchronous
 from keepworth.learning.collect.collector import Collected, Collector
 from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.group_index import CANDIDATES, draw_seed, group_at
-from keepworth.learning.collect.task_order import batch as batch
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,14 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.episodes.reward import RewardTerm, checked_terms, finite_number
 from keepworth.episodes.task import Task
 from keepworth.learning.collect.group_index import draw_seed, position_of
-from keepworth.learning.collect.stages import Stage
 from keepworth.models.continuous import Draft
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.batching import made
 from keepworth.rollouts.deadline import OutOfTime, within
 from keepworth.rollouts.driver import UNSOUND
+
+if TYPE_CHECKING:
+    from keepworth.learning.collect.curriculum import Stage
 
 T = TypeVar("T")
 

@@ -1,26 +1,254 @@
-"""Curriculum: what is sampled for each step, and which of it is trained on, with every rejection written down.
+"""Curriculum: which tasks are sampled for each step, how far they may go, and which groups are trained on.
+
+* In what order tasks come: functions of the position and the seed, with no state to lose.
+* Stages: from which step on which reward counts, and how far an episode may go. Functions of the step alone.
+* Difficulty: tasks that are always won or never won are put aside for a while. Sampling the middle is the idea of many curricula
+  (for example "Prioritized Level Replay", arXiv 2010.03934); what is kept here is the simplest form that can be read in a log:
+  a running mean, two bounds, and a second chance after some steps.
+* Branches: single calls of a whole rollout, rolled again from the memory they began with (Memory-R2, LoGo-GRPO, arXiv
+  2605.21768). The members of a group soon hold different memories, so that what they do later is not comparable; re-rolls of
+  one call from one memory state are.
 
 The step that a group belongs to is that of its position (`keepworth.learning.collect.group_index`), whenever it is sampled and
-whenever it is trained; so its stage is the same before a kill and after it. What is known of the tasks comes back from the run's
-log.
+whenever it is trained; so its stage is the same before a kill and after it. Every rejection is written to the run's log, and what
+is known of the tasks comes back from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.episodes.episode import Group
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.episode import Episode, Group
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.task import Task
-from keepworth.learning.collect.admission import AdmissionError, Staleness
-from keepworth.learning.collect.branches import Branches
-from keepworth.learning.collect.difficulty import Band, Difficulty
-from keepworth.learning.collect.group_index import CANDIDATES, SPAN, position_of, retry_of
-from keepworth.learning.collect.pipeline_store import Finished
-from keepworth.learning.collect.stages import Stage, require_terms, reweighed, stage_at
+from keepworth.learning.collect.asynchrony import AdmissionError, Staleness
+from keepworth.learning.collect.group_index import CANDIDATES, SPAN, candidate_of, position_of, retry_of
+from keepworth.learning.objective.branching import sampled_sessions
 from keepworth.learning.run.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from keepworth.learning.collect.context import RecordedContext
+    from keepworth.learning.collect.groups import Finished
+
+T = TypeVar("T")
+OTHERS = 64
+"""At most so many candidates are looked at for one position: its own, and others in place of those that were rejected."""
+
+
+def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
+    """The items of step `step` (from 0): each once per pass, every pass in another seeded order.
+
+    Raises KeepworthError where there are none."""
+    _require(items)
+    return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
+
+
+def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: int, seed: int | str) -> list[T]:
+    """The same with kinds in turn: over any stretch of the training their counts differ by one at most, however many items
+    each kind has; within a kind each item comes once per pass.
+
+    A kind with few items is repeated more often than the others: that is the price, and what it is for (uniform sampling
+    would rarely train it)."""
+    _require(items)
+    by_kind: dict[str, list[T]] = {}
+    for item in items:
+        by_kind.setdefault(kind_of(item), []).append(item)
+    kinds = sorted(by_kind)
+    chosen = []
+    for position in range(step * size, (step + 1) * size):
+        turn, place = divmod(position, len(kinds))
+        kind = kinds[place]
+        chosen.append(_drawn(by_kind[kind], turn, f"{seed}/{kind}"))
+    return chosen
+
+
+def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int, group: int) -> T:
+    """The task of the group with an index: a position's own in the order of `batch`, or of `balanced`; others, seeded apart, in
+    its place.
+
+    kind_of: the type of a task, where as many of each are wanted."""
+    position, candidate = position_of(group), candidate_of(group)
+    order, at = (f"{seed}/others", position * OTHERS + candidate) if candidate else (f"{seed}", position)
+    (task,) = batch(items, 1, at, order) if kind_of is None else balanced(items, kind_of, 1, at, order)
+    return task
+
+
+def _drawn(items: Sequence[T], position: int, seed: str) -> T:
+    epoch, index = divmod(position, len(items))
+    order = list(range(len(items)))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return items[order[index]]
+
+
+def _require(items: Sequence[T]) -> None:
+    if not items:
+        raise KeepworthError("There is nothing to train on.", "Choose other tasks: see --print-config.")
+
+
+class BadStages(KeepworthError, ValueError):
+    """Stages that cannot all take effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """steps: how many it lasts; the last stage goes on to the end. role: who trains ("": whoever the training is of).
+    horizon: how far an episode may go, in what the recipe counts (turns, tokens of an answer). weights: of reward terms,
+    by name, in the place of those the environment gave; a term that is not named keeps its own."""
+
+    steps: int
+    role: str = ""
+    horizon: int | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BadStages(f"A stage of {self.steps} steps never takes place.", "Give it at least one.")
+        if self.horizon is not None and self.horizon < 1:
+            raise BadStages(f"A horizon of {self.horizon} leaves no room for an answer.", "Give it at least 1.")
+
+
+def require_stages(stages: Sequence[Stage], steps: int) -> None:
+    """Raises BadStages where one of them begins after the last of `steps` steps: it could have no effect."""
+    begins = 0
+    for number, stage in enumerate(stages, 1):
+        if begins >= steps:
+            raise BadStages(
+                f"Stage {number} begins after step {begins}, and the training has {steps}.",
+                "Make the stages before it shorter, or the training longer.",
+            )
+        begins += stage.steps
+
+
+def stage_at(stages: Sequence[Stage], step: int) -> tuple[int, Stage]:
+    """(number from 0, stage) of step `step` (from 0). Raises ValueError without a stage."""
+    if not stages:
+        raise ValueError("there is no stage")
+    for number, stage in enumerate(stages[:-1]):
+        if step < stage.steps:
+            return number, stage
+        step -= stage.steps
+    return len(stages) - 1, stages[-1]
+
+
+def reweighed(group: Group, weights: Mapping[str, float]) -> Group:
+    """The same episodes with other weights on their reward terms, of which the group need not have every one that is named."""
+    if not weights:
+        return group
+    return replace(
+        group,
+        episodes=tuple(
+            replace(
+                episode,
+                rewards=tuple(replace(term, weight=weights.get(term.name, term.weight)) for term in episode.rewards),
+            )
+            for episode in group.episodes
+        ),
+    )
+
+
+def require_terms(groups: Sequence[Group], weights: Mapping[str, float]) -> None:
+    """Raises UnknownName for a weight of a reward term that none of the groups' episodes has."""
+    if not weights:
+        return
+    known = {term.name for group in groups for episode in group.episodes for term in episode.rewards}
+    for name in weights:
+        if name not in known:
+            raise UnknownName("reward term", name, known)
+
+
+class BadBand(KeepworthError, ValueError):
+    """A band that lets every task in, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Tasks whose mean score is at `low` or below, or at `high` or above, are put aside for `retry` steps after they were
+    last sampled; then they get another chance, because the policy has changed since. memory: weight of what was known
+    before, against the newest group."""
+
+    low: float = 0.0
+    high: float = 1.0
+    retry: int = 10
+    memory: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise BadBand(
+                f"No task can lie between low = {self.low:g} and high = {self.high:g}.", "Set low below high."
+            )
+        if self.retry < 1:
+            raise BadBand(f"retry = {self.retry} puts no task aside.", "Set it to 1 or more, or use no band.")
+        if not 0 <= self.memory < 1:
+            raise BadBand(f"memory = {self.memory:g} is not a share below 1.", "Set it between 0 and 1.")
+
+
+class Difficulty:
+    """What is known of each task. It is a fold over outcomes, so the rows of a run's log bring it back."""
+
+    def __init__(self, band: Band) -> None:
+        self.band = band
+        self._mean: dict[str, float] = {}
+        self._last: dict[str, int] = {}
+
+    def restore(self, outcomes: Iterable[Mapping[str, Any]]) -> None:
+        """Rows as the run's curriculum.jsonl holds them: {"step", "task", "score"}."""
+        for row in outcomes:
+            if row.get("what") == "outcome":
+                self.note(str(row["task"]), float(row["score"]), int(row["step"]))
+
+    def note(self, task: str, score: float, step: int) -> None:
+        """A group of `task` scored so much on average (`Episode.metric`), at the run's step `step`."""
+        before = self._mean.get(task)
+        self._mean[task] = score if before is None else self.band.memory * before + (1 - self.band.memory) * score
+        self._last[task] = step
+
+    def aside(self, task: str, step: int) -> str:
+        """Why the task is not to be sampled at the run's step `step`; "" where it is."""
+        mean = self._mean.get(task)
+        if mean is None or step - self._last[task] > self.band.retry:
+            return ""
+        if mean <= self.band.low:
+            return f"too hard: mean score {mean:.2f} is not above {self.band.low:g}"
+        if mean >= self.band.high:
+            return f"too easy: mean score {mean:.2f} is not below {self.band.high:g}"
+        return ""
+
+    def oldest(self, tasks: Sequence[str]) -> str:
+        """The task that was sampled longest ago: what to take where none is left in the band."""
+        return min(tasks, key=lambda task: self._last.get(task, -1))
+
+
+Reroll = Callable[[Episode, int, "RecordedContext"], Awaitable[Episode]]
+"""(anchor, index of its segment, context) -> one episode from the memory before that segment: its id is the context's, its
+task the anchor's, its parent the anchor's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Re-rolls begin when a group's own episodes are done, and the group waits for them.
+
+    reroll: makes one episode of a re-roll; size: how many a call is rolled again; probability: of each call of the anchor to be
+    rolled again (0.5 in the paper); seed."""
+
+    reroll: Reroll
+    size: int
+    probability: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"a probability of {self.probability} rolls nothing again: it lies above 0, up to 1")
+        if self.size < 2:
+            raise ValueError(f"re-rolls are compared with each other: size = {self.size} is below 2")
+
+    def calls(self, anchor: Episode, group: int) -> tuple[int, ...]:
+        """Which of the anchor's calls are rolled again: a function of the seed and the group's index."""
+        seed = random.Random(f"{self.seed}/{group}").getrandbits(31)
+        return sampled_sessions(len(anchor.segments), self.probability, seed)
+
 
 AfterGroup = Callable[[int, Group], Group | None]
 

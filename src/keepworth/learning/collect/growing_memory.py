@@ -25,8 +25,7 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.collector import Collected, Collector
 from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
-from keepworth.learning.run.disk import disk, replacing
-from keepworth.learning.run.json_rows import read_json, write_json
+from keepworth.learning.run.disk import disk, read_json, replacing, write_json
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
 from keepworth.memory.overlay.bank import Bank
 from keepworth.memory.search.index import Embedder

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.environments.blocking import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
-from keepworth.learning.collect.admission import AdmissionError
-from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.asynchrony import AdmissionError, Asynchrony
 from keepworth.learning.collect.sampler import Host, Samples
 from keepworth.learning.run.disk import replacing_folder
 from keepworth.models.adapter import save_trained

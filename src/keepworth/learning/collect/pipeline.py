@@ -10,11 +10,12 @@ started when the step asks for them, and all of them end in it.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.episode import Episode, Group, StopReason
 from keepworth.episodes.errors import KeepworthError
@@ -30,18 +31,19 @@ from keepworth.learning.collect.context import (
     run_rollout,
 )
 from keepworth.learning.collect.curriculum import AppliedCurriculum, Curriculum
-from keepworth.learning.collect.event_loop import EventLoop
-from keepworth.learning.collect.expected_lengths import ExpectedLengths
 from keepworth.learning.collect.group_index import GroupOrder
-from keepworth.learning.collect.open_group import OpenGroup, open_from_json, open_to_json, said
-from keepworth.learning.collect.pipeline_store import (
+from keepworth.learning.collect.groups import (
     STATE,
     Finished,
     Journal,
+    OpenGroup,
     Waiting,
     finished_from_json,
     finished_to_json,
+    open_from_json,
+    open_to_json,
     read_state,
+    said,
     write_state,
 )
 from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
@@ -53,6 +55,90 @@ from keepworth.models.continuous import Draft
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel
+
+T = TypeVar("T")
+
+
+class EventLoop:
+    """changed: set by whoever finishes something that may be waited for, and by every task that fails.
+
+    broken: the first failure of a task; whoever waits is to raise it (`require_alive`)."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.broken: BaseException | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def go_on_by_itself(self) -> None:
+        """From now on it runs in a thread of its own, also between calls of `do`."""
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="sampler")
+        self._thread.start()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop and wait for what it returns or raises."""
+        if self._thread is None:
+            return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin `work` beside whatever runs. Called on the loop."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def require_alive(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    def close(self) -> None:
+        """Cancel everything and wait for its end. Called twice, it does nothing."""
+        if self._loop.is_closed():
+            return
+        if self._thread is None:  # at once: an interruption leaves behind who was waited for, about to go on
+            for each in asyncio.all_tasks(self._loop):
+                each.cancel()
+        self.do(self._ended_all())
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    async def _ended_all(self) -> None:
+        if self._thread is not None:
+            for each in self._tasks:
+                each.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.broken = self.broken or task.exception()
+            self.changed.set()
+
+
+class ExpectedLengths:
+    """Running means: of each task's answers, and of all of them for tasks that were not seen yet."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, float] = {}
+        self._overall = 0.0
+
+    def of(self, task: str) -> float:
+        return self._by_task.get(task, self._overall)
+
+    def learn(self, task: str, length: float) -> None:
+        self._overall += 0.05 * (length - self._overall)
+        before = self._by_task.get(task, length)
+        self._by_task[task] = before + 0.5 * (length - before)
+
+    def state(self) -> dict[str, float]:
+        return {"": self._overall, **self._by_task}
+
+    def load(self, state: Mapping[str, float]) -> None:
+        self._by_task = dict(state)
+        self._overall = self._by_task.pop("")
 
 
 class RolloutsFail(KeepworthError):

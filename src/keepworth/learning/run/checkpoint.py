@@ -15,8 +15,7 @@ from typing import Any
 from keepworth.episodes.extras import require
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.disk import replacing_folder, sha256_of
-from keepworth.learning.run.json_rows import write_json
+from keepworth.learning.run.disk import replacing_folder, sha256_of, write_json
 
 LEARNER = "learner.pt"
 _NAME = re.compile(r"step-(\d{6,})")

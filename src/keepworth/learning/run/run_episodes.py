@@ -12,8 +12,7 @@ from pathlib import Path
 from keepworth.episodes.codec import episode_from_json, episode_to_json
 from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.disk import disk, replacing
-from keepworth.learning.run.json_rows import line
+from keepworth.learning.run.disk import disk, line, replacing
 
 FOLDER = "episodes"
 TRAIN = "train"

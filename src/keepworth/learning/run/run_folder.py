@@ -7,7 +7,7 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`pipeline_store`)
+      finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`groups`)
       memory/<role>.db         a memory that grows while the role is trained (`growing_memory`)
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`http_sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
@@ -35,8 +35,20 @@ from typing import IO, Any
 from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt, checkpoints_in, writing_checkpoint
-from keepworth.learning.run.disk import DiskTrouble, disk, replacing, replacing_folder, sync
-from keepworth.learning.run.json_rows import EVAL, METRIC, Row, line, read_json, read_rows, write_json
+from keepworth.learning.run.disk import (
+    EVAL,
+    METRIC,
+    DiskTrouble,
+    Row,
+    disk,
+    line,
+    read_json,
+    read_rows,
+    replacing,
+    replacing_folder,
+    sync,
+    write_json,
+)
 from keepworth.learning.run.run_episodes import TRAIN, StoredEpisode, episode_files, stored_episodes, write_episodes
 from keepworth.learning.run.run_lock import RunLocked, take_lock
 from keepworth.learning.run.run_record import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.json_rows import Row, read_json
+from keepworth.learning.run.disk import Row, read_json
 
 RECORD = "config.json"
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")

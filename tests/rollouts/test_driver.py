@@ -59,18 +59,18 @@ def test_episodes_of_many_tasks_are_sampled_together_and_come_back_in_order() ->
 
 def test_concurrency_is_bounded_and_changes_no_result() -> None:
     model = ScriptedModel(lambda prompt, j: " 4\n")
-    groups = play(model, [ASK, OTHER], asking(), n=4, limits=Limits(concurrent=3))
+    groups = play(model, [ASK, OTHER], asking(), n=4, concurrent=3)
     assert [len(group.episodes) for group in groups] == [4, 4]
     assert max(len(prompts) * params.n for prompts, params in model.batches) <= 3
 
 
 def test_a_prompt_is_sampled_with_another_seed_each_round() -> None:
     model = ScriptedModel(lambda prompt, j: " 4\n")
-    play(model, [ASK], asking(), n=4, limits=Limits(concurrent=2), seed=5)
+    play(model, [ASK], asking(), n=4, concurrent=2, seed=5)
     seeds = [params.seed for _, params in model.batches]
     assert len(set(seeds)) == 2
     again = ScriptedModel(lambda prompt, j: " 4\n")
-    play(again, [ASK], asking(), n=4, limits=Limits(concurrent=2), seed=5)
+    play(again, [ASK], asking(), n=4, concurrent=2, seed=5)
     assert [params.seed for _, params in again.batches] == seeds
 
 

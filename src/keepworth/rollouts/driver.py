@@ -46,13 +46,10 @@ UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReaso
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_turns: calls of `act` per episode. environment_seconds: for each reset, step and close.
-
-    concurrent: episodes at once; 0 is all of them."""
+    """max_turns: calls of `act` per episode. environment_seconds: for each reset, step and close."""
 
     max_turns: int = 16
     environment_seconds: float = 30.0
-    concurrent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +71,7 @@ class PlayOptions(TypedDict, total=False):
     seed: int
     limits: Limits
     label: str
+    concurrent: int
 
 
 def play(model: Model, tasks: Sequence[Task], how: Play, **options: Unpack[PlayOptions]) -> list[Group]:
@@ -91,10 +89,11 @@ async def play_async(
     seed: int = 0,
     limits: Limits = Limits(),
     label: str = "",
+    concurrent: int = 0,
 ) -> list[Group]:
     """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`."""
     rollout = playing(model, how, temperature=temperature, limits=limits)
-    return await together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=limits.concurrent)
+    return await together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent)
 
 
 def playing(

@@ -80,6 +80,10 @@ class CallLog:
         return min(spans, default=None)
 
 
+AskedTogether = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+"""The items of several members -> one result for each, in their order."""
+
+
 class InGroup:
     """What the members of a group do together. missing: how many of them are not done."""
 
@@ -87,7 +91,7 @@ class InGroup:
         self._missing = missing
         self._made: dict[str, asyncio.Future[Any]] = {}
         self._asked: dict[str, dict[int, tuple[Any, asyncio.Future[Any]]]] = {}
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, AskedTogether] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
     @property
@@ -99,13 +103,15 @@ class InGroup:
         """What the function returns, called once; again only where it failed."""
         if name not in self._made:
             self._made[name] = asyncio.ensure_future(made(function, *arguments))
+        future = self._made[name]
         try:
-            return await asyncio.shield(self._made[name])
+            return await asyncio.shield(future)
         except Exception:
-            self._made.pop(name, None)
+            if self._made.get(name) is future:
+                del self._made[name]
             raise
 
-    async def together(self, name: str, member: int, function: Callable[..., Any], item: Any) -> Any:
+    async def together(self, name: str, member: int, function: AskedTogether, item: Any) -> Any:
         """This member's part of what `function` makes of the items of all members that are not done, in their order."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._functions[name] = function
@@ -126,16 +132,17 @@ class InGroup:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
 
-    async def _answer(self, function: Callable[..., Any], asked: Mapping[int, tuple[Any, asyncio.Future[Any]]]) -> None:
+    async def _answer(self, function: AskedTogether, asked: Mapping[int, tuple[Any, asyncio.Future[Any]]]) -> None:
         members = [asked[member] for member in sorted(asked)]
         try:
-            results = await _called(function, [item for item, _ in members])
+            results = await function([item for item, _ in members])
+            answers = list(zip(members, results, strict=True))
         except Exception as error:
             for _, future in members:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), result in zip(members, results, strict=True):
+        for (_, future), result in answers:
             if not future.done():
                 future.set_result(result)
 
@@ -199,8 +206,12 @@ class RecordedContext:
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
         """A call for all members of the group at once, each of whom hands in an item: `function` returns one result for each,
-        in their order. Who is done is not waited for."""
-        return await self.call(self._companions.together, name, self.member, function, item, seconds=seconds, name=name)
+        in their order. Who is done is not waited for; the time of the wait does not count."""
+
+        async def asked(items: Sequence[Any]) -> Sequence[Any]:
+            return await self.call(function, items, seconds=seconds, name=name)
+
+        return await self._companions.together(name, self.member, asked, item)
 
     async def call(
         self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""

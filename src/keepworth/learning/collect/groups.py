@@ -24,8 +24,7 @@ from keepworth.episodes.task import Task
 from keepworth.learning.collect.context import CallLog, InGroup, has_failed, log_from_json, log_to_json
 from keepworth.learning.collect.group_index import GroupOrder, candidate_of, position_of
 from keepworth.learning.objective.branching import require_same_state
-from keepworth.learning.run.disk import disk
-from keepworth.learning.run.json_rows import Fields, line, read_json, read_rows, write_json
+from keepworth.learning.run.disk import Fields, disk, line, read_json, read_rows, write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,11 @@ class EventLoop:
         self._loop.close()
 
     async def _ended_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
         if self._thread is not None:
-            for each in self._tasks:
+            for each in others:
                 each.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -184,7 +184,7 @@ def same_weights(one: Learner, other: Learner) -> bool:
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 2])
-def test_a_steered_serial_training_that_is_stopped_ends_like_a_straight_one(
+def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straight_one(
     tmp_path: Path, checkpoint_every: int
 ) -> None:
     called: tuple[list[int], list[int]] = ([], [])
@@ -224,7 +224,7 @@ def test_a_steered_serial_training_that_is_stopped_ends_like_a_straight_one(
     assert set(called[0]) == set(called[1])
 
 
-def test_a_steered_overlapping_training_that_is_stopped_fills_no_place_twice(tmp_path: Path) -> None:
+def test_an_overlapping_training_with_a_curriculum_that_is_stopped_fills_no_place_twice(tmp_path: Path) -> None:
     asynchrony = settings(mode="overlap", max_staleness=2, pipeline_depth=3.0)
     curriculum = replace(ALL, band=None)
     with pytest.raises(KeyboardInterrupt):
@@ -251,7 +251,7 @@ def test_a_steered_overlapping_training_that_is_stopped_fills_no_place_twice(tmp
     ("curriculum", "says"),
     [(Curriculum(3), "3 tasks per step, and an update trains 4 groups")],
 )
-def test_steering_that_does_not_fit_is_refused(tmp_path: Path, curriculum: Curriculum, says: str) -> None:
+def test_a_curriculum_that_does_not_fit_is_refused(tmp_path: Path, curriculum: Curriculum, says: str) -> None:
     with pytest.raises(AdmissionError, match=says):
         train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
 

@@ -49,7 +49,7 @@ def unlucky(group: Group) -> str:
 
 
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, with a memory that grows, in two stages, steered, with calls that are rolled again."""
+    """On the tiny model, with a memory that grows, in two stages, with a curriculum and calls that are rolled again."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
     stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))

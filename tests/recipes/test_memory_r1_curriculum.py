@@ -48,7 +48,7 @@ def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], says: str)
         Config(**settings)
 
 
-def test_settings_become_steering() -> None:
+def test_settings_become_a_curriculum() -> None:
     config = Config(**SETTINGS, steps=5)
     found = curriculum_of(config, stages_of(config))
     assert (found.refill, found.tasks_per_step) == (2, 8)
@@ -92,7 +92,7 @@ def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -
 
 
 @pytest.mark.parametrize("role", ["answerer", "manager"])
-def test_a_steered_run_says_what_it_did(role: str, tmp_path: Path) -> None:
+def test_a_run_with_a_curriculum_says_what_it_did(role: str, tmp_path: Path) -> None:
     common: dict[str, Any] = {
         "model": str(write_tiny_checkpoint(tmp_path / "model")),
         "precision": "fp32",

@@ -63,7 +63,7 @@ STEERED = {
 
 
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap", "serial"])
-def test_what_steers_the_answerer_steers_it_ahead_too(tmp_path: Path, sampling: str) -> None:
+def test_the_answerers_curriculum_holds_ahead_too(tmp_path: Path, sampling: str) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
     config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
@@ -131,7 +131,7 @@ class Interrupted(SilentProgress):
 
 
 @pytest.mark.parametrize("own", [{**ANSWERING, **STEERED}, {**MANAGING, **STAGED}], ids=["answerer", "manager"])
-def test_a_steered_recipe_in_serial_mode_that_is_stopped_ends_like_a_straight_one(
+def test_a_recipe_with_a_curriculum_in_serial_mode_that_is_stopped_ends_like_a_straight_one(
     tmp_path: Path, own: dict[str, object]
 ) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")

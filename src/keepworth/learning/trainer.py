@@ -89,10 +89,10 @@ def train(
             progress.phase("answering")
             collected = collector.collect(step)
             sampled = time.perf_counter()
-            if said := next((error for episode in collected.failed for error in episode.errors), ""):
+            if reason := next((error for episode in collected.failed for error in episode.errors), ""):
                 number = schedule.first + step + 1
                 progress.note(
-                    f"Step {number}: {len(collected.failed)} episodes are not trained on: {said.rstrip('.')}."
+                    f"Step {number}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
                 )
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version)

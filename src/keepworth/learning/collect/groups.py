@@ -105,7 +105,7 @@ class OpenGroup:
         return whole, [each for each in episodes if all(each is not kept for kept in whole)]
 
 
-def said(episodes: Sequence[Episode]) -> str:
+def reason_of(episodes: Sequence[Episode]) -> str:
     """Why a group came to nothing, in the words of one of its members."""
     return next((each.errors[-1] for each in episodes if each.errors), "its episodes start from different memories")
 

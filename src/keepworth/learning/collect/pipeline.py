@@ -43,7 +43,7 @@ from keepworth.learning.collect.groups import (
     open_from_json,
     open_to_json,
     read_state,
-    said,
+    reason_of,
     write_state,
 )
 from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
@@ -389,7 +389,7 @@ class Pipeline:
             self._failures += 1
             if self._failures >= self.settings.patience:
                 raise RolloutsFail(
-                    f"{self._failures} groups in a row came to nothing; the last one says: {said(left_out)}.",
+                    f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
                 )
             self._start_instead_of(group.index)

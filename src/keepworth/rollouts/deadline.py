@@ -36,9 +36,11 @@ async def within(work: Awaitable[T], seconds: float, name: str = "A rollout") ->
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        await _stop(task)
-        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-            work.close()  # else Python says that nobody awaited it
+        try:
+            await _stop(task)
+        finally:
+            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()  # else Python says that nobody awaited it
         raise
     if not done:
         await _stop(task)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from keepworth.learning.collect.group_index import position_of
@@ -120,6 +121,19 @@ def test_the_manager_is_judged_by_a_reader_ahead_too(tmp_path: Path) -> None:
     found = [stored.episode for stored in run.episodes(arm="train")]
     assert {term.name for episode in found for term in episode.rewards} == {"answer", "format"}
     assert not list(run.episodes(arm="failed"))
+
+
+@pytest.mark.parametrize("own", [ANSWERING, MANAGING], ids=["answerer", "manager"])
+def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(tmp_path: Path, own: dict[str, object]) -> None:
+    model = write_tiny_checkpoint(tmp_path / "model")
+    config = memory_r1.Config(model=str(model), objective="a_star_po", **TINY, **own)  # type: ignore[arg-type]
+    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
+        memory_r1.train(config, run, SilentProgress())
+        assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
+        trained = {stored.episode.task for stored in run.episodes(arm="train")}
+        last = run.latest_checkpoint()
+        assert last is not None
+        assert set(torch.load(last.path / "learner.pt", weights_only=True)["learner"]["soft_values"]) == trained
 
 
 class Interrupted(SilentProgress):

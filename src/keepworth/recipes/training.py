@@ -14,6 +14,7 @@ from keepworth.episodes.model import Tokens
 from keepworth.episodes.task import Task
 from keepworth.learning.collect.asynchrony import Asynchrony, Episodes, Staleness, synchronous
 from keepworth.learning.collect.collector import Collected, Collector
+from keepworth.learning.collect.context import has_failed
 from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.group_index import CANDIDATES, draw_seed, group_at
@@ -165,15 +166,17 @@ class ValuedFirst:
         values, reference = self._learner.soft_values, self._learner.reference
         assert values is not None
         assert reference is not None
-        indices = [int(group.episodes[0].id.split("/")[0]) for group in collected.groups]
-        new = {task.key: task for task in map(self._episodes.task, indices) if task.key not in values}
+        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in collected.groups}
+        new = [index for task, index in indices.items() if task not in values]
         if new:
+            tasks = [self._episodes.task(index) for index in new]
             seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
+            rollout = self._episodes.rollout
             with reference.active():
-                groups = together(
-                    self._learner.model, list(new.values()), self._episodes.rollout, n=self._size, seed=seed
-                )
-            values.update(reference_values(groups, self._learner.objective))
+                groups = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
+            whole = [(group, tuple(each for each in group.episodes if not has_failed(each))) for group in groups]
+            measured = [replace(group, episodes=good) for group, good in whole if len(good) > 1]
+            values.update(reference_values(measured, self._learner.objective))
         return replace(collected, groups=[group for group in collected.groups if group.task in values])
 
     def publish(self) -> dict[str, float]:

@@ -29,9 +29,12 @@ def together(
     seed: int = 0,
     label: str = "",
     concurrent: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> list[Group]:
     """`together_async`, where no loop runs yet."""
-    return asyncio.run(together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent))
+    return asyncio.run(
+        together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent, indices=indices)
+    )
 
 
 async def together_async(
@@ -43,10 +46,12 @@ async def together_async(
     seed: int = 0,
     label: str = "",
     concurrent: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> list[Group]:
     """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
 
-    label: keeps ids apart. concurrent: episodes at once; 0 is all of them. Whatever a rollout raises is raised."""
+    label: keeps ids apart. concurrent: episodes at once; 0 is all of them. indices: of the groups, for a rollout that goes by
+    them; 0, 1, 2 ... where None. Whatever a rollout raises is raised."""
     if n < 1:
         raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
@@ -61,7 +66,8 @@ async def together_async(
                 index, member = waiting.pop(0)
                 number = index * n + member
                 name = f"{label}{tasks[index].key}#{member}"
-                context = Measuring(lockstep, name, index, number, seed * 1_000_003 + number, shared[index])
+                group = index if indices is None else indices[index]
+                context = Measuring(lockstep, name, group, number, seed * 1_000_003 + number, shared[index])
                 episodes[number] = await rollout(tasks[index], context)
         finally:
             lockstep.leave()

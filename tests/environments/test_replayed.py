@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Known, Replayed
+from keepworth.environments.replayed import Known, Replayed, Seat
 from keepworth.environments.scene import Scene, ends, goes_on, stream_task
+from keepworth.episodes.episode import StopReason
 from keepworth.episodes.interaction import Observation
 from keepworth.episodes.task import Task
 from tests.environments.game import Game, Met
@@ -70,3 +71,36 @@ def test_a_course_that_is_known_is_not_played_again() -> None:
     game.reset()
     assert [game.act(action).observation for action in "aba"] == ["a", "ab", "aba"]
     assert not PLAYED
+
+
+def test_games_that_take_turns_at_one_engine_do_not_disturb_each_other() -> None:
+    class Engine:
+        moves = ""
+
+    class Shared(Three):
+        """Its moves are the engine's."""
+
+        @property
+        def moves(self) -> str:
+            return Engine.moves
+
+        @moves.setter
+        def moves(self, moves: str) -> None:
+            Engine.moves = moves
+
+    seat = Seat()
+    one, other = (Game(stream_task("three", lambda: Replayed(Shared, {}, seat), "", 0.5)) for _ in range(2))
+    one.reset()
+    other.reset()
+    for mine, yours in zip("aba", "bbb", strict=True):
+        first, second = one.act(mine), other.act(yours)
+    assert (first.observation, first.reward) == ("aba", 1.0)
+    assert (second.observation, second.reward) == ("bbb", 0.0)
+
+
+def test_an_impossible_action_loses_the_game_and_says_so() -> None:
+    game = replayed({})
+    game.reset()
+    step = asyncio.run(game.environment.step("fly"))
+    assert (step.stop, step.errors) == (StopReason.PARSE_ERROR, ("'fly' is not possible here",))
+    assert [(term.name, term.value) for term in step.rewards] == [("progress", 0.0), ("success", 0.0)]

@@ -10,7 +10,7 @@ other things to put away. Right places, for the oracle arm alone, are those of t
 from __future__ import annotations
 
 import shutil
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from keepworth.episodes.extras import fix_for, missing
@@ -18,7 +18,7 @@ from keepworth.episodes.extras import fix_for, missing
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Replayed
+from keepworth.environments.replayed import Known, Replayed, Seat
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
@@ -28,7 +28,9 @@ GOAL = "put away"
 SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"
 TRIES = 2
 WIDEST = 32
-FOLDS = {"dev": "dev", "held-out": "train"}
+FOLDS = {"dev": "dev", "held-out": "train", "test": "test"}
+ROOMS = 12
+"""Of a house."""
 
 
 def available() -> str:
@@ -100,35 +102,62 @@ class Household:
 
 
 def household(
-    *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 300, held_out: int = 60
+    *,
+    split: str = "dev",
+    seed: int = 0,
+    order: str = "random",
+    length: int = 300,
+    held_out: int = 60,
+    rooms: int | None = None,
 ) -> Stream:
-    """`length` games in an order drawn by `seed`. One game engine serves the whole stream, one game at a time.
+    """`length` games in an order drawn by `seed`. One game engine serves all streams of a process.
 
+    rooms: of one house, in which the same things have to be put away again and again; None for another room each time.
     An order other than "random" is another shuffle: the game does not say which of its games are hard."""
     missing = available()
     if missing:
         raise KeepworthError(f"the stream household needs {missing}.", "Install it, or choose a generated stream.")
-    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    engine = TextWorldExpressEnv(envStepLimit=100)
-    engine.load("twc", SETTINGS)
+    engine = _engine()
     generator = np.random.default_rng([91, seed])
     fold = FOLDS[split]
-    seeds = list(engine.getValidSeedsTrain() if fold == "train" else engine.getValidSeedsDev())
-    later = list(engine.getValidSeedsTest())
+    games = {"train": engine.getValidSeedsTrain, "dev": engine.getValidSeedsDev, "test": engine.getValidSeedsTest}
+    seeds, later = list(games[fold]()), list(games["test"]())
+    if rooms is not None:
+        seeds = later = list(generator.choice(seeds, size=rooms, replace=False))
+    name = "household" if rooms is None else "house"
 
     def game(key: str, number: int, which: str) -> StreamTask:
         play = partial(_game, engine, number, which)
-        return stream_task(key, partial(Replayed, play, {}), "household", 0.5, GOAL)
+        return stream_task(
+            key, partial(Replayed, play, _KNOWN.setdefault((which, number), {}), _SEAT), "household", 0.5, GOAL
+        )
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held = generator.choice(later, size=held_out, replace=held_out > len(later))
     if order != "random":
         drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
-    tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
-    others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
-    return Stream("household", split, seed, order, tasks, others, widest=WIDEST)
+    if rooms is not None:
+        whole = [game(f"house/{fold}/{seed}/{place}", int(each), fold) for place, each in enumerate((*drawn, *held))]
+        tasks, others = tuple(whole[:length]), tuple(whole[length:])
+    else:
+        tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
+        others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
+    return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
 
 
 def _game(engine: Any, seed: int, fold: str) -> Staged:
     return Household(engine, seed, fold)
+
+
+@cache
+def _engine() -> Any:
+    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    engine = TextWorldExpressEnv(envStepLimit=100)
+    engine.load("twc", SETTINGS)
+    return engine
+
+
+_SEAT = Seat()
+_KNOWN: dict[tuple[str, int], Known] = {}
+"""What was played in this process. A game is a function of (fold, seed, actions)."""

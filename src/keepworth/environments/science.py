@@ -22,7 +22,7 @@ from keepworth.episodes.extras import fix_for, missing
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Known, Replayed
+from keepworth.environments.replayed import Known, Replayed, Seat
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
@@ -184,7 +184,9 @@ def science(
         stream = [stream[place] for place in np.random.default_rng([93, seed, len(order)]).permutation(length)]
 
     def task(name: str, variation: int) -> StreamTask:
-        play = partial(Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}))
+        play = partial(
+            Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}), _SEAT
+        )
         return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5)
 
     return Stream(
@@ -198,6 +200,7 @@ def science(
     )
 
 
+_SEAT = Seat()
 _KNOWN: dict[tuple[str, int], Known] = {}
 """What was played in this process. A game is a function of (task, variation, actions)."""
 

@@ -25,12 +25,12 @@ FAMILIES: dict[str, Parameters] = {
     **events.FAMILIES,
     **workshop.FAMILIES,
 }
-WORLDS = ("banking77", "updates", "household", "science", "alfworld")
+WORLDS = ("banking77", "updates", "household", "house", "science", "alfworld")
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
 KINDS: dict[str, tuple[str, ...]] = {
     "one-step": (*rules.FAMILIES, "banking77"),
-    "several-steps": (*workshop.FAMILIES, "household", "science", "alfworld"),
+    "several-steps": (*workshop.FAMILIES, "household", "house", "science", "alfworld"),
     "seen-before": (*corridor.FAMILIES, *cards.FAMILIES, *keys.FAMILIES, *events.FAMILIES, "updates"),
 }
 """What a memory has to do: answer one question, act several times, or remember what was seen earlier. Settings that are right for
@@ -83,7 +83,7 @@ def missing(name: str, data: Path | None = None) -> KeepworthError | None:
     if name == "banking77" and data is None:
         return KeepworthError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
     lacks = ""
-    if name == "household":
+    if name in ("household", "house"):
         from keepworth.environments.household import available
 
         lacks = available()
@@ -119,6 +119,11 @@ def opened(
         from keepworth.environments.household import household
 
         return household(split=split, seed=seed, order=order, length=length or 300)
+    if name == "house":
+        from keepworth.environments.household import ROOMS
+        from keepworth.environments.household import household as house
+
+        return house(split=split, seed=seed, order=order, length=length or 120, held_out=30, rooms=ROOMS)
     if name == "science":
         from keepworth.environments.science import science
 

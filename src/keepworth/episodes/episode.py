@@ -24,6 +24,10 @@ class StopReason(str, Enum):
     ABORTED = "aborted"
 
 
+UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
+"""How episodes end that say nothing about the policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
     """An operation an agent asked for, how its text parsed, and what the bank answered ("applied", "no-op: ...")."""

@@ -9,4 +9,5 @@ RECIPES = {
     "overwrite_reading": "keepworth.recipes.overwrite_reading",
     "strings": "keepworth.recipes.strings",
     "arithmetic": "keepworth.recipes.arithmetic",
+    "text_world": "keepworth.recipes.text_world",
 }

@@ -35,6 +35,7 @@ from keepworth.recipes.settings import (
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Tokens
+    from keepworth.learning.collect.living_memory import LivingMemory
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.weights.learner import Learner
@@ -93,10 +94,14 @@ def idle_in_imitation(settings: Settings) -> Iterator[Idle]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls."""
+    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls.
+
+    met: plays them in another way than all at once, such as in an order, with a memory that learns from each: given the
+    model, the tasks, the name of the way and a label that keeps ids apart, one episode a task."""
 
     tasks: Sequence[Task]
     ways: Mapping[str, Play]
+    met: Callable[[InProcessModel, Sequence[Task], str, str], list[Episode]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,8 @@ class System:
     after, by name; the first is the one that the run is about. metrics: reward terms, and what they are called in tables.
     imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
     tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
-    right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
+    order: the task of the group at a position, where their order matters; else they are drawn. memory: learns while the model
+    does. right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
     over, where several test questions are of one such; None where each question is its own."""
 
     role: str
@@ -123,6 +129,8 @@ class System:
     objective: Objective = GROUP_RELATIVE
     imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
     imitation_rate: float = 1e-4
+    order: Callable[[int], Task] | None = None
+    memory: LivingMemory | None = None
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     unit: Callable[[str], str] | None = None
     note: str = ""
@@ -155,6 +163,7 @@ def _train_system(
     progress: Progress,
     engine: HttpModel | None,
 ) -> None:
+    from keepworth.learning.collect.growing_memory import Remembering
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
     from keepworth.learning.weights.imitation import Imitator
@@ -174,6 +183,8 @@ def _train_system(
         curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engine, group_size=size)
+    if system.memory is not None:
+        collector = Remembering(collector, system.memory)
     train_steps(run, learns, collector, schedule, progress, system.title)
     keep_weights(run, learner)
 
@@ -193,6 +204,8 @@ class Playing:
     progress: Progress
 
     def task(self, group: int) -> Task:
+        if self.system.order is not None:
+            return self.system.order(group)
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
@@ -223,8 +236,13 @@ class Playing:
 
         tasks = list(measured.tasks)[: self.settings.questions]
         label = f"{step}/{split}/{arm}/".replace(" ", "_")
-        groups = play(self.model, tasks, measured.ways[way], temperature=0.0, limits=self.system.limits, label=label)
-        episodes = [episode for group in groups for episode in group.episodes]
+        if measured.met is not None:
+            episodes = measured.met(self.model, tasks, way, label)
+        else:
+            groups = play(
+                self.model, tasks, measured.ways[way], temperature=0.0, limits=self.system.limits, label=label
+            )
+            episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
         for term, metric in self.system.metrics.items():
             values = [term_value(episode, term) for episode in episodes]

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from keepworth.agents.agent import Agent
 from keepworth.environments.environment import Environment, Step
+from keepworth.episodes.episode import UNSOUND as UNSOUND
 from keepworth.episodes.episode import Episode, Exchange, Group, MemoryEvent, Shown, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
-from keepworth.episodes.reward import RewardTerm, checked_terms, combined
+from keepworth.episodes.reward import RewardTerm, checked_terms
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
 from keepworth.memory.overlay.bank import Bank
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UNSOUND = frozenset({StopReason.ENVIRONMENT_ERROR, StopReason.TIMEOUT, StopReason.ABORTED})
-"""How episodes end that say nothing about the policy."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -56,11 +54,14 @@ class Limits:
 class Play:
     """Who plays where: a fresh environment and a fresh agent for each episode.
 
-    agent: is given the task and, where there is a memory, its own fork of it."""
+    agent: is given the task and, where there is a memory, its own fork of it. live: in the place of both, for agents that
+    remember in a memory which learns: an agent of the task, and what tells its memory of each step. The end is told by
+    whoever plays it, once all of a group have ended."""
 
     environment: Callable[[Task], Environment]
     agent: Callable[[Task, Bank | None], Agent]
     memory: Callable[[Task], Bank] | None = None
+    live: Callable[[Task, RolloutContext], tuple[Agent, Feedback]] | None = None
 
 
 class PlayOptions(TypedDict, total=False):
@@ -117,15 +118,21 @@ def playing(
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         bank, snapshot = await context.shared("memory", begun, task, context.group)
+        environment, feedback = how.environment(task), None
+        if how.live is not None:
+            agent, feedback = how.live(task, context)
+        else:
+            agent = how.agent(task, None if bank is None else bank.fork())
         return await _episode(
             _Call(model, context, temperature),
             task,
-            how.environment(task),
-            how.agent(task, None if bank is None else bank.fork()),
+            environment,
+            agent,
             replace(limits, max_turns=context.horizon(limits.max_turns)),
             seed=context.seed,
             identity=context.id,
             snapshot=snapshot,
+            feedback=feedback,
         )
 
     return rollout
@@ -143,7 +150,7 @@ async def run_episode(
 ) -> Episode:
     """One episode of an agent that draws nothing from a model of ours: a function, a scorer, an endpoint. feedback: what tells
     its memory what came of it; an episode that says nothing about the agent (see `UNSOUND`) is left open there."""
-    return await _episode(
+    episode = await _episode(
         NoModel(),
         task,
         environment,
@@ -154,6 +161,9 @@ async def run_episode(
         snapshot="",
         feedback=feedback,
     )
+    if feedback is not None:
+        feedback.ended(episode)
+    return episode
 
 
 class NoModel:
@@ -279,8 +289,6 @@ async def _episode(
             await guard.run("close", environment.close())
         except _Failed as failed:  # the episode is what it was: only the giving back went wrong
             record.errors.append(str(failed))
-    if feedback is not None and stop not in UNSOUND:
-        feedback.ended(combined(tuple(record.rewards)))
     return Episode(
         id=identity,
         task=task.key,

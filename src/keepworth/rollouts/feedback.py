@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keepworth.environments.environment import Step
+from keepworth.episodes.episode import UNSOUND, Episode
 from keepworth.episodes.interaction import Observation
 from keepworth.episodes.reward import RewardScope
 from keepworth.memory.episode import LiveEpisode
@@ -26,7 +27,7 @@ class Feedback:
         told: Callable[[float], float] = float,
         told_step: Callable[[float], float] = float,
     ) -> None:
-        self._memory, self._by = memory, by
+        self.memory, self._by = memory, by
         self._told, self._told_step = told, told_step
         self._low, self._high = memory.reward_range or (0.0, 1.0)
         self._seen: str | None = None
@@ -49,13 +50,17 @@ class Feedback:
             own = [term.value for term in step.rewards if term.scope is RewardScope.STEP]
             self._progress = sum(own) if own else None
 
-    def ended(self, reward: float) -> None:
+    def ended(self, episode: Episode) -> None:
+        """How it went. An episode that says nothing about the agent stays open in memory."""
+        if episode.stop in UNSOUND:
+            return
+        reward = episode.metric
         if self._decisions > 1:
             self._step(reward if self._progress is None else self._progress)
-        self._memory.reward(self._scaled(self._told(reward)), by=self._by)
+        self.memory.reward(self._scaled(self._told(reward)), by=self._by)
 
     def _step(self, value: float) -> None:
-        self._memory.step_reward(self._scaled(self._told_step(value)))
+        self.memory.step_reward(self._scaled(self._told_step(value)))
 
     def _scaled(self, value: float) -> float:
         return self._low + value * (self._high - self._low)

@@ -16,7 +16,7 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -179,10 +179,22 @@ class GrowingMemory:
         return episodes[int(np.random.default_rng((self.seed, step, number)).integers(len(episodes)))]
 
 
-class Remembering:
-    """Another collector whose trained groups leave their writes in a memory; checkpoints hold both."""
+class Kept(Protocol):
+    """A memory of a training's own: `GrowingMemory`, or `keepworth.learning.collect.living_memory.LivingMemory`."""
 
-    def __init__(self, inner: Collector, memory: GrowingMemory) -> None:
+    def open(self, checkpoint: Checkpoint | None) -> None: ...
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Remembering:
+    """Another collector whose trained groups leave something in a memory; checkpoints hold both."""
+
+    def __init__(self, inner: Collector, memory: Kept) -> None:
         self._inner, self.memory = inner, memory
         self._groups: list[Group] = []
         self._step = 0

@@ -138,6 +138,21 @@ class Learning:
         with self._lock:
             return self._now()
 
+    @property
+    def draws(self) -> dict[str, Any]:
+        """Where the policy's draws stand: set again, as JSON, they go on from there."""
+        with self._lock:
+            self._now()
+            assert self._generator is not None
+            return dict(self._generator.bit_generator.state)
+
+    @draws.setter
+    def draws(self, state: Mapping[str, Any]) -> None:
+        generator = np.random.default_rng()
+        generator.bit_generator.state = state
+        with self._lock:
+            self._generator, self._seq = generator, -1
+
     # Choosing.
 
     def searches(self) -> bool:

@@ -53,11 +53,12 @@ def staleness_zero(results: Sequence[Result]) -> str:
             for arm, cost in result["cost"].items()
         ]
         alone, whole, _ = (statistics.median(each) for each in result["cpu_seconds_per_step"].values())
+        episodes = result["groups"] * result["members"]
         parts.append(
             _table((result["model"], "CPU time of a step", "tokens", "times the cost"), rows)
             + f"\n\n{result['groups']} questions, {result['members']} answers each; {result['rounds']} rounds. To the group "
-            f"sampler alone whole calls add {1000 * (whole - alone):.0f} ms a step, in which {result['groups'] * result['members']} "
-            "episodes are made and rewarded. " + _setting(result)
+            f"sampler alone whole calls add {1000 * (whole - alone):.0f} ms a step, in which {episodes} episodes are made and "
+            "rewarded. " + _setting(result)
         )
     return "\n\n".join(parts)
 

@@ -449,3 +449,40 @@ def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: 
     counts = {row["split"]: row["n"] for row in run.evals()}
     assert counts["unseen compositions of 2"] == 29  # 87 questions
     assert counts["single functions"] == 12
+
+
+def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) -> None:
+    from keepworth.cli.settings import as_toml, resolve
+    from keepworth.recipes.settings import objective_of
+
+    texts = ["objective=grpo", "objective.clip_high=0.28", "objective.scale=none", "passes=2"]
+    config = resolve(strings.Config, assignments=texts)
+    objective = objective_of(config)
+    assert (objective.name, objective.clip_low, objective.clip_high, objective.scale) == ("grpo", 0.2, 0.28, "none")
+    (tmp_path / "config.toml").write_text(as_toml(config))
+    assert resolve(strings.Config, file=tmp_path / "config.toml") == config
+    own = resolve(strings.Config, assignments=["objective.correction_high=3"])  # of the recipe's own
+    assert (objective_of(own).name, objective_of(own).correction_high) == ("group_relative", 3.0)
+    bare = ["objective=dapo", "objective.overlong=keep", "objective.overlong_buffer=none"]
+    assert objective_of(resolve(strings.Config, assignments=bare)).overlong_buffer is None
+    run = run_answered(
+        checkpoint, tmp_path / "run", SilentProgress(), **config.model_dump(include={"objective", "passes"})
+    )
+    assert run.config["objective"] == {"preset": "grpo", "clip_high": "0.28", "scale": "none"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["objective=grpo", "objective.clip_hihg=0.28"], "did you mean 'clip_high'"),
+        (["objective.preset=gropo"], "Did you mean 'grpo'"),
+        (["objective=grpo", "objective.clip_high=0.28"], "change nothing with passes = 1 and minibatches = 1"),
+        (["objective.clip_high=0.28", "passes=2"], "clip_high=0.28 has no effect"),
+        (["objective=grpo", "objective.anchor=current", "passes=2"], "could never clip"),
+    ],
+)
+def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:
+    from keepworth.cli.settings import resolve
+
+    with pytest.raises(Exception, match=says):
+        resolve(strings.Config, assignments=texts)

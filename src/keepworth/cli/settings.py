@@ -19,6 +19,10 @@ class BadSetting(KeepworthError):
     """A configuration value that does not fit its key."""
 
 
+SHORT = {"objective": "preset"}
+"""Sections that may be a single word, and the key in them that the word is for: `--set objective=grpo`."""
+
+
 def resolve(
     model: type[BaseModel],
     *,
@@ -139,6 +143,8 @@ def _put(tree: dict[str, Any], key: str, value: object) -> None:
     *parents, last = key.split(".")
     for parent in parents:
         below = tree.setdefault(parent, {})
+        if parent in SHORT and isinstance(below, str):
+            below = tree[parent] = {SHORT[parent]: below}
         if not isinstance(below, dict):
             raise BadSetting(f"{key}: {parent} is a value, not a section.")
         tree = below

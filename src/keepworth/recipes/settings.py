@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from keepworth.learning.collect.curriculum import Band, Curriculum, Stage
-from keepworth.learning.objective.inputs import LEARNER_GIVES, require_episodes, require_inputs, require_off_policy
+from keepworth.learning.objective.inputs import (
+    LEARNER_GIVES,
+    require_clip,
+    require_episodes,
+    require_inputs,
+    require_off_policy,
+)
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset, varied
 
@@ -55,7 +61,10 @@ class TrainingSettings(BaseModel):
     entropy: Share | None = None
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
-    objective: str = Field(default="", description="a preset's name (keepworth objectives list); empty is the recipe's")
+    objective: str | dict[str, str | int | float | None] = Field(
+        default="",
+        description="a preset's name (keepworth objectives list), empty is the recipe's; or a table: preset, and options of it",
+    )
     passes: int = Field(default=1, ge=1, le=64, description="how often an update goes over its episodes")
     minibatches: int = Field(
         default=1,
@@ -107,14 +116,25 @@ Idle = tuple[tuple[str, ...], str, str]
 
 
 def objective_of(settings: TrainingSettings, own: Objective = GROUP_RELATIVE) -> Objective:
-    """The objective that was chosen, or the recipe's own. Raises UnknownName."""
-    return preset(settings.objective) if settings.objective else own
+    """The objective that was chosen, or the recipe's own, with the options that are given of it. Raises UnknownName or
+    ObjectiveError."""
+    given = settings.objective
+    name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
+    chosen = preset(name) if name else own
+    changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
+    return varied(chosen, **changes) if changes else chosen
+
+
+def _option(name: str, value: object) -> object:
+    """A text from the command line as the option takes it: `none` is nothing where a number may be left out."""
+    field = Objective.model_fields.get(name)
+    return None if value == "none" and field is not None and field.default is None else value
 
 
 def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     """The keys of `TrainingSettings` that can change nothing, given the choices made for the others."""
     objective = objective_of(settings)
-    called = f"with objective = {settings.objective}" if settings.objective else "with the recipe's own objective"
+    called = f"with objective = {objective.name}" if settings.objective else "with the recipe's own objective"
     if not objective.needs_teacher:
         yield ("teacher",), f"{called}, which has no teacher", "set objective = kdrl"
     if not objective.needs_critic:
@@ -183,6 +203,7 @@ def require_objective(objective: Objective, settings: TrainingSettings, held: Co
     require_episodes(objective, held, "this recipe")
     stale = 0 if settings.sampling == "synchronous" else settings.max_staleness
     require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=stale)
+    require_clip(objective, settings.passes, settings.minibatches)
 
 
 def require_band(difficulty: tuple[float, float] | None) -> None:

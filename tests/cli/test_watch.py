@@ -17,7 +17,7 @@ from keepworth.cli.main import main
 from keepworth.cli.watch import time_left, view_of
 from keepworth.episodes.terminal import terminal
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.run.run_lock import writer
+from keepworth.learning.run.run_record import writer
 from keepworth.learning.watch.dashboard import dashboard
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.learning.watch.run_status import RunStatus, StatedProgress, read_status

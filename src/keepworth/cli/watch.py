@@ -49,7 +49,7 @@ def view_of(run: RunFolder, now: float | None = None) -> View:
     """The run as it stands on the disk. now: seconds since 1970, for the time left.
 
     Of several roles, the one that is trained, or was trained last."""
-    from keepworth.learning.run.run_lock import writer
+    from keepworth.learning.run.run_record import writer
     from keepworth.learning.watch.anomalies import anomalies
     from keepworth.learning.watch.dashboard import View
     from keepworth.learning.watch.run_status import RunStatus, read_status

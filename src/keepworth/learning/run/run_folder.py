@@ -50,7 +50,6 @@ from keepworth.learning.run.disk import (
     write_json,
 )
 from keepworth.learning.run.run_episodes import TRAIN, StoredEpisode, episode_files, stored_episodes, write_episodes
-from keepworth.learning.run.run_lock import RunLocked, take_lock
 from keepworth.learning.run.run_record import (
     FILES,
     FOLDERS,
@@ -58,12 +57,14 @@ from keepworth.learning.run.run_record import (
     ROWS,
     NotOurs,
     RunConflict,
+    RunLocked,
     flatten,
     is_run,
     read_record,
     refuse_foreign,
     refuse_links,
     refuse_other,
+    take_lock,
     versions,
 )
 

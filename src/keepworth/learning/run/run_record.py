@@ -1,16 +1,23 @@
-"""The record of a run, `config.json`: how it was configured, what it ran with, and so whether a folder is ours."""
+"""Whose a run's folder is: its record, `config.json`, of how the run was configured and what it ran with, and the lock of the one
+process that may write there, which the system frees when the process ends, however it ends.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.disk import Row, read_json
 
 RECORD = "config.json"
+LOCK = ".lock"
+_PATIENCE = 0.2
+"""Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
@@ -60,9 +67,9 @@ def refuse_foreign(path: Path) -> None:
     if is_run(path):
         return
     found = [name for name in (RECORD, *FILES, *FOLDERS) if (path / name).exists() or (path / name).is_symlink()]
-    lock = path / ".lock"
+    lock = path / LOCK
     if lock.is_file() and lock.read_bytes()[:20].strip(b"0123456789"):
-        found.append(".lock")
+        found.append(LOCK)
     if found:
         raise NotOurs(
             f"{path} holds {', '.join(found)}, but no record of a run ({RECORD} with its configuration): "
@@ -131,3 +138,55 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _is_record(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(key), dict) for key in ("config", "environment"))
+
+
+class RunLocked(KeepworthError):
+    """Another process is writing to this run folder."""
+
+
+def take_lock(folder: Path) -> IO[str]:
+    """The locked file, which holds the process id; closing it gives the lock back. Raises RunLocked."""
+    lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run is
+    until = time.monotonic() + _PATIENCE
+    while not _lock_file(lock):
+        if time.monotonic() < until:
+            time.sleep(_PATIENCE / 10)
+            continue
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise RunLocked(
+            f"Process {holder} is writing to {folder}.",
+            "Wait for it, stop it, or give this run another name with --name.",
+        )
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def writer(folder: Path) -> str | None:
+    """The id of the process that is writing to the run folder, as it put it there; None where none is."""
+    try:
+        lock = open(folder / LOCK, encoding="utf-8")  # noqa: SIM115 - closed below, which gives the lock back
+    except OSError:
+        return None  # never locked, or not ours to read
+    with lock:
+        return None if _lock_file(lock) else lock.read().strip() or "unknown"
+
+
+def _lock_file(file: IO[str]) -> bool:
+    """Take an exclusive lock; False where another has it."""
+    try:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            return True
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

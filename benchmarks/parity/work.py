@@ -25,7 +25,7 @@ class Case:
     rate: float = 0.02
 
 
-CLIP = {"clip_low": 0.01, "clip_high": 0.02}  # narrow, so that it acts after one step
+CLIP = {"surrogate": "Clip(0.01, 0.02)"}  # narrow, so that it acts after one step
 THEIR_CLIP = {"epsilon": 0.01, "epsilon_high": 0.02}
 EPSILON = {"scale_epsilon": 1e-4}  # TRL's; ours is 1e-6
 NO_KL = {
@@ -71,7 +71,7 @@ CASES = (
     Case(
         "gspo",
         "gspo",
-        {"clip_low": 3e-4, "clip_high": 4e-4, **EPSILON},
+        {"surrogate": "Clip(3e-4, 4e-4)", **EPSILON},
         {
             "loss_type": "grpo",
             "beta": 0.0,
@@ -83,7 +83,7 @@ CASES = (
     Case(
         "cispo",
         "cispo",
-        {"clip_low": 1.0, "clip_high": 0.02, **EPSILON},
+        {"surrogate": "Cispo(1.0, 0.02)", **EPSILON},
         {"loss_type": "cispo", "beta": 0.0, "epsilon_high": 1.02},
     ),
 )

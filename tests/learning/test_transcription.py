@@ -14,13 +14,14 @@ import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.objective import preset
+from keepworth.learning.objective.parts import Cispo, Clip
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE, LONGEST, BATCHES = 0.02, 6, 10
 PROMPTS = ((5, 9, 11), (40, 2, 3, 8, 13))
-NARROW = {"clip_low": 0.01, "clip_high": 0.02}
+NARROW = {"surrogate": Clip(0.01, 0.02)}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {"kl_coefficient": 0.05, **NARROW}),
     "dr_grpo": ("dr_grpo", {"length_budget": LONGEST, **NARROW}),
@@ -28,7 +29,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lite_ppo": ("lite_ppo", NARROW),
     "rloo": ("rloo", {}),
     "gspo": ("gspo", {}),
-    "cispo": ("cispo", {"clip_high": 0.02}),
+    "cispo": ("cispo", {"surrogate": Cispo(1.0, 0.02)}),
 }
 
 

@@ -17,6 +17,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
+from keepworth.learning.objective.parts import Clip
 from keepworth.learning.run import run_record
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
@@ -328,12 +329,12 @@ def test_passes_reach_the_learner_and_an_idle_clip_is_said(
     progress = Notes()
     settings = {"passes": passes, "minibatches": minibatches, "warmup_steps": 1}
     run = run_answered(checkpoint, tmp_path / "run", progress, objective="lite_ppo", **settings)
-    said = [note for note in progress.notes if "clip_low, clip_high change nothing with passes = 1" in note]
+    said = [note for note in progress.notes if "Clip(0.2, 0.2) changes nothing with passes = 1" in note]
     (table,) = tables_of(run)
     (row,) = run.metrics()
     if passes * minibatches == 1:
         assert len(said) == 1
-        assert "change nothing with passes = 1" in table.note
+        assert "changes nothing with passes = 1" in table.note
         assert row["ratio_max"] == pytest.approx(1.0)
     else:
         assert not said
@@ -455,10 +456,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     from keepworth.cli.settings import as_toml, resolve
     from keepworth.recipes.settings import objective_of
 
-    texts = ["objective=grpo", "objective.clip_high=0.28", "objective.scale=none", "passes=2"]
+    texts = ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)", "objective.scale=none", "passes=2"]
     config = resolve(strings.Config, assignments=texts)
     objective = objective_of(config)
-    assert (objective.name, objective.clip_low, objective.clip_high, objective.scale) == ("grpo", 0.2, 0.28, "none")
+    assert (objective.name, objective.surrogate, objective.scale) == ("grpo", Clip(0.2, 0.28), "none")
     (tmp_path / "config.toml").write_text(as_toml(config))
     assert resolve(strings.Config, file=tmp_path / "config.toml") == config
     own = resolve(strings.Config, assignments=["objective.correction_high=3"])  # of the recipe's own
@@ -468,16 +469,22 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     run = run_answered(
         checkpoint, tmp_path / "run", SilentProgress(), **config.model_dump(include={"objective", "passes"})
     )
-    assert run.config["objective"] == {"preset": "grpo", "clip_high": "0.28", "scale": "none"}
+    assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "scale": "none"}
 
 
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (["objective=grpo", "objective.clip_hihg=0.28"], "did you mean 'clip_high'"),
+        (["objective=grpo", "objective.surogate=Plain"], "did you mean 'surrogate'"),
         (["objective.preset=gropo"], "Did you mean 'grpo'"),
-        (["objective=grpo", "objective.clip_high=0.28"], "change nothing with passes = 1 and minibatches = 1"),
-        (["objective.clip_high=0.28", "passes=2"], "clip_high=0.28 has no effect"),
+        (
+            ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)"],
+            "changes nothing with passes = 1 and minibatches = 1",
+        ),
+        (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "Did you mean 'Clip'"),
+        (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
+        (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"number of surrogate = Clip\(low, high\)"),
+        (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
         (["objective=grpo", "objective.anchor=current", "passes=2"], "could never clip"),
     ],
 )

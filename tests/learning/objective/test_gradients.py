@@ -20,6 +20,7 @@ from keepworth.learning.objective import (
     soft_value,
     varied,
 )
+from keepworth.learning.objective.parts import Regression
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3
@@ -113,7 +114,7 @@ def test_regression_is_zero_at_the_optimal_policy() -> None:
     best = beta * torch.logsumexp(reference + arms / beta, 0)
     policy = reference + (arms - best) / beta
     assert float(policy.exp().sum()) == pytest.approx(1.0)
-    objective = preset("a_star_po", regression_coefficient=beta, soft_value_temperature=beta)
+    objective = preset("a_star_po", surrogate=Regression(beta), soft_value_temperature=beta)
     batch = bandit_batch(arms.tolist(), [0, 1, 2], lp_reference=reference[:, None], soft_value=best.expand(3))
     lp = policy[:, None].clone().requires_grad_(True)
     value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
@@ -123,7 +124,7 @@ def test_regression_is_zero_at_the_optimal_policy() -> None:
 
 
 def test_the_regression_gradient_is_the_closed_form() -> None:
-    objective = preset("a_star_po", regression_coefficient=0.1)
+    objective = preset("a_star_po", surrogate=Regression(0.1))
     world = toy()
     lp, _ = world.forward()
     lp = lp.detach().requires_grad_(True)

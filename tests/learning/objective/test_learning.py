@@ -26,6 +26,7 @@ from keepworth.learning.objective import (
     varied,
     without_kl,
 )
+from keepworth.learning.objective.parts import Regression
 from tests.learning.objective.toys import runnable
 
 TWO_ARMS = torch.tensor([0.0, 1.0], dtype=torch.float64)
@@ -154,7 +155,7 @@ def test_constant_rewards_leave_the_policy_alone(name: str) -> None:
 
 def test_a_star_po_reaches_its_closed_form() -> None:
     beta = 0.5
-    objective = preset("a_star_po", regression_coefficient=beta, soft_value_temperature=beta)
+    objective = preset("a_star_po", surrogate=Regression(beta), soft_value_temperature=beta)
     bandit = Bandit(EIGHT_ARMS, 0)
     train(objective, bandit, 400, learning_rate=0.05)
     torch.testing.assert_close(

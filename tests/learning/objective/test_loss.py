@@ -15,6 +15,7 @@ from keepworth.learning.objective import (
     denominators,
     loss,
     merged,
+    parts,
     preset,
     varied,
     without_kl,
@@ -85,18 +86,12 @@ def test_on_policy_every_surrogate_is_reinforce() -> None:
     advantage = torch.where(world.batch.mask > 0, torch.linspace(-1, 1, world.batch.shape[0])[:, None].double(), 0.0)
     gradients = []
     for changes in (
-        {"surrogate": "plain", "ratio": "none", "anchor": "current", "clip_low": None, "clip_high": None},
-        {"surrogate": "plain", "clip_low": None, "clip_high": None},
+        {"surrogate": parts.Plain(), "ratio": "none", "anchor": "current"},
+        {"surrogate": parts.Plain()},
         {},
-        {"surrogate": "dual_clip", "dual_clip": 3.0},
-        {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 5.0},
-        {
-            "surrogate": "soft_gate",
-            "clip_low": None,
-            "clip_high": None,
-            "gate_temperature_positive": 1.0,
-            "gate_temperature_negative": 1.05,
-        },
+        {"surrogate": parts.DualClip(0.2, 0.2, 3.0)},
+        {"surrogate": parts.Cispo(1.0, 5.0)},
+        {"surrogate": parts.SoftGate(1.0, 1.05)},
         {"ratio": "sequence"},
         {"ratio": "sequence_token"},
     ):

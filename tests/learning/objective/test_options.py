@@ -22,6 +22,7 @@ from keepworth.learning.objective import (
     without_kl,
 )
 from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.parts import PARTS, Cispo, Clip, DualClip, Regression, SoftGate, read
 
 GRPO = without_kl(preset("grpo"))
 
@@ -31,11 +32,9 @@ GRPO = without_kl(preset("grpo"))
     [
         ({"credit": "gae", "center": "none", "scale": "none", "trace_decay": 0.9}, "value_coefficient"),
         ({"value_coefficient": 0.5}, "value_coefficient has no effect"),
-        ({"ratio": "none", "anchor": "current", "surrogate": "cispo"}, "ratio='none' gives it none"),
+        ({"ratio": "none", "anchor": "current", "surrogate": Cispo(1.0, 4.0)}, "ratio='none' gives it none"),
         ({"anchor": "current"}, "could never clip"),
-        ({"surrogate": "plain"}, "clip_low=0.2 has no effect"),
-        ({"clip_high": None}, "needs clip_high"),
-        ({"dual_clip": 3.0}, "only surrogate='dual_clip' reads it"),
+        ({"dual_clip": 3.0}, r"no option 'dual_clip': it is a number of surrogate = .*DualClip\(low, high, bound\)"),
         ({"anchor": "behaviour", "correction": "truncate", "correction_high": 2.0}, "count it twice"),
         ({"correction": "mask", "correction_high": 5.0}, "needs correction_low"),
         ({"correction": "truncate"}, "needs correction_high"),
@@ -62,9 +61,10 @@ GRPO = without_kl(preset("grpo"))
         ({"ratio_unit": "episode"}, "no effect at token level"),
         ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
         ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
-        ({"surrogate": "regression", "clip_low": None, "clip_high": None}, "belong together"),
+        ({"surrogate": Regression(0.1)}, "belong together"),
         ({"veto": 1e-4}, "veto has no effect"),
-        ({"clip_low": -0.1}, r"clip_low=-0.1 is not in \[0, 1\]"),
+        ({"scale_epsilon": 0.0}, r"scale_epsilon=0.0 is not in \(0, inf\)"),
+        ({"surrogate": 0.2}, "0.2 is none of Plain, Clip"),
         ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
     ],
 )
@@ -73,16 +73,43 @@ def test_combinations_that_cannot_take_effect(changes: dict[str, object], compla
         varied(GRPO, **changes)
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("Clip(-0.1, 0.2)", r"Clip: low = -0.1: input should be greater than or equal to 0"),
+        ("Clip(0.2)", "Clip: it needs high"),
+        ("Clip(0.2, 0.2, hihg=3)", "it takes no 'hihg'; did you mean 'high'"),
+        ("DualClip(0.2, 0.2, 1.0)", "DualClip: bound = 1.0: input should be greater than 1"),
+        ("SoftGate(1, float('nan'))", "is not a part of an objective. Write it as Clip"),
+        ("Regression('x')", "Regression: coefficient = 'x': input should be a valid number"),
+        ("Clip(0.2", "is not a part of an objective"),
+        ("__import__('os')", "no part of an objective '__import__'"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused_by_name(text: str, complaint: str) -> None:
+    with pytest.raises((ObjectiveError, UnknownName), match=complaint):
+        read(text)
+
+
+def test_parts_are_read_as_they_are_written() -> None:
+    made = [Clip(0.2, 0.28), DualClip(0.2, 0.2, 3), Cispo(1, 4), SoftGate(1.0, 1.05), Regression(0.1), PARTS["Plain"]()]
+    assert [read(repr(each)) for each in made] == made
+    assert {type(each) for each in made} == set(PARTS.values())
+    assert (repr(made[0]), read("Plain"), read("Clip(low=0.2, high=0.28)")) == ("Clip(0.2, 0.28)", made[-1], made[0])
+
+
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'surrogate'"):
         Objective.model_validate({"surogate": "clip"})
-    with pytest.raises(ObjectiveError, match=r"surrogate: Input should be 'plain'.*Asked for: surrogate='clp'"):
+    with pytest.raises(
+        ObjectiveError, match=r"no part of an objective 'clp'. Did you mean 'Clip'.*Asked for: surrogate='clp'"
+    ):
         preset("grpo", surrogate="clp")
 
 
 def test_without_kl_needs_no_reference() -> None:
     for objective in PRESETS.values():
-        if objective.surrogate == "regression":
+        if objective.regresses:
             with pytest.raises(ValueError, match="cannot go without"):
                 without_kl(objective)
         else:
@@ -101,11 +128,12 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     assert text.startswith(name)
     for doubt in SOURCES[name].unverified:
         assert doubt in text
-    for field in ("clip_high", "correction_high", "gate_high", "dual_clip", "reset_kl", "teacher_final"):
+    for field in ("correction_high", "gate_high", "reset_kl", "teacher_final"):
         value = getattr(objective, field)
         if value is not None:
-            shown = 1 + value if field == "clip_high" else value
-            assert f"{shown:g}" in text, field
+            assert f"{value:g}" in text, field
+    if isinstance(objective.surrogate, Clip | DualClip | Cispo):
+        assert f"{1 + objective.surrogate.high:g}" in text
     for term in ("lp_reference", "lp_teacher", "lp_proximal"):
         if getattr(objective, f"needs_{term.removeprefix('lp_')}"):
             assert term in text
@@ -117,11 +145,7 @@ def test_explanations_of_fields_no_preset_uses() -> None:
         name="odd",
         ratio="sequence_token",
         anchor="interpolated",
-        surrogate="soft_gate",
-        clip_low=None,
-        clip_high=None,
-        gate_temperature_positive=1.0,
-        gate_temperature_negative=1.05,
+        surrogate=SoftGate(1.0, 1.05),
         correction="geometric_mask",
         correction_low=0.9,
         correction_high=1.1,

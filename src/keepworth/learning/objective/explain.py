@@ -6,6 +6,7 @@ Free of torch.
 from __future__ import annotations
 
 from keepworth.episodes.errors import UnknownName
+from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import PRESETS
 from keepworth.learning.objective.sources import SOURCES, Source
@@ -67,8 +68,8 @@ _STATUS = {
 
 def formula(objective: Objective) -> list[str]:
     """The loss, one line a term."""
-    if objective.surrogate == "regression":
-        beta = objective.regression_coefficient
+    if isinstance(objective.surrogate, parts.Regression):
+        beta = objective.surrogate.coefficient
         lines = [f"L = 1/N sum_i ( {beta:g} * sum_t (lp - lp_reference) - A )^2"]
     else:
         factors = [factor for factor, used in (("keep", _masks(objective)), ("c", _corrects(objective))) if used]
@@ -102,16 +103,17 @@ def _corrects(objective: Objective) -> bool:
 
 
 def _surrogate(objective: Objective) -> str:
-    low, high = objective.clip_low or 0.0, objective.clip_high or 0.0
-    clipped = f"clip(r, {max(0.0, 1 - low):g}, {1 + high:g})"
-    shapes = {
-        "plain": "lp A" if objective.ratio == "none" else "r A",
-        "clip": f"min(r A, {clipped} A)",
-        "dual_clip": f"[ min(r A, {clipped} A), where A < 0 at least {objective.dual_clip} A ]",
-        "cispo": f"sg[{clipped}] A lp",
-        "soft_gate": "(4/tau) sigmoid(tau (r - 1)) A",
-    }
-    return shapes[objective.surrogate]
+    chosen = objective.surrogate
+    if isinstance(chosen, parts.SoftGate):
+        return "(4/tau) sigmoid(tau (r - 1)) A"
+    if not isinstance(chosen, parts.Clip | parts.DualClip | parts.Cispo):
+        return "lp A" if objective.ratio == "none" else "r A"
+    clipped = f"clip(r, {max(0.0, 1 - chosen.low):g}, {1 + chosen.high:g})"
+    if isinstance(chosen, parts.Cispo):
+        return f"sg[{clipped}] A lp"
+    if isinstance(chosen, parts.DualClip):
+        return f"[ min(r A, {clipped} A), where A < 0 at least {chosen.bound} A ]"
+    return f"min(r A, {clipped} A)"
 
 
 def symbols(objective: Objective) -> list[tuple[str, str]]:
@@ -299,9 +301,7 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
         elif kl == "reward":
             kl = f"reward k1 {objective.kl_coefficient:g}"
         ratio = objective.ratio if objective.ratio == "none" else f"{objective.ratio}, {objective.anchor}"
-        surrogate: str = objective.surrogate
-        if objective.clip_high is not None:
-            surrogate += f" {objective.clip_low:g}/{objective.clip_high:g}"
+        surrogate = repr(objective.surrogate).removesuffix("()")
         correction = objective.correction
         lines.append(
             (

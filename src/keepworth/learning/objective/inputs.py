@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from keepworth.learning.objective.options import CLIP_NUMBERS, Objective, ObjectiveError
+from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.presets import PRESETS
 
 LEARNER_GIVES = frozenset(
@@ -146,10 +146,9 @@ def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
     """Why the objective's clip cannot change anything; "" where it can, or where there is none."""
     if objective.anchor != "proximal" or passes * minibatches > 1 or not objective.clips:
         return ""
-    numbers = [name for name in CLIP_NUMBERS if getattr(objective, name) is not None]
     return (
-        f"{objective.name}: {', '.join(numbers)} change nothing with passes = 1 and minibatches = 1, where every ratio to the "
-        "policy before the update is 1; this is its gradient without a clip"
+        f"{objective.name}: {objective.surrogate!r} changes nothing with passes = 1 and minibatches = 1, where every ratio "
+        "to the policy before the update is 1; this is its gradient without a clip"
     )
 
 
@@ -158,7 +157,7 @@ def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str
     clip was chosen: an option that cannot take effect is an error."""
     idle = idle_clip(objective, passes, minibatches)
     published = PRESETS.get(objective.name)
-    own = published is None or any(getattr(published, name) != getattr(objective, name) for name in CLIP_NUMBERS)
+    own = published is None or published.surrogate != objective.surrogate
     if idle and own:
-        raise ObjectiveError(f"{idle}.", "Set passes = 2 or more, or surrogate='plain' without these numbers.")
+        raise ObjectiveError(f"{idle}.", "Set passes = 2 or more, or surrogate=Plain().")
     return idle

@@ -12,18 +12,19 @@ One field per axis. A combination in which a field could not take effect is refu
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
 
-from keepworth.episodes.errors import KeepworthError, nearest
+from keepworth.episodes.errors import nearest
+from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
+from keepworth.learning.objective.parts import Plain, Regression, Surrogate, read
 
 Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
 Center = Literal["none", "group", "leave_one_out", "batch", "optimal"]
 Scale = Literal["none", "group", "batch", "task", "token"]
 RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_token"]
 Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
-SurrogateName = Literal["plain", "clip", "dual_clip", "cispo", "soft_gate", "regression"]
 CorrectionName = Literal[
     "none",
     "truncate",
@@ -51,16 +52,21 @@ StepControl = Literal["constant", "ess"]
 Bootstrap = Literal["none", "truncated"]
 TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
-_CLIPPING = ("clip", "dual_clip", "cispo")
 _OF_GAPS = ("k2_mask", "k3_mask")
-CLIP_NUMBERS = ("clip_low", "clip_high", "dual_clip", "gate_temperature_positive", "gate_temperature_negative")
-"""Numbers that act only where a ratio is not 1."""
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
 
 
-class ObjectiveError(KeepworthError, ValueError):
-    """An objective that cannot be, or that a run does not give what it needs."""
+_MOVED = {
+    "surrogate = Clip(low, high), DualClip(low, high, bound) or Cispo(low, high)": (
+        "clip_low",
+        "clip_high",
+        "dual_clip",
+    ),
+    "surrogate = SoftGate(positive, negative)": ("gate_temperature_positive", "gate_temperature_negative"),
+    "surrogate = Regression(coefficient)": ("regression_coefficient",),
+}
+"""Options that are numbers of a part now, by how that is written."""
 
 
 def require_range(name: str, value: float, interval: str) -> None:
@@ -78,12 +84,6 @@ _RANGES = {
     "advantage_clamp": "(0, inf)",
     "overlong_buffer": "(0, 1]",
     "length_budget": "[1, inf)",
-    "clip_low": "[0, 1]",  # from 1 on, no ratio is below the bound
-    "clip_high": "[0, inf)",
-    "dual_clip": "(1, inf)",
-    "gate_temperature_positive": "(0, inf)",
-    "gate_temperature_negative": "(0, inf)",
-    "regression_coefficient": "(0, inf)",
     "soft_value_temperature": "(0, inf)",
     "correction_low": "[0, 1]",  # a range of ratios holds 1, or tokens without a gap are dropped
     "veto": "(0, 1)",
@@ -151,13 +151,7 @@ class Objective(BaseModel):
     ratio: RatioLevel = "none"
     ratio_unit: Unit = "row"
     anchor: Anchor = "current"
-    surrogate: SurrogateName = "plain"
-    clip_low: float | None = None
-    clip_high: float | None = None
-    dual_clip: float | None = None
-    gate_temperature_positive: float | None = None
-    gate_temperature_negative: float | None = None
-    regression_coefficient: float | None = None
+    surrogate: Surrogate = Plain()
     soft_value_temperature: float | None = None
     correction: CorrectionName = "none"
     correction_low: float | None = None
@@ -217,11 +211,26 @@ class Objective(BaseModel):
     def _known_fields(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for key in data:
+                for written, options in _MOVED.items():
+                    if key in options:
+                        raise ValueError(f"an objective has no option {key!r}: it is a number of {written}")
                 if key not in cls.model_fields:
                     near = nearest(str(key), cls.model_fields)
                     mend = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
                     raise ValueError(f"an objective has no option {key!r}; {mend}")
         return data
+
+    @field_validator("surrogate", mode="before")
+    @classmethod
+    def _part(cls, value: Any) -> Any:
+        found = read(value) if isinstance(value, str) else value
+        if not isinstance(found, get_args(Surrogate)):
+            raise ValueError(f"{value!r} is none of {', '.join(each.__name__ for each in get_args(Surrogate))}")
+        return found
+
+    @field_serializer("surrogate")
+    def _written(self, value: Any) -> str:
+        return repr(value)
 
     @model_validator(mode="after")
     def _takes_effect(self) -> Objective:
@@ -232,7 +241,11 @@ class Objective(BaseModel):
 
     @property
     def needs_reference(self) -> bool:
-        return self.kl_placement != "none" or self.surrogate == "regression"
+        return self.kl_placement != "none" or self.regresses
+
+    @property
+    def regresses(self) -> bool:
+        return isinstance(self.surrogate, Regression)
 
     @property
     def needs_proximal(self) -> bool:
@@ -265,28 +278,23 @@ class Objective(BaseModel):
     @property
     def needs_whole_episodes(self) -> bool:
         """True if all rows of an episode must be in one micro-batch."""
-        return self.surrogate == "regression" or "episode" in (self.ratio_unit, self.correction_unit)
+        return self.regresses or "episode" in (self.ratio_unit, self.correction_unit)
 
     @property
     def reads_every_row(self) -> bool:
         """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
-        return (
-            self.surrogate == "regression"
-            or self.kl_placement == "loss"
-            or self.entropy != "none"
-            or self.needs_teacher
-        )
+        return self.regresses or self.kl_placement == "loss" or self.entropy != "none" or self.needs_teacher
 
     @property
     def clips(self) -> bool:
         """True if the surrogate treats ratios away from 1 otherwise than `plain` does."""
-        return self.surrogate in (*_CLIPPING, "soft_gate")
+        return not isinstance(self.surrogate, Plain | Regression)
 
     @property
     def takes_passes(self) -> bool:
         """True if a second optimiser step on the same tokens is still a step of this objective."""
         ratio = self.ratio != "none" and self.anchor != "current"
-        return ratio or self.surrogate == "regression" or (self.correction != "none" and self.anchor == "current")
+        return ratio or self.regresses or (self.correction != "none" and self.anchor == "current")
 
     @property
     def corrects_staleness(self) -> bool:
@@ -319,12 +327,6 @@ def _problems(o: Objective) -> list[str]:
         (o.episode_weight, o.credit in _STEP_CREDITS, "episode_weight", "credit='step_state' or 'step_index'"),
         (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
         (o.overlong_buffer, o.overlong == "penalty", "overlong_buffer", "overlong='penalty'"),
-        (o.clip_low, o.surrogate in _CLIPPING, "clip_low", "a clipping surrogate"),
-        (o.clip_high, o.surrogate in _CLIPPING, "clip_high", "a clipping surrogate"),
-        (o.dual_clip, o.surrogate == "dual_clip", "dual_clip", "surrogate='dual_clip'"),
-        (o.gate_temperature_positive, o.surrogate == "soft_gate", "gate_temperature_positive", "surrogate='soft_gate'"),
-        (o.gate_temperature_negative, o.surrogate == "soft_gate", "gate_temperature_negative", "surrogate='soft_gate'"),
-        (o.regression_coefficient, o.surrogate == "regression", "regression_coefficient", "surrogate='regression'"),
         (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
         (o.correction_high, ranged or truncating, "correction_high", "a correction"),
         (o.kl_estimator, in_loss, "kl_estimator", "kl_placement='loss'"),
@@ -394,16 +396,16 @@ def _problems(o: Objective) -> list[str]:
         "center='optimal' needs credit='episode' and scale 'none' or 'group'",
     )
     refuse(
-        (o.credit == "soft_value") != (o.surrogate == "regression"),
-        "credit='soft_value' and surrogate='regression' belong together",
+        (o.credit == "soft_value") != o.regresses,
+        "credit='soft_value' and surrogate=Regression(...) belong together",
     )
     refuse(
-        o.ratio == "none" and o.surrogate not in ("plain", "regression"),
+        o.ratio == "none" and o.clips,
         f"surrogate={o.surrogate!r} acts on a ratio, but ratio='none' gives it none",
     )
-    refuse(o.surrogate == "regression" and o.ratio != "none", "surrogate='regression' uses no ratio: set ratio='none'")
+    refuse(o.regresses and o.ratio != "none", "surrogate=Regression(...) uses no ratio: set ratio='none'")
     refuse(
-        o.anchor == "current" and o.surrogate in (*_CLIPPING, "soft_gate"),
+        o.anchor == "current" and o.clips,
         f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
     )
     refuse(
@@ -419,7 +421,7 @@ def _problems(o: Objective) -> list[str]:
         o.correction_unit == "episode" and o.correction in ("none", "truncate", "mask") and o.veto is None,
         f"correction_unit has no effect with correction={o.correction!r}",
     )
-    refuse(o.surrogate == "regression" and corrected, "surrogate='regression' takes no correction weight")
+    refuse(o.regresses and corrected, "surrogate=Regression(...) takes no correction weight")
     refuse(o.veto is not None and not corrected, "veto has no effect without a correction")
     refuse((o.kl_placement == "none") != (o.kl_coefficient == 0.0), "kl_placement and kl_coefficient go together")
     refuse(
@@ -465,8 +467,8 @@ def _problems(o: Objective) -> list[str]:
         "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
     )
     refuse(
-        o.surrogate == "regression" and o.aggregation != "seq-mean-token-sum",
-        "surrogate='regression' is a mean over episodes: set aggregation='seq-mean-token-sum'",
+        o.regresses and o.aggregation != "seq-mean-token-sum",
+        "surrogate=Regression(...) is a mean over episodes: set aggregation='seq-mean-token-sum'",
     )
     refuse(
         o.step_control == "ess" and not corrected, "step_control='ess' measures correction weights: set a correction"

@@ -53,7 +53,7 @@ def loss(
         kept = kept * batch.keep.to(lp.dtype)
     # The regularisers share the policy term's denominators, so they count the tokens those count.
     regular = (kept > 0).to(lp.dtype) if objective.denominator == "kept" else mask
-    if objective.surrogate == "regression":
+    if objective.regresses:
         policy = regression(objective, lp, advantages, batch, denominators)
     else:
         per_token = surrogate(objective, lp, log_r, advantages) * corrected.weight.to(lp.dtype)

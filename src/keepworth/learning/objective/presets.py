@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.parts import Cispo, Clip, DualClip, Regression
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
@@ -16,7 +17,7 @@ def varied(objective: Objective, **changes: Any) -> Objective:
     Raises ObjectiveError naming what cannot take effect.
     """
     try:
-        return Objective(**{**objective.model_dump(exclude_defaults=True), **changes})
+        return Objective(**{**{name: getattr(objective, name) for name in objective.model_fields_set}, **changes})
     except ValidationError as error:
         found = "; ".join(_complaint(entry) for entry in error.errors())
         raise ObjectiveError(
@@ -32,7 +33,7 @@ def _complaint(entry: Any) -> str:
 
 def without_kl(objective: Objective) -> Objective:
     """The same objective with no reference model to keep or to run."""
-    if objective.surrogate == "regression":
+    if objective.regresses:
         raise ObjectiveError(
             f"objective {objective.name!r} is a regression against its reference and cannot go without"
         )
@@ -53,9 +54,7 @@ _GRPO = Objective(
     scale="group",
     ratio="token",
     anchor="proximal",
-    surrogate="clip",
-    clip_low=0.2,
-    clip_high=0.2,
+    surrogate=Clip(0.2, 0.2),
     aggregation="seq-mean-token-mean",
     kl_placement="loss",
     kl_estimator="k3",
@@ -88,10 +87,12 @@ _CRITIC_FREE = (
     Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
     _GRPO,
     varied(_PLAIN, name="dr_grpo", scale="none", aggregation="constant"),
-    varied(_PLAIN, name="dapo", clip_high=0.28, group_filter="mixed", overlong="penalty", overlong_buffer=0.2),
+    varied(
+        _PLAIN, name="dapo", surrogate=Clip(0.2, 0.28), group_filter="mixed", overlong="penalty", overlong_buffer=0.2
+    ),
     varied(_PLAIN, name="lite_ppo", scale="batch"),
-    varied(_PLAIN, name="gspo", ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregation="seq-mean-token-mean"),
-    varied(_PLAIN, name="cispo", surrogate="cispo", clip_low=1.0, clip_high=4.0),
+    varied(_PLAIN, name="gspo", ratio="sequence", surrogate=Clip(3e-4, 4e-4), aggregation="seq-mean-token-mean"),
+    varied(_PLAIN, name="cispo", surrogate=Cispo(1.0, 4.0)),
 )
 
 _CRITIC = (
@@ -148,7 +149,7 @@ _STEERED = (
     varied(
         _PLAIN,
         name="prorl",
-        clip_high=0.4,
+        surrogate=Clip(0.2, 0.4),
         group_filter="mixed",
         kl_placement="loss",
         kl_estimator="k2",
@@ -198,8 +199,7 @@ _FEWER_TOKENS = (
     Objective(
         name="a_star_po",
         credit="soft_value",
-        surrogate="regression",
-        regression_coefficient=1e-3,
+        surrogate=Regression(1e-3),
         soft_value_temperature=0.5,
         aggregation="seq-mean-token-sum",
         reference="frozen",
@@ -224,8 +224,7 @@ _MEMORY = (
         _PLAIN,
         name="memory_r2",
         ratio="sequence",
-        surrogate="dual_clip",
-        dual_clip=3.0,
+        surrogate=DualClip(0.2, 0.2, 3.0),
         aggregation="seq-mean-token-mean",
         aggregation_unit="row",
         local_weight=1.0,

@@ -8,6 +8,7 @@ from torch import Tensor
 from keepworth.learning.objective.aggregation import Denominators
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Regression
 from keepworth.learning.objective.ratio import unit_of
 
 
@@ -21,9 +22,9 @@ def regression(
     Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686.
     """
     if batch.lp_reference is None:
-        raise ValueError("surrogate='regression' needs Batch.lp_reference")
-    beta = objective.regression_coefficient
-    assert beta is not None
+        raise ValueError("surrogate=Regression(...) needs Batch.lp_reference")
+    assert isinstance(objective.surrogate, Regression)
+    beta = objective.surrogate.coefficient
     mask = (batch.mask > 0).to(lp.dtype)
     keep = mask if batch.keep is None else mask * (batch.keep > 0)
     unit = unit_of(batch, "episode")

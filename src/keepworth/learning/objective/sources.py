@@ -86,7 +86,7 @@ SOURCES: dict[str, Source] = {
             "the paper's own bound; a weight of at most 5 is that of arXiv 2510.13786",
             "twice the step efficiency of DAPO",
         ),
-        "No trust region: keep the learning rate small and clip the gradient. clip_low=1 switches the lower bound off.",
+        "No trust region: keep the learning rate small and clip the gradient. low = 1 switches the lower bound off.",
     ),
     "ppo": Source(
         "Proximal Policy Optimization Algorithms; High-Dimensional Continuous Control Using GAE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
 
 
@@ -59,40 +60,35 @@ def log_prob(lp: Tensor, advantage: Tensor) -> Tensor:
 
 
 def surrogate(objective: Objective, lp: Tensor, log_ratio: Tensor | None, advantage: Tensor) -> Tensor:
-    """The surrogate an objective names; log_ratio is None exactly where its ratio is 'none'."""
+    """That of an objective's part; log_ratio is None exactly where its ratio is 'none'."""
     if log_ratio is None:
         return log_prob(lp, advantage)
-    if objective.surrogate == "plain":
-        return plain(log_ratio, advantage)
-    if objective.surrogate == "soft_gate":
-        positive, negative = objective.gate_temperature_positive, objective.gate_temperature_negative
-        assert positive is not None
-        assert negative is not None
-        return soft_gate(log_ratio, advantage, positive, negative)
-    low, high = objective.clip_low, objective.clip_high
-    assert low is not None
-    assert high is not None
-    if objective.surrogate == "cispo":
-        return cispo(log_ratio, advantage, lp, low, high)
-    if objective.surrogate == "dual_clip":
-        assert objective.dual_clip is not None
-        return dual_clip(log_ratio, advantage, low, high, objective.dual_clip)
-    return clip(log_ratio, advantage, low, high)
+    chosen = objective.surrogate
+    if isinstance(chosen, parts.SoftGate):
+        return soft_gate(log_ratio, advantage, chosen.positive, chosen.negative)
+    if isinstance(chosen, parts.Cispo):
+        return cispo(log_ratio, advantage, lp, chosen.low, chosen.high)
+    if isinstance(chosen, parts.DualClip):
+        return dual_clip(log_ratio, advantage, chosen.low, chosen.high, chosen.bound)
+    if isinstance(chosen, parts.Clip):
+        return clip(log_ratio, advantage, chosen.low, chosen.high)
+    return plain(log_ratio, advantage)
 
 
 def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Shares of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), by bound."""
     ratio = log_ratio.detach().exp()
-    low, high = objective.clip_low, objective.clip_high
-    if low is None or high is None:
+    chosen = objective.surrogate
+    if not isinstance(chosen, parts.Clip | parts.DualClip | parts.Cispo):
         return {}
+    low, high = chosen.low, chosen.high
     tokens = mask.sum().clamp(min=1)
     below, above = ratio < 1 - low, ratio > 1 + high
-    if objective.surrogate != "cispo":
+    if not isinstance(chosen, parts.Cispo):
         below, above = below & (advantage < 0), above & (advantage > 0)
     shares = {"clip_fraction_low": (below * mask).sum() / tokens, "clip_fraction_high": (above * mask).sum() / tokens}
     shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
-    if objective.dual_clip is not None:
-        cut = (ratio > objective.dual_clip) & (advantage < 0)
+    if isinstance(chosen, parts.DualClip):
+        cut = (ratio > chosen.bound) & (advantage < 0)
         shares["dual_clip_fraction"] = (cut * mask).sum() / tokens
     return shares

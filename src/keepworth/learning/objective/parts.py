@@ -1,0 +1,150 @@
+"""Parts: what an objective is made of. Each holds its own numbers, so that no number can be written where nothing reads it.
+
+A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch: the functions
+of tensors that parts stand for are in the modules beside this one, and each has its source there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from typing_extensions import dataclass_transform
+
+from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+
+C = TypeVar("C")
+
+
+class ObjectiveError(KeepworthError, ValueError):
+    """An objective that cannot be, or that a run does not give what it needs."""
+
+
+@dataclass_transform(frozen_default=True)
+def part(cls: type[C]) -> type[C]:
+    """A frozen dataclass that checks what it is made of, and is written as it is made, without what stands at its default.
+
+    Making one raises ObjectiveError that names the part and the number."""
+    settings = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+    made: Any = dataclass(cls, frozen=True, repr=False, config=settings)
+    checked = made.__init__
+
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            checked(self, *arguments, **named)
+        except ValidationError as error:
+            raise ObjectiveError(f"{cls.__name__}: {_complaints(made, error)}.") from None
+
+    made.__init__ = __init__
+    made.__repr__ = _written
+    return made  # type: ignore[no-any-return]
+
+
+def _written(self: Any) -> str:
+    shown = []
+    for each in fields(self):
+        value = getattr(self, each.name)
+        if each.default is MISSING:
+            shown.append(repr(value))
+        elif value != each.default:
+            shown.append(f"{each.name}={value!r}")
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _complaints(cls: Any, error: ValidationError) -> str:
+    names = [each.name for each in fields(cls)]
+    said = []
+    for entry in error.errors():
+        place = entry["loc"][0] if entry["loc"] else ""
+        name = names[place] if isinstance(place, int) and place < len(names) else str(place)
+        message = str(entry["msg"])[:1].lower() + str(entry["msg"])[1:]
+        if entry["type"] == "missing":
+            said.append(f"it needs {name}")
+        elif entry["type"].startswith("unexpected"):
+            near = nearest(name, names)
+            said.append(
+                f"it takes no {name!r}; " + (f"did you mean {near!r}?" if near else f"it takes {', '.join(names)}")
+            )
+        else:
+            said.append(f"{name} = {entry['input']!r}: {message}")
+    return "; ".join(said)
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+
+# -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
+
+
+@part
+class Plain:
+    """r A; where there is no ratio, lp A."""
+
+
+@part
+class Clip:
+    """min(r A, clip(r, 1 - low, 1 + high) A)."""
+
+    low: Share  # from 1 on, no ratio is below the bound
+    high: Amount
+
+
+@part
+class DualClip:
+    """`Clip`, but where A < 0 at least bound * A."""
+
+    low: Share
+    high: Amount
+    bound: Annotated[float, Field(gt=1)]
+
+
+@part
+class Cispo:
+    """clip(r, 1 - low, 1 + high), without gradient, * A lp: no token loses its gradient."""
+
+    low: Share
+    high: Amount
+
+
+@part
+class SoftGate:
+    """(4 / tau) sigmoid(tau (r - 1)) A, tau = positive where A > 0, else negative."""
+
+    positive: Positive
+    negative: Positive
+
+
+@part
+class Regression:
+    """In the place of a surrogate: (coefficient * sum of (lp - lp_reference) - A)^2 of whole episodes (A*-PO)."""
+
+    coefficient: Positive
+
+
+Surrogate = Plain | Clip | DualClip | Cispo | SoftGate | Regression
+
+PARTS: Mapping[str, type] = {each.__name__: each for each in get_args(Surrogate)}
+"""By name, for configurations."""
+
+
+def read(text: str) -> Any:
+    """A part as it is written in Python: `Clip(0.2, 0.28)`; without numbers also `Plain`.
+
+    Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        if not isinstance(call.func, ast.Name):
+            raise ValueError
+        arguments = [ast.literal_eval(each) for each in call.args]
+        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ObjectiveError(f"{text!r} is not a part of an objective.", "Write it as Clip(0.2, 0.28).") from None
+    if call.func.id not in PARTS:
+        raise UnknownName("part of an objective", call.func.id, PARTS)
+    return PARTS[call.func.id](*arguments, **named)

@@ -3,7 +3,8 @@
 #   make install          build .venv (a second run takes no time)
 #   make demo             train a small language model to use memory; says first how long that takes here
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
-#   make test             lint, types, import rules, tests, the documentation's examples
+#   make test             lint, types, import rules, tests, the documentation's examples; at most 10 minutes of processor time
+#   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed
 UV := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint lock audit clean
+.PHONY: help install demo test test-all lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,6 +34,9 @@ demo: $(STAMP)
 	@$(BIN)/keepworth demo $(if $(QUICK),--quick)
 
 test: lint
+	@$(BIN)/pytest -m "not slow"
+
+test-all: lint
 	@$(BIN)/pytest
 
 lint: $(STAMP)

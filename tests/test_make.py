@@ -18,7 +18,15 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_what_there_is() -> None:
     said = make("help").stdout
-    for target in ("make install", "make demo", "make demo QUICK=1", "make test", "make lint", "make clean"):
+    for target in (
+        "make install",
+        "make demo",
+        "make demo QUICK=1",
+        "make test",
+        "make test-all",
+        "make lint",
+        "make clean",
+    ):
         assert target in said
 
 

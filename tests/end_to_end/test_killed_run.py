@@ -82,10 +82,13 @@ def state(run: RunFolder) -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "step", "how"),
-    [("answerer", 3, signal.SIGKILL), ("answerer", 5, signal.SIGINT), ("manager", 3, signal.SIGKILL)],
+    [
+        ("answerer", 3, signal.SIGKILL),
+        pytest.param("answerer", 5, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("manager", 3, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stopped_run_ends_like_a_straight_one(tmp_path: Path, role: str, step: int, how: signal.Signals) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")

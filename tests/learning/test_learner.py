@@ -21,6 +21,7 @@ from keepworth.episodes import (
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.parts import Truncate
 from keepworth.learning.objective.presets import PRESETS, varied, without_kl
 from keepworth.learning.weights.critic import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
@@ -233,7 +234,7 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
     def weights_and_metrics(own_pass: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: own_pass)
         model = tiny_model(precision="fp64")
-        objective = varied(without_kl(PRESETS["grpo"]), correction="truncate", correction_low=0.0, correction_high=2.0)
+        objective = varied(without_kl(PRESETS["grpo"]), correction=Truncate(2.0))
         learner = Learner(model, unfreeze(model), objective, Optimisation(learning_rate=1e-2), "speaker")
         metrics = learner.update(groups_of(model))
         return dict(model.network.state_dict()), metrics

@@ -17,7 +17,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
-from keepworth.learning.objective.parts import Clip
+from keepworth.learning.objective.parts import Clip, Truncate
 from keepworth.learning.run import run_record
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
@@ -462,8 +462,8 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert (objective.name, objective.surrogate, objective.scale) == ("grpo", Clip(0.2, 0.28), "none")
     (tmp_path / "config.toml").write_text(as_toml(config))
     assert resolve(strings.Config, file=tmp_path / "config.toml") == config
-    own = resolve(strings.Config, assignments=["objective.correction_high=3"])  # of the recipe's own
-    assert (objective_of(own).name, objective_of(own).correction_high) == ("group_relative", 3.0)
+    own = resolve(strings.Config, assignments=["objective.correction=Truncate(3.0)"])  # of the recipe's own
+    assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", (Truncate(3.0),))
     bare = ["objective=dapo", "objective.overlong=keep", "objective.overlong_buffer=none"]
     assert objective_of(resolve(strings.Config, assignments=bare)).overlong_buffer is None
     run = run_answered(

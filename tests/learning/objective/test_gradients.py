@@ -20,7 +20,7 @@ from keepworth.learning.objective import (
     soft_value,
     varied,
 )
-from keepworth.learning.objective.parts import Regression
+from keepworth.learning.objective.parts import Regression, SequenceTruncate
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3
@@ -79,9 +79,7 @@ def test_sequence_truncation_corrects_the_score_function() -> None:
     behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
     lp = table_policy(parameters)
     (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(
-        preset("reinforce"), center="none", anchor="current", correction="sequence_truncate", correction_high=1e6
-    )
+    objective = varied(preset("reinforce"), center="none", anchor="current", correction=SequenceTruncate(1e6))
     batch = sequence_batch(behaviour)
     weights = behaviour.sum(1).exp()[:, None] * 9
     value, _ = loss(objective, lp, None, advantages(batch, objective) * weights, batch, denominators(batch, objective))

@@ -136,7 +136,7 @@ def test_gspo_token_with_equal_advantages_is_gspo() -> None:
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def _correction(rule: str, log_rho: list[list[float]], **changes: object) -> tuple[Tensor, Tensor]:
+def _correction(chosen: object, log_rho: list[list[float]]) -> tuple[Tensor, Tensor]:
     gap = torch.tensor(log_rho, dtype=torch.float64)
     batch = Batch(
         mask=torch.ones_like(gap),
@@ -145,7 +145,7 @@ def _correction(rule: str, log_rho: list[list[float]], **changes: object) -> tup
         group=torch.zeros(len(gap), dtype=torch.long),
         episode=torch.arange(len(gap)),
     )
-    objective = varied(GRPO, correction=rule, **changes)
+    objective = varied(GRPO, correction=chosen)
     result = correction(objective, gap.requires_grad_(True), batch)
     assert not result.weight.requires_grad
     assert not result.keep.requires_grad
@@ -153,31 +153,31 @@ def _correction(rule: str, log_rho: list[list[float]], **changes: object) -> tup
 
 
 def test_token_corrections() -> None:
-    weight, keep = _correction("truncate", [[-2.0, 0.0, 2.0]], correction_high=2.0)
+    weight, keep = _correction(parts.Truncate(2.0), [[-2.0, 0.0, 2.0]])
     torch.testing.assert_close(weight[0], torch.tensor([math.exp(-2), 1.0, 2.0], dtype=torch.float64))
     assert keep.all()
-    weight, keep = _correction("mask", [[-2.0, 0.0, 2.0]], correction_low=0.5, correction_high=5.0)
+    weight, keep = _correction(parts.Mask(0.5, 5.0), [[-2.0, 0.0, 2.0]])
     assert (weight * keep)[0].tolist() == [0.0, 1.0, 0.0]
 
 
 def test_sequence_corrections() -> None:
     log_rho = [[0.1] * 4, [1.0, 1.0, 1.0, 0.0]]
-    weight, keep = _correction("sequence_truncate", log_rho, correction_high=8.0)
+    weight, keep = _correction(parts.SequenceTruncate(8.0), log_rho)
     assert weight[:, 0].tolist() == pytest.approx([math.exp(0.4), 8.0])
-    weight, keep = _correction("sequence_mask", log_rho, correction_low=0.5, correction_high=2.0)
+    weight, keep = _correction(parts.SequenceMask(0.5, 2.0), log_rho)
     assert (weight * keep)[:, 0].tolist() == pytest.approx([math.exp(0.4), 0.0])
-    weight, keep = _correction("geometric_mask", log_rho, correction_low=0.5, correction_high=2.0)
+    weight, keep = _correction(parts.GeometricMask(0.5, 2.0), log_rho)
     assert keep[:, 0].tolist() == [1.0, 0.0]
     assert weight.eq(1).all()
     uneven = [[0.9, -0.7, 0.1, 0.1], [1.0, 1.0, 1.0, 0.0]]
-    weight, keep = _correction("sequence_mask_truncate", uneven, correction_low=0.5, correction_high=2.0)
+    weight, keep = _correction((parts.Truncate(2.0), parts.GeometricMask(0.5, 2.0)), uneven)
     assert (weight * keep)[0].tolist() == pytest.approx([2.0, math.exp(-0.7), math.exp(0.1), math.exp(0.1)])
     assert not (weight * keep)[1].any()
-    _, keep = _correction("k2_mask", log_rho, correction_high=0.3)
+    _, keep = _correction(parts.K2Mask(0.3), log_rho)
     assert keep[:, 0].tolist() == [1.0, 0.0]
-    _, keep = _correction("k3_mask", log_rho, correction_high=0.01)
+    _, keep = _correction(parts.K3Mask(0.01), log_rho)
     assert keep[:, 0].tolist() == [1.0, 0.0]
-    _, keep = _correction("truncate", [[0.0, -12.0], [0.0, -1.0]], correction_high=2.0, veto=1e-4)
+    _, keep = _correction((parts.Truncate(2.0), parts.Veto(1e-4)), [[0.0, -12.0], [0.0, -1.0]])
     assert keep.tolist() == [[0.0, 0.0], [1.0, 1.0]]
 
 
@@ -229,9 +229,7 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
         objective = varied(
             GRPO,
             aggregation="token-mean",
-            correction="mask",
-            correction_low=0.5,
-            correction_high=2.0,
+            correction=parts.Mask(0.5, 2.0),
             denominator=denominator,
         )
         lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)

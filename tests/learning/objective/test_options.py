@@ -22,7 +22,23 @@ from keepworth.learning.objective import (
     without_kl,
 )
 from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.parts import PARTS, Cispo, Clip, DualClip, Regression, SoftGate, read
+from keepworth.learning.objective.parts import (
+    PARTS,
+    Cispo,
+    Clip,
+    DualClip,
+    GeometricMask,
+    K2Mask,
+    K3Mask,
+    Mask,
+    Regression,
+    SequenceMask,
+    SequenceTruncate,
+    SoftGate,
+    Truncate,
+    Veto,
+    read,
+)
 
 GRPO = without_kl(preset("grpo"))
 
@@ -35,10 +51,10 @@ GRPO = without_kl(preset("grpo"))
         ({"ratio": "none", "anchor": "current", "surrogate": Cispo(1.0, 4.0)}, "ratio='none' gives it none"),
         ({"anchor": "current"}, "could never clip"),
         ({"dual_clip": 3.0}, r"no option 'dual_clip': it is a number of surrogate = .*DualClip\(low, high, bound\)"),
-        ({"anchor": "behaviour", "correction": "truncate", "correction_high": 2.0}, "count it twice"),
-        ({"correction": "mask", "correction_high": 5.0}, "needs correction_low"),
-        ({"correction": "truncate"}, "needs correction_high"),
-        ({"correction_high": 2.0}, "only a correction reads it"),
+        ({"anchor": "behaviour", "correction": Truncate(2.0)}, "count it twice"),
+        ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
+        ({"correction": Clip(0.2, 0.2)}, "is none of Truncate, Mask"),
+        ({"correction_high": 2.0}, r"no option 'correction_high': it is a number of a correction, such as Mask"),
         ({"discount": 0.9}, "spreads one number"),
         ({"credit": "reward_to_go"}, "scale='group' is a statistic of whole episodes"),
         (
@@ -62,7 +78,7 @@ GRPO = without_kl(preset("grpo"))
         ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
         ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
         ({"surrogate": Regression(0.1)}, "belong together"),
-        ({"veto": 1e-4}, "veto has no effect"),
+        ({"veto": 1e-4}, r"no option 'veto': .*Veto\(below\)"),
         ({"scale_epsilon": 0.0}, r"scale_epsilon=0.0 is not in \(0, inf\)"),
         ({"surrogate": 0.2}, "0.2 is none of Plain, Clip"),
         ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
@@ -92,7 +108,10 @@ def test_a_part_that_cannot_be_is_refused_by_name(text: str, complaint: str) -> 
 
 
 def test_parts_are_read_as_they_are_written() -> None:
-    made = [Clip(0.2, 0.28), DualClip(0.2, 0.2, 3), Cispo(1, 4), SoftGate(1.0, 1.05), Regression(0.1), PARTS["Plain"]()]
+    made = [Clip(0.2, 0.28), DualClip(0.2, 0.2, 3), Cispo(1, 4), SoftGate(1.0, 1.05), Regression(0.1)]
+    made += [Truncate(2.0, low=0.1), Mask(0.5, 5), SequenceTruncate(8, "episode"), SequenceMask(0.5, 2)]
+    made += [GeometricMask(0.9, 1.1), K2Mask(0.3), K3Mask(0.3, unit="episode"), Veto(1e-4), PARTS["Plain"]()]
+    assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
     assert [read(repr(each)) for each in made] == made
     assert {type(each) for each in made} == set(PARTS.values())
     assert (repr(made[0]), read("Plain"), read("Clip(low=0.2, high=0.28)")) == ("Clip(0.2, 0.28)", made[-1], made[0])
@@ -128,10 +147,12 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     assert text.startswith(name)
     for doubt in SOURCES[name].unverified:
         assert doubt in text
-    for field in ("correction_high", "gate_high", "reset_kl", "teacher_final"):
+    for field in ("gate_high", "reset_kl", "teacher_final"):
         value = getattr(objective, field)
         if value is not None:
             assert f"{value:g}" in text, field
+    for part in objective.correction:
+        assert f"{part.high:g}" in text
     if isinstance(objective.surrogate, Clip | DualClip | Cispo):
         assert f"{1 + objective.surrogate.high:g}" in text
     for term in ("lp_reference", "lp_teacher", "lp_proximal"):
@@ -146,10 +167,7 @@ def test_explanations_of_fields_no_preset_uses() -> None:
         ratio="sequence_token",
         anchor="interpolated",
         surrogate=SoftGate(1.0, 1.05),
-        correction="geometric_mask",
-        correction_low=0.9,
-        correction_high=1.1,
-        veto=1e-4,
+        correction=(GeometricMask(0.9, 1.1), Veto(1e-4)),
         max_lag=3,
         overlong="mask",
         entropy="adaptive",

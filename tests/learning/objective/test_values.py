@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from keepworth.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
 from keepworth.learning.objective.options import _RANGES, ObjectiveError, within_range
-from keepworth.learning.objective.parts import PARTS
+from keepworth.learning.objective.parts import PARTS, Correction, K3Mask, Truncate
 from tests.learning.objective.toys import runnable, toy
 
 ADAPTIVE = preset("grpo", entropy="adaptive", entropy_coefficient=0.01, entropy_target=1.0, entropy_step=0.001)
@@ -26,7 +26,6 @@ READERS: dict[str, Objective] = {
     **dict.fromkeys(("overlong_buffer", "length_budget"), runnable(preset("dapo"))),
     "local_weight": preset("memory_r2"),
     "soft_value_temperature": preset("a_star_po"),
-    **dict.fromkeys(("correction_low", "correction_high", "veto"), preset("icepop")),
     **dict.fromkeys(("reset_kl", "reset_patience"), preset("prorl")),
     **dict.fromkeys(("entropy_target", "entropy_step", "entropy_coefficient"), ADAPTIVE),
     **dict.fromkeys(("teacher_coefficient", "teacher_final", "teacher_steps"), preset("kdrl")),
@@ -36,7 +35,7 @@ READERS: dict[str, Objective] = {
     "adapter_decay": preset("t_spmo"),
     "filter_spread": SPREAD,
 }
-INTERVALS = {**_RANGES, "correction_high": "[1, inf)"}
+INTERVALS = _RANGES
 WHOLE = {"length_budget", "max_lag", "reset_patience", "teacher_steps", "selection_first", "selection_limit"}
 FIELDS = st.sampled_from(sorted(INTERVALS))
 
@@ -71,25 +70,31 @@ def test_a_number_inside_its_range_keeps_every_loss_finite(field: str, data: st.
         require_finite(objective)
 
 
-SURROGATES = {
+NUMBERS_OF = {
     "Clip": (st.floats(0, 1), st.floats(0, 8)),
     "DualClip": (st.floats(0, 1), st.floats(0, 8), st.floats(1, 8, exclude_min=True)),
     "Cispo": (st.floats(0, 1), st.floats(0, 8)),
     "SoftGate": (st.floats(0.01, 8), st.floats(0.01, 8)),
     "Regression": (st.floats(0, 8, exclude_min=True),),
+    "Truncate": (st.floats(1, 8), st.floats(0, 1)),
+    **dict.fromkeys(("Mask", "SequenceMask", "GeometricMask"), (st.floats(0, 1), st.floats(1, 8))),
+    "SequenceTruncate": (st.floats(1, 8),),
+    **dict.fromkeys(("K2Mask", "K3Mask"), (st.floats(0, 8, exclude_min=True),)),
+    "Veto": (st.floats(0, 1, exclude_min=True, exclude_max=True),),
 }
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(sorted(SURROGATES)), st.data())
+@given(st.sampled_from(sorted(NUMBERS_OF)), st.data())
 def test_a_part_made_of_numbers_in_range_keeps_every_loss_finite(name: str, data: st.DataObject) -> None:
-    made = PARTS[name](*(data.draw(each) for each in SURROGATES[name]))
-    require_finite(preset("a_star_po" if name == "Regression" else "grpo", surrogate=made))
+    made = PARTS[name](*(data.draw(each) for each in NUMBERS_OF[name]))
+    axis = "correction" if isinstance(made, get_args(Correction)) else "surrogate"
+    require_finite(preset("a_star_po" if name == "Regression" else "grpo", **{axis: made}))
 
 
-@given(st.sampled_from(sorted(SURROGATES)), st.data())
+@given(st.sampled_from(sorted(NUMBERS_OF)), st.data())
 def test_a_part_with_a_number_out_of_range_is_refused_with_its_name(name: str, data: st.DataObject) -> None:
-    numbers = [data.draw(each) for each in SURROGATES[name]]
+    numbers = [data.draw(each) for each in NUMBERS_OF[name]]
     place = data.draw(st.integers(0, len(numbers) - 1))
     field = fields(PARTS[name])[place].name
     numbers[place] = data.draw(
@@ -117,8 +122,6 @@ def require_finite(objective: Objective) -> None:
     ("s_grpo", {"selection_limit": 1}, "below selection_first=8"),
     ("s_grpo", {"selection_first": 0, "selection_probability": 0.0}, "selects no token"),
     ("s_grpo", {"selection_probability": 1.0}, "no effect"),
-    ("icepop", {"correction_low": 6.0}, r"correction_low=6.0 is not in \[0, 1\]"),
-    ("tis", {"correction_high": 0.5}, r"correction_high=0.5 is not in \[1, inf\)"),
 ])  # fmt: skip
 def test_numbers_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ObjectiveError, match=says):
@@ -126,7 +129,8 @@ def test_numbers_that_contradict_each_other_are_refused(name: str, changes: dict
 
 
 def test_gaps_have_a_bound_of_their_own() -> None:
-    changes: dict[str, Any] = {"correction": "k3_mask", "correction_low": None, "correction_high": 0.001}
-    assert preset("icepop", **changes).correction_high == 0.001
-    with pytest.raises(ObjectiveError, match=re.escape("correction_high=0.0 is not in (0, inf)")):
-        preset("icepop", **{**changes, "correction_high": 0.0})
+    assert K3Mask(0.001).high == 0.001
+    with pytest.raises(ObjectiveError, match=r"K3Mask: high = 0.0: input should be greater than 0"):
+        K3Mask(0.0)
+    with pytest.raises(ObjectiveError, match=r"Truncate: high = 0.5: input should be greater than or equal to 1"):
+        Truncate(0.5)

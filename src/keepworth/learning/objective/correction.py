@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from keepworth.learning.objective import parts
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.ratio import LOG_LIMIT, unit_of, unit_sum
@@ -46,48 +47,40 @@ def k3_gap(log_rho: Tensor) -> Tensor:
 
 
 def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Correction:
-    """Weight and keep of every token; 1 and 1 where the objective corrects nothing.
+    """Weight and keep of every token, those of the objective's corrections multiplied; 1 and 1 where it corrects nothing.
 
-    truncate: weight clip(rho, low or 0, high), TIS. mask: weight rho, kept inside [low, high], IcePop.
-    sequence_truncate: weight min(prod rho, high), used by VCPO (arXiv 2602.17616) with 8.
-    sequence_mask: weight prod rho, kept inside [low, high], MIS. geometric_mask: weight 1, kept if the geometric mean
-    is inside. sequence_mask_truncate: weight min(rho, high) where the geometric mean is inside [low, high].
-    k2_mask, k3_mask: weight 1, kept if the sequence's mean of log(rho)^2 / 2, or of rho - log rho - 1, is <= high.
-    veto drops a sequence that holds any rho below it. A sequence is a row, or the whole episode (correction_unit).
+    Truncate: TIS. Mask: IcePop. SequenceTruncate: VCPO (arXiv 2602.17616) with 8. SequenceMask: MIS. A sequence is a row, or the
+    whole episode.
     """
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
-    ones = torch.ones_like(log_rho)
-    rule = objective.correction
-    if rule == "none":
-        return Correction(ones, ones)
-    high = objective.correction_high
-    low = objective.correction_low or 0.0
-    assert high is not None
-    unit = unit_of(batch, objective.correction_unit)
+    weight, keep = torch.ones_like(log_rho), torch.ones_like(log_rho)
+    for each in objective.correction:
+        own_weight, own_keep = _one(each, log_rho, mask, batch)
+        weight = weight if own_weight is None else weight * own_weight
+        keep = keep if own_keep is None else keep * own_keep
+    return Correction(weight, keep)
+
+
+def _one(chosen: parts.Correction, log_rho: Tensor, mask: Tensor, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+    if isinstance(chosen, parts.Truncate):
+        return truncated(log_rho, chosen.low, chosen.high), None
+    if isinstance(chosen, parts.Mask):
+        return truncated(log_rho, 0.0, torch.inf), inside(log_rho, chosen.low, chosen.high)
+    unit = unit_of(batch, chosen.unit)
     length = unit_sum(mask.to(log_rho.dtype), unit).clamp(min=1)
     total = unit_sum(log_rho, unit)[:, None].expand_as(log_rho)
-    mean = total / length[:, None]
-    weight, keep = ones, ones
-    if rule == "truncate":
-        weight = truncated(log_rho, low, high)
-    elif rule == "mask":
-        weight, keep = truncated(log_rho, 0.0, torch.inf), inside(log_rho, low, high)
-    elif rule == "sequence_truncate":
-        weight = truncated(total, 0.0, high)
-    elif rule == "sequence_mask":
-        weight, keep = truncated(total, 0.0, torch.inf), inside(total, low, high)
-    elif rule == "geometric_mask":
-        keep = inside(mean, low, high)
-    elif rule == "sequence_mask_truncate":
-        weight, keep = truncated(log_rho, 0.0, high), inside(mean, low, high)
-    else:
-        gap = k2_gap(log_rho) if rule == "k2_mask" else k3_gap(log_rho)
-        keep = (unit_sum(gap, unit) / length <= high).to(log_rho.dtype)[:, None].expand_as(log_rho)
-    if objective.veto is not None:
-        low_tokens = (mask & (log_rho.exp() < objective.veto)).to(log_rho.dtype)
-        keep = keep * (unit_sum(low_tokens, unit) == 0).to(log_rho.dtype)[:, None]
-    return Correction(weight, keep)
+    if isinstance(chosen, parts.SequenceTruncate):
+        return truncated(total, 0.0, chosen.high), None
+    if isinstance(chosen, parts.SequenceMask):
+        return truncated(total, 0.0, torch.inf), inside(total, chosen.low, chosen.high)
+    if isinstance(chosen, parts.GeometricMask):
+        return None, inside(total / length[:, None], chosen.low, chosen.high)
+    if isinstance(chosen, parts.Veto):
+        low_tokens = (mask & (log_rho.exp() < chosen.below)).to(log_rho.dtype)
+        return None, (unit_sum(low_tokens, unit) == 0).to(log_rho.dtype)[:, None].expand_as(log_rho)
+    gap = k2_gap(log_rho) if isinstance(chosen, parts.K2Mask) else k3_gap(log_rho)
+    return None, (unit_sum(gap, unit) / length <= chosen.high).to(log_rho.dtype)[:, None].expand_as(log_rho)
 
 
 def effective_sample_size(log_weight: Tensor) -> Tensor:

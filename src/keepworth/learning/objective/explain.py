@@ -99,7 +99,7 @@ def _masks(objective: Objective) -> bool:
 
 
 def _corrects(objective: Objective) -> bool:
-    return objective.correction not in ("none", "geometric_mask", "k2_mask", "k3_mask")
+    return any(isinstance(each, parts.WEIGHING) for each in objective.correction)
 
 
 def _surrogate(objective: Objective) -> str:
@@ -202,29 +202,33 @@ def _reward(objective: Objective) -> str:
 
 
 def _correction(objective: Objective) -> str:
-    low, high, unit = objective.correction_low or 0.0, objective.correction_high, objective.correction_unit
-    return {
-        "truncate": f"clip(rho, {low:g}, {high:g})",
-        "mask": "rho",
-        "sequence_truncate": f"min(product of rho over the {unit}, {high:g})",
-        "sequence_mask": f"product of rho over the {unit}",
-        "sequence_mask_truncate": f"min(rho, {high:g})",
-    }[objective.correction]
+    (chosen,) = (each for each in objective.correction if isinstance(each, parts.WEIGHING))
+    if isinstance(chosen, parts.Truncate):
+        return f"clip(rho, {chosen.low:g}, {chosen.high:g})"
+    if isinstance(chosen, parts.Mask):
+        return "rho"
+    if isinstance(chosen, parts.SequenceTruncate):
+        return f"min(product of rho over the {chosen.unit}, {chosen.high:g})"
+    return f"product of rho over the {chosen.unit}"
+
+
+def _kept(chosen: parts.Correction) -> str:
+    """What a correction keeps; "" where it only weighs."""
+    if isinstance(chosen, parts.Mask):
+        return f"{chosen.low:g} <= rho <= {chosen.high}"
+    if isinstance(chosen, parts.SequenceMask):
+        return f"{chosen.low:g} <= product of rho over the {chosen.unit} <= {chosen.high}"
+    if isinstance(chosen, parts.GeometricMask):
+        return f"{chosen.low:g} <= geometric mean of rho over the {chosen.unit} <= {chosen.high}"
+    if isinstance(chosen, parts.K2Mask):
+        return f"mean log(rho)^2/2 over the {chosen.unit} <= {chosen.high}"
+    if isinstance(chosen, parts.K3Mask):
+        return f"mean (rho - log rho - 1) over the {chosen.unit} <= {chosen.high}"
+    return f"no rho of the {chosen.unit} below {chosen.below:g}" if isinstance(chosen, parts.Veto) else ""
 
 
 def _keep(objective: Objective) -> str:
-    low, high, unit = objective.correction_low or 0.0, objective.correction_high, objective.correction_unit
-    parts = {
-        "mask": f"{low:g} <= rho <= {high}",
-        "sequence_mask": f"{low:g} <= product of rho over the {unit} <= {high}",
-        "geometric_mask": f"{low:g} <= geometric mean of rho over the {unit} <= {high}",
-        "sequence_mask_truncate": f"{low:g} <= geometric mean of rho over the {unit} <= {high}",
-        "k2_mask": f"mean log(rho)^2/2 over the {unit} <= {high}",
-        "k3_mask": f"mean (rho - log rho - 1) over the {unit} <= {high}",
-    }
-    found = [parts[objective.correction]] if objective.correction in parts else []
-    if objective.veto is not None:
-        found.append(f"no rho of the {unit} below {objective.veto:g}")
+    found = [said for each in objective.correction if (said := _kept(each))]
     if objective.selection == "first_and_random":
         limit = "" if objective.selection_limit is None else f", at most {objective.selection_limit}"
         first, share = objective.selection_first, objective.selection_probability
@@ -302,7 +306,7 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
             kl = f"reward k1 {objective.kl_coefficient:g}"
         ratio = objective.ratio if objective.ratio == "none" else f"{objective.ratio}, {objective.anchor}"
         surrogate = repr(objective.surrogate).removesuffix("()")
-        correction = objective.correction
+        correction = " and ".join(map(repr, objective.correction)) or "none"
         lines.append(
             (
                 name,
@@ -310,7 +314,7 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
                 f"{objective.center} / {objective.scale}",
                 ratio,
                 surrogate,
-                correction if correction == "none" else f"{correction} {objective.correction_high:g}",
+                correction,
                 str(objective.aggregation),
                 kl,
             )

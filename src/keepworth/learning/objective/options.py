@@ -17,25 +17,14 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
 
 from keepworth.episodes.errors import nearest
+from keepworth.learning.objective.parts import WEIGHING, Correction, Plain, Regression, Surrogate, read
 from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
-from keepworth.learning.objective.parts import Plain, Regression, Surrogate, read
 
 Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
 Center = Literal["none", "group", "leave_one_out", "batch", "optimal"]
 Scale = Literal["none", "group", "batch", "task", "token"]
 RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_token"]
 Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
-CorrectionName = Literal[
-    "none",
-    "truncate",
-    "mask",
-    "sequence_truncate",
-    "sequence_mask",
-    "geometric_mask",
-    "sequence_mask_truncate",
-    "k2_mask",
-    "k3_mask",
-]
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 Unit = Literal["episode", "row"]
 KlPlacement = Literal["none", "reward", "loss"]
@@ -52,7 +41,6 @@ StepControl = Literal["constant", "ess"]
 Bootstrap = Literal["none", "truncated"]
 TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
-_OF_GAPS = ("k2_mask", "k3_mask")
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
 
@@ -65,6 +53,9 @@ _MOVED = {
     ),
     "surrogate = SoftGate(positive, negative)": ("gate_temperature_positive", "gate_temperature_negative"),
     "surrogate = Regression(coefficient)": ("regression_coefficient",),
+    "a correction, such as Mask(low, high) or (Truncate(high), Veto(below))": (
+        *("correction_low", "correction_high", "correction_unit", "veto"),
+    ),
 }
 """Options that are numbers of a part now, by how that is written."""
 
@@ -85,8 +76,6 @@ _RANGES = {
     "overlong_buffer": "(0, 1]",
     "length_budget": "[1, inf)",
     "soft_value_temperature": "(0, inf)",
-    "correction_low": "[0, 1]",  # a range of ratios holds 1, or tokens without a gap are dropped
-    "veto": "(0, 1)",
     "max_lag": "[0, inf)",
     "local_weight": "(0, inf)",
     "kl_coefficient": "[0, inf)",
@@ -153,11 +142,7 @@ class Objective(BaseModel):
     anchor: Anchor = "current"
     surrogate: Surrogate = Plain()
     soft_value_temperature: float | None = None
-    correction: CorrectionName = "none"
-    correction_low: float | None = None
-    correction_high: float | None = None
-    correction_unit: Unit = "row"
-    veto: float | None = None
+    correction: tuple[Correction, ...] = ()
     max_lag: int | None = None
 
     # Aggregation.
@@ -228,9 +213,19 @@ class Objective(BaseModel):
             raise ValueError(f"{value!r} is none of {', '.join(each.__name__ for each in get_args(Surrogate))}")
         return found
 
-    @field_serializer("surrogate")
+    @field_validator("correction", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        found = () if value in ("none", "()") else read(value) if isinstance(value, str) else value
+        found = tuple(found) if isinstance(found, list | tuple) else (found,)
+        for each in found:
+            if not isinstance(each, get_args(Correction)):
+                raise ValueError(f"{each!r} is none of {', '.join(each.__name__ for each in get_args(Correction))}")
+        return found
+
+    @field_serializer("surrogate", "correction")
     def _written(self, value: Any) -> str:
-        return repr(value)
+        return repr(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
 
     @model_validator(mode="after")
     def _takes_effect(self) -> Objective:
@@ -278,7 +273,10 @@ class Objective(BaseModel):
     @property
     def needs_whole_episodes(self) -> bool:
         """True if all rows of an episode must be in one micro-batch."""
-        return self.regresses or "episode" in (self.ratio_unit, self.correction_unit)
+        return self.regresses or "episode" in (
+            self.ratio_unit,
+            *(getattr(each, "unit", "") for each in self.correction),
+        )
 
     @property
     def reads_every_row(self) -> bool:
@@ -294,13 +292,13 @@ class Objective(BaseModel):
     def takes_passes(self) -> bool:
         """True if a second optimiser step on the same tokens is still a step of this objective."""
         ratio = self.ratio != "none" and self.anchor != "current"
-        return ratio or self.regresses or (self.correction != "none" and self.anchor == "current")
+        return ratio or self.regresses or (bool(self.correction) and self.anchor == "current")
 
     @property
     def corrects_staleness(self) -> bool:
         """True if tokens that an older policy drew are weighed or dropped for it."""
         anchored = self.ratio != "none" and self.anchor in ("behaviour", "interpolated")
-        return anchored or self.correction != "none" or self.max_lag == 0
+        return anchored or bool(self.correction) or self.max_lag == 0
 
     @property
     def needs_length_budget(self) -> bool:
@@ -318,9 +316,7 @@ def _pair(value: object, used: bool, field: str, reader: str) -> str | None:
 
 def _problems(o: Objective) -> list[str]:
     """Why the combination of fields of `o` cannot take effect; empty if it can."""
-    corrected = o.correction != "none"
-    truncating = o.correction in ("truncate", "sequence_truncate", "sequence_mask_truncate", "k2_mask", "k3_mask")
-    ranged = o.correction in ("mask", "sequence_mask", "geometric_mask", "sequence_mask_truncate")
+    corrected = bool(o.correction)
     in_loss = o.kl_placement == "loss"
     needed: list[tuple[object, bool, str, str]] = [
         (o.trace_decay, o.credit == "gae", "trace_decay", "credit='gae'"),
@@ -328,7 +324,6 @@ def _problems(o: Objective) -> list[str]:
         (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
         (o.overlong_buffer, o.overlong == "penalty", "overlong_buffer", "overlong='penalty'"),
         (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
-        (o.correction_high, ranged or truncating, "correction_high", "a correction"),
         (o.kl_estimator, in_loss, "kl_estimator", "kl_placement='loss'"),
         (o.reset_kl, o.reference == "reset", "reset_kl", "reference='reset'"),
         (o.reset_patience, o.reference == "reset", "reset_patience", "reference='reset'"),
@@ -354,10 +349,9 @@ def _problems(o: Objective) -> list[str]:
         if condition:
             found.append(message)
 
-    refuse(ranged and o.correction_low is None, f"correction={o.correction!r} needs correction_low")
     refuse(
-        o.correction_low is not None and not (ranged or o.correction == "truncate"),
-        f"correction_low={o.correction_low!r} has no effect with correction={o.correction!r}",
+        sum(isinstance(each, WEIGHING) for each in o.correction) > 1,
+        f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
     )
     refuse(
         o.selection_limit is not None and o.selection != "first_and_random",
@@ -417,12 +411,7 @@ def _problems(o: Objective) -> list[str]:
         "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
     )
     refuse(o.ratio_unit == "episode" and not o.ratio.startswith("sequence"), "ratio_unit has no effect at token level")
-    refuse(
-        o.correction_unit == "episode" and o.correction in ("none", "truncate", "mask") and o.veto is None,
-        f"correction_unit has no effect with correction={o.correction!r}",
-    )
     refuse(o.regresses and corrected, "surrogate=Regression(...) takes no correction weight")
-    refuse(o.veto is not None and not corrected, "veto has no effect without a correction")
     refuse((o.kl_placement == "none") != (o.kl_coefficient == 0.0), "kl_placement and kl_coefficient go together")
     refuse(
         in_loss and o.kl_estimator == "k1",
@@ -473,8 +462,7 @@ def _problems(o: Objective) -> list[str]:
     refuse(
         o.step_control == "ess" and not corrected, "step_control='ess' measures correction weights: set a correction"
     )
-    high = "(0, inf)" if o.correction in _OF_GAPS else "[1, inf)"
-    for field, interval in {**_RANGES, "correction_high": high}.items():
+    for field, interval in _RANGES.items():
         value = getattr(o, field)
         refuse(value is not None and not within_range(value, interval), f"{field}={value!r} is not in {interval}")
     refuse(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -128,23 +128,106 @@ class Regression:
 
 Surrogate = Plain | Clip | DualClip | Cispo | SoftGate | Regression
 
-PARTS: Mapping[str, type] = {each.__name__: each for each in get_args(Surrogate)}
+# -- corrections of the gap between the policy that drew and the anchor: rho = anchor / behaviour -------------------------------
+
+Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
+Unit = Literal["episode", "row"]
+"""What a sequence is."""
+
+
+@part
+class Truncate:
+    """Weight clip(rho, low, high), token by token (TIS)."""
+
+    high: Ceiling
+    low: Share = 0.0
+
+
+@part
+class Mask:
+    """Weight rho; tokens outside [low, high] are dropped (IcePop)."""
+
+    low: Share
+    high: Ceiling
+
+
+@part
+class SequenceTruncate:
+    """Weight min(product of rho, high) (VCPO)."""
+
+    high: Ceiling
+    unit: Unit = "row"
+
+
+@part
+class SequenceMask:
+    """Weight product of rho; sequences outside [low, high] are dropped (MIS)."""
+
+    low: Share
+    high: Ceiling
+    unit: Unit = "row"
+
+
+@part
+class GeometricMask:
+    """Sequences whose geometric mean of rho is outside [low, high] are dropped."""
+
+    low: Share
+    high: Ceiling
+    unit: Unit = "row"
+
+
+@part
+class K2Mask:
+    """Sequences whose mean of log(rho)^2 / 2 is above high are dropped."""
+
+    high: Positive
+    unit: Unit = "row"
+
+
+@part
+class K3Mask:
+    """Sequences whose mean of rho - log rho - 1 is above high are dropped."""
+
+    high: Positive
+    unit: Unit = "row"
+
+
+@part
+class Veto:
+    """Sequences that hold any rho below this are dropped."""
+
+    below: Annotated[float, Field(gt=0, lt=1)]
+    unit: Unit = "row"
+
+
+Correction = Truncate | Mask | SequenceTruncate | SequenceMask | GeometricMask | K2Mask | K3Mask | Veto
+WEIGHING = (Truncate, Mask, SequenceTruncate, SequenceMask)
+"""Corrections that weigh what they keep; the others drop only."""
+
+PARTS: Mapping[str, type] = {each.__name__: each for each in (*get_args(Surrogate), *get_args(Correction))}
 """By name, for configurations."""
 
 
 def read(text: str) -> Any:
-    """A part as it is written in Python: `Clip(0.2, 0.28)`; without numbers also `Plain`.
+    """A part as it is written in Python, or a tuple of them: `Clip(0.2, 0.28)`; without numbers also `Plain`.
 
     Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
-        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-        if not isinstance(call.func, ast.Name):
-            raise ValueError
-        arguments = [ast.literal_eval(each) for each in call.args]
-        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    except (SyntaxError, ValueError):
+        return tuple(map(_made, node.elts)) if isinstance(node, ast.Tuple) else _made(node)
+    except (SyntaxError, ValueError) as error:
+        if isinstance(error, KeepworthError):
+            raise
         raise ObjectiveError(f"{text!r} is not a part of an objective.", "Write it as Clip(0.2, 0.28).") from None
+
+
+def _made(node: ast.expr) -> Any:
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name):
+        raise ValueError("no name")
+    arguments = [ast.literal_eval(each) for each in call.args]
+    named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
     if call.func.id not in PARTS:
         raise UnknownName("part of an objective", call.func.id, PARTS)
     return PARTS[call.func.id](*arguments, **named)

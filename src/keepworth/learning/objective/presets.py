@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import Cispo, Clip, DualClip, Regression
+from keepworth.learning.objective.parts import Cispo, Clip, DualClip, Mask, Regression, SequenceTruncate, Truncate
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
@@ -117,17 +117,13 @@ _OFF_POLICY = (
         name="areal",
         center="batch",
         scale="batch",
-        correction="mask",
-        correction_low=0.0,
-        correction_high=5.0,
+        correction=(Mask(0.0, 5.0),),
     ),
-    varied(_PLAIN, name="tis", correction="truncate", correction_high=2.0),
+    varied(_PLAIN, name="tis", correction=(Truncate(2.0),)),
     varied(
         _PLAIN,
         name="icepop",
-        correction="mask",
-        correction_low=0.5,
-        correction_high=5.0,
+        correction=(Mask(0.5, 5.0),),
         aggregation="seq-mean-token-mean",
     ),
     Objective(
@@ -135,9 +131,7 @@ _OFF_POLICY = (
         center="optimal",
         scale="group",
         anchor="proximal",
-        correction="sequence_truncate",
-        correction_high=8.0,
-        correction_unit="episode",
+        correction=(SequenceTruncate(8.0, "episode"),),
         aggregation="seq-mean-token-mean",
         step_control="ess",
         ess_base=1.0,

@@ -63,7 +63,7 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
     try:
         importlib.import_module(each.name)
     except MissingExtra as error:
-        assert "keepworth[" in error.mend
+        assert "keepworth[" in error.fix
         needs.add(each.name)
 light = [name for name in needs if name.split(".")[1] in ("episodes", "tasks", "memory", "environments", "cli", "evaluation")]
 assert not light, f"these must work without an extra: {light}"

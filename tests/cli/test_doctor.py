@@ -14,7 +14,7 @@ def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.
     found = doctor._java()
     assert found.verdict is Verdict.MISSING
     assert "household (TextWorldExpress) and science (ScienceWorld) are left out" in found.said
-    assert "install a Java runtime" in found.mend
+    assert "install a Java runtime" in found.fix
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     assert doctor._java().verdict is Verdict.GOOD
 
@@ -24,7 +24,7 @@ def test_without_alfworld_its_stream_is_left_out_and_said_so(monkeypatch: pytest
     found = doctor._alfworld()
     assert found.verdict is Verdict.MISSING
     assert "the stream alfworld is left out" in found.said
-    assert "compiler" in found.mend
+    assert "compiler" in found.fix
     monkeypatch.setattr("keepworth.environments.alfworld.find_spec", lambda name: object())
     assert doctor._alfworld().verdict is Verdict.GOOD
 
@@ -34,5 +34,5 @@ def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.Monke
     found = {each.said.split(":")[0]: each for each in doctor._extras() if each.subject == "extra"}
     assert found["envs"].verdict is Verdict.MISSING
     assert found["envs"].said.endswith("(textworld_express is not there)")
-    assert found["envs"].mend == 'pip install "keepworth[envs]"'
+    assert found["envs"].fix == 'pip install "keepworth[envs]"'
     assert found["trl"].verdict is Verdict.GOOD

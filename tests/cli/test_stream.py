@@ -76,7 +76,7 @@ def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["household", "science", "alfworld"])
-def test_a_world_that_cannot_run_here_is_refused_with_its_mend(
+def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = "environments.alfworld" if name == "alfworld" else "episodes.extras"

@@ -139,7 +139,7 @@ def test_an_animal_is_known_at_every_stage_of_its_life(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "module"), [("household", "textworld_express"), ("science", "scienceworld")])
-def test_what_keeps_a_world_from_running_is_named_with_its_mend(
+def test_what_keeps_a_world_from_running_is_named_with_its_fix(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = household_module if name == "household" else science

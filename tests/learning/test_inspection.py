@@ -72,7 +72,7 @@ def test_a_checkpoint_is_found_by_run_step_and_path(run: RunFolder) -> None:
     assert find_checkpoint(str(run.checkpoints()[0].path), runs).step == 1
     with pytest.raises(KeepworthError, match="no checkpoint of step 3") as error:
         find_checkpoint("r", runs, 3)
-    assert "steps 1, 2" in error.value.mend
+    assert "steps 1, 2" in error.value.fix
     with pytest.raises(KeepworthError, match="of step 1, not of 2"):
         find_checkpoint(str(run.checkpoints()[0].path), runs, 2)
     with RunFolder.create(runs / "empty", {}), pytest.raises(KeepworthError, match="no checkpoint yet"):
@@ -99,7 +99,7 @@ def test_a_file_that_was_saved_damaged_is_named_too(run: RunFolder, file: str) -
         (folder / file).write_bytes(b"[1]   not what it should be")
     with pytest.raises(KeepworthError, match=Path(file).name.split(".")[0]) as error:
         inspect(run.checkpoints()[-1])
-    assert "checkpoint before it" in error.value.mend
+    assert "checkpoint before it" in error.value.fix
     if file != "pipeline.json":
         assert isinstance(error.value, CheckpointCorrupt)
 

@@ -157,7 +157,7 @@ def test_a_budget_that_one_group_exceeds_is_refused_with_what_it_needs() -> None
         BudgetTooSmall, match=r"token_budget = 2048, and 16 answers .* are 16400 padded tokens"
     ) as error:
         micro_batches(rows, range(16), 2048, False)
-    assert "Set token_budget to 16640 or more" in error.value.mend
+    assert "Set token_budget to 16640 or more" in error.value.fix
     assert micro_batches(rows, range(16), 16400, False) == [list(range(16))]
     assert micro_batches(rows, range(2), 2080, False) == [[0, 1]]  # rows without a gradient need no room
 

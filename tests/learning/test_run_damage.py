@@ -1,4 +1,4 @@
-"""Run folders on disks that fill up, and with files that are damaged or of another shape: named, with the mend."""
+"""Run folders on disks that fill up, and with files that are damaged or of another shape: named, with the fix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.models.tiny import tiny_model
 
 
 @pytest.mark.parametrize("damage", ["changed", "longer", "gone", "manifest"])
-def test_a_damaged_checkpoint_is_named_with_its_mend(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_named_with_its_fix(tmp_path: Path, damage: str) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         save(run, 3)
         save(run, 6)
@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_named_with_its_mend(tmp_path: Path, damage: str
         with pytest.raises(CheckpointCorrupt) as caught:
             run.latest_checkpoint()
         assert str(path) in str(caught.value)
-        assert "step-000006" in caught.value.mend
+        assert "step-000006" in caught.value.fix
         last = run.latest_checkpoint(verify=False)
         assert last is not None
         assert last.step == 6
@@ -247,7 +247,7 @@ def test_a_checkpoint_that_was_signed_anew_is_refused_in_the_words_of_inspect(
             restore(run, learner, 0)
     assert "learner.pt has the sum that was saved, but cannot be read" in str(caught.value)
     assert "weights_only" not in str(caught.value)
-    assert "start again" in caught.value.mend
+    assert "start again" in caught.value.fix
 
 
 def _with_masters(saved: dict[str, object], masters: dict[str, torch.Tensor]) -> dict[str, object]:

@@ -136,7 +136,7 @@ def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str,
     foreign.write_text('{"config": "of something else"}')
     with pytest.raises(NotOurs, match=name.split("/")[0]) as caught:
         RunFolder.create(tmp_path / "r", CONFIG, resume=resume)
-    assert "--name" in caught.value.mend
+    assert "--name" in caught.value.fix
     assert [each for each in (tmp_path / "r").rglob("*") if each.is_file()] == [foreign]
     assert foreign.read_text() == '{"config": "of something else"}'
 

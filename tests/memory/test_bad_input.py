@@ -259,7 +259,7 @@ def test_a_memory_for_which_there_is_no_room_is_not_begun(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-MENDS = {
+FIXES = {
     "text is empty: give it.*nothing was stored": lambda m: m.add(" "),
     r"text number 1 has control character U\+0007 at character 1: remove it": lambda m: m.add_many(["a", "b\a"]),
     r"no item 'm9' in this scope of :memory:: searches and lists give": lambda m: m.get("m9"),
@@ -272,10 +272,10 @@ MENDS = {
 }
 
 
-@pytest.mark.parametrize("message", MENDS)
-def test_messages_name_the_thing_the_place_and_the_mend(message: str):
+@pytest.mark.parametrize("message", FIXES)
+def test_messages_name_the_thing_the_place_and_the_fix(message: str):
     with pytest.raises(errors.MemoryProblem, match=message):
-        MENDS[message](Memory(":memory:", encoder=None))
+        FIXES[message](Memory(":memory:", encoder=None))
 
 
 def test_a_backup_or_a_layout_that_finds_no_room_leaves_nothing_behind(tmp_path: Path):

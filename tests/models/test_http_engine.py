@@ -156,7 +156,7 @@ def test_what_is_required_and_absent_is_an_error_at_start_up(style: str, capabil
     with server(style, control=False) as running:
         with pytest.raises(MissingCapability, match=capability) as caught:
             connect(running.url, require=[capability])
-        assert caught.value.mend
+        assert caught.value.fix
         with connect(running.url) as engine, pytest.raises(MissingCapability, match="pause"):
             engine.pause()
     with server(style) as running:

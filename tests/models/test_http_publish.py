@@ -97,7 +97,7 @@ def test_a_publication_without_effect_stops_the_run(tmp_path: Path, size: float,
             engine.calibrate(tiny_model())
         with pytest.raises(NothingDelivered, match="did not reach http://127") as caught:
             engine.publish(tmp_path / "a", 1, witness)
-        assert "log" in caught.value.mend
+        assert "log" in caught.value.fix
         assert engine.version == 0
         assert running.model.adapters() == {}, "what was not proven is taken back"
         moved = abs(engine._probe(witness)[0] - engine._probe(tiny_model())[0])

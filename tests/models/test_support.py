@@ -89,7 +89,7 @@ def test_a_family_is_computed_rightly_or_refused(tmp_path, family, settings, ref
     if refusal:
         with pytest.raises(UnsupportedModel, match=refusal) as refused:
             InProcessModel.load(folder, precision="fp32")
-        assert refused.value.mend
+        assert refused.value.fix
         return
     model = InProcessModel.load(folder, precision="fp32")
     for branch, ours in zip(BRANCHES, model.score([PROMPT], [BRANCHES])[0], strict=True):

@@ -54,7 +54,7 @@ def test_a_reader_is_read_with_the_model_and_the_weights_of_its_run(checkpoint: 
     assert (untrained.model, untrained.weights, untrained.identity) == (str(checkpoint), None, "")
 
 
-def test_a_reader_that_cannot_be_read_with_is_said_with_its_mend(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_reader_that_cannot_be_read_with_is_said_with_its_fix(checkpoint: Path, tmp_path: Path) -> None:
     own = run_of(tmp_path / "own", {})
     run_of(tmp_path / "unfinished", {"model": str(checkpoint)})
     run_of(tmp_path / "distilled", {"model": str(checkpoint), "style": "distil"}, b"learned")

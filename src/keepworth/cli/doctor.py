@@ -34,7 +34,7 @@ class Finding:
     subject: str
     verdict: Verdict
     said: str
-    mend: str = ""
+    fix: str = ""
 
 
 def doctor(
@@ -59,8 +59,8 @@ def doctor(
         console = terminal(soft_wrap=True)
         for each in found:
             console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.said))
-            if each.mend:
-                console.print(Text.assemble(f"   {'':<13} ", (each.mend, "cyan")))
+            if each.fix:
+                console.print(Text.assemble(f"   {'':<13} ", (each.fix, "cyan")))
     if any(each.verdict is Verdict.BAD for each in found):
         raise typer.Exit(1)
 
@@ -128,12 +128,12 @@ def _machine() -> list[Finding]:
     memory = _memory_gib()
     if memory is not None:
         enough = memory >= 5
-        mend = "" if enough else "the demo takes 5 GiB; try keepworth demo --quick"
-        found.append(Finding("memory", Verdict.GOOD if enough else Verdict.MISSING, f"{memory:.1f} GiB free", mend))
+        fix = "" if enough else "the demo takes 5 GiB; try keepworth demo --quick"
+        found.append(Finding("memory", Verdict.GOOD if enough else Verdict.MISSING, f"{memory:.1f} GiB free", fix))
     free = shutil.disk_usage(Path.cwd()).free / 2**30
-    mend = "" if free >= 2 else "the demo and the model files take about 2 GiB"
+    fix = "" if free >= 2 else "the demo and the model files take about 2 GiB"
     found.append(
-        Finding("disk", Verdict.GOOD if free >= 2 else Verdict.MISSING, f"{free:.1f} GiB free in {Path.cwd()}", mend)
+        Finding("disk", Verdict.GOOD if free >= 2 else Verdict.MISSING, f"{free:.1f} GiB free in {Path.cwd()}", fix)
     )
     return found
 
@@ -182,8 +182,8 @@ def _models() -> list[Finding]:
                 Finding("model", Verdict.BAD, f"{name}: {each.detail}", f"keepworth models fetch {name} --force")
             )
         else:
-            mend = f"fetched when first needed, or now: keepworth models fetch {name}"
-            found.append(Finding("model", Verdict.MISSING, f"{name}: {each.detail}", mend))
+            fix = f"fetched when first needed, or now: keepworth models fetch {name}"
+            found.append(Finding("model", Verdict.MISSING, f"{name}: {each.detail}", fix))
     return found
 
 
@@ -207,13 +207,13 @@ def _java() -> Finding:
     if java:
         said = f"{java}, for the streams household (TextWorldExpress) and science (ScienceWorld)"
         return Finding("java", Verdict.GOOD, said)
-    mend = "install a Java runtime of version 8 or newer for --streams household,science; everything else goes without"
+    fix = "install a Java runtime of version 8 or newer for --streams household,science; everything else goes without"
     return Finding(
         "java",
         Verdict.MISSING,
         "not found: the streams household (TextWorldExpress) and science (ScienceWorld) are left out, and their tests are "
         "skipped",
-        mend,
+        fix,
     )
 
 
@@ -224,5 +224,5 @@ def _alfworld() -> Finding:
     lacks = available()
     if not lacks:
         return Finding("alfworld", Verdict.GOOD, "for the stream alfworld")
-    mend = "pip install alfworld, with a C++ compiler and CMake, for --streams alfworld; everything else goes without"
-    return Finding("alfworld", Verdict.MISSING, f"the stream alfworld is left out: it needs {lacks}", mend)
+    fix = "pip install alfworld, with a C++ compiler and CMake, for --streams alfworld; everything else goes without"
+    return Finding("alfworld", Verdict.MISSING, f"the stream alfworld is left out: it needs {lacks}", fix)

@@ -19,14 +19,12 @@ def is_ours(error: BaseException) -> bool:
 
 
 def report_mistake(error: BaseException) -> int:
-    """Say what is wrong and how to mend it; returns the exit code."""
+    """Say what is wrong and how to fix it; returns the exit code."""
     message = str(getattr(error, "message", "") or error)
-    mend = str(getattr(error, "mend", "") or getattr(error, "hint", "") or "")
-    if mend and message.endswith(mend):
-        message = message.removesuffix(mend).strip()
-    if not mend and " Mend: " in message:
-        message, mend = message.split(" Mend: ", 1)
-    _say(message, mend)
+    fix = str(getattr(error, "fix", ""))
+    if fix and message.endswith(fix):
+        message = message.removesuffix(fix).strip()
+    _say(message, fix)
     return MISTAKE
 
 
@@ -52,15 +50,15 @@ def report_bug(error: BaseException, commands: Collection[str] = ()) -> int:
     return BUG
 
 
-def _say(message: str, mend: str) -> None:
+def _say(message: str, fix: str) -> None:
     from rich.text import Text
 
     from keepworth.episodes.terminal import terminal
 
     console = terminal(stderr=True)
     console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
-    if mend:
-        console.print(Text.assemble(("  hint: ", "bold"), mend), soft_wrap=True)
+    if fix:
+        console.print(Text.assemble(("  hint: ", "bold"), fix), soft_wrap=True)
 
 
 def _save(text: str, commands: Collection[str] = ()) -> Path | None:

@@ -67,7 +67,7 @@ def options(
 
 
 def run() -> None:
-    """The `keepworth` program: exit codes are 0, 1 (a bug), 2 (a mistake to mend) and 130 (stopped with Ctrl-C)."""
+    """The `keepworth` program: exit codes are 0, 1 (a bug), 2 (a mistake to fix) and 130 (stopped with Ctrl-C)."""
     sys.exit(main(sys.argv[1:]))
 
 

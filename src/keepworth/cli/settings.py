@@ -184,8 +184,8 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
         said = each["msg"].removeprefix("Value error, ")
         problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
     meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
-    mend = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
-    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", mend)
+    fix = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", fix)
 
 
 def _choices(expected: object) -> list[str]:

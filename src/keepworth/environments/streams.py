@@ -75,7 +75,7 @@ def generated(
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:
-    """What keeps the stream `name` from running here, with its mend; None where nothing does.
+    """What keeps the stream `name` from running here, with its fix; None where nothing does.
 
     Raises UnknownName for a stream that there is not."""
     if name not in NAMES:
@@ -111,7 +111,7 @@ def opened(
 ) -> Stream:
     """The stream `name`, generated or from other people's data and worlds. length: where not the stream's own.
 
-    Errors: UnknownName; KeepworthError where a package, Java or data is missing, naming it and the mend."""
+    Errors: UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks

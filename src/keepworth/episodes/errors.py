@@ -1,4 +1,4 @@
-"""KeepworthError: what every mistake that a person can mend is raised as."""
+"""KeepworthError: what every mistake that a person can fix is raised as."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from difflib import get_close_matches
 
 
 class KeepworthError(Exception):
-    """`message` says what is wrong and where, in one sentence; `mend` says what to do about it.
+    """`message` says what is wrong and where, in one sentence; `fix` says what to do about it.
 
     The command line prints both, in two lines, and exits with code 2. Everything else that escapes is a bug."""
 
-    def __init__(self, message: str, mend: str = "") -> None:
+    def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.mend = mend
+        self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.message} {self.mend}".strip()
+        return f"{self.message} {self.fix}".strip()
 
 
 class UnknownName(KeepworthError, ValueError):
@@ -27,9 +27,9 @@ class UnknownName(KeepworthError, ValueError):
         names = sorted(known)
         near = nearest(name, names)
         place = f" in {where}" if where else ""
-        mend = f"Did you mean {near!r}?" if near else ""
+        fix = f"Did you mean {near!r}?" if near else ""
         listed = f"Known: {', '.join(names)}." if names else f"There is no {kind} yet."
-        super().__init__(f"There is no {kind} {name!r}{place}.", f"{mend} {listed}".strip())
+        super().__init__(f"There is no {kind} {name!r}{place}.", f"{fix} {listed}".strip())
         self.name = name
         self.nearest = near
 

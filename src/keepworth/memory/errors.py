@@ -1,4 +1,4 @@
-"""What can go wrong in memory, as types. Every message names the thing, the place and the mend."""
+"""What can go wrong in memory, as types. Every message names the thing, the place and the fix."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class CannotEvaluate(MemoryProblem):
 
     reason: "few decisions", "no support", "no randomness" or "low effective sample size"."""
 
-    def __init__(self, reason: str, message: str, mend: str) -> None:
-        super().__init__(f"{reason}: {message}", mend)
+    def __init__(self, reason: str, message: str, fix: str) -> None:
+        super().__init__(f"{reason}: {message}", fix)
         self.reason = reason
 
 

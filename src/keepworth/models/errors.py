@@ -1,4 +1,4 @@
-"""What can go wrong between a model's name and its files, as typed errors that say how to mend it."""
+"""What can go wrong between a model's name and its files, as typed errors that say how to fix it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InvalidEncoder(KeepworthError, ValueError):
 
 
 class UnsupportedModel(KeepworthError):
-    """A network that this engine would compute wrongly; the message names the feature, the mend what works."""
+    """A network that this engine would compute wrongly; the message names the feature, the fix what works."""
 
 
 class ContextOverflow(KeepworthError, ValueError):

@@ -89,7 +89,7 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     """The checkpoint folder of a catalogued name, a local folder or a Hugging Face id (`owner/name`), fetched if need be.
 
     kind: refuse a catalogued model of the other kind. Raises UnknownModel, UnreachableModel, CorruptModel, IncompleteModel or
-    CacheUnusable; each says how to mend it.
+    CacheUnusable; each says how to fix it.
     """
     if model in KNOWN:
         if kind is not None and KNOWN[model].kind is not kind:

@@ -15,7 +15,7 @@ from keepworth.models.http_errors import BadAnswer, EngineError, MissingCapabili
 from keepworth.models.http_wire import Completions, Native, Together, TokensInOut, Wire
 
 CAPABILITIES = ("adapters", "weights", "pause", "abort", "version_spans")
-MENDS = {
+FIXES = {
     "adapters": "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. SGLang: with --enable-lora "
     "--max-lora-rank 16 --lora-target-modules all, and without data parallelism.",
     "weights": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
@@ -54,7 +54,7 @@ class Found:
         if capability not in self.there:
             said = self.refusals.get(capability, "")
             reason = f" It says: {said}" if said else ""
-            raise MissingCapability(f"The engine at {url} cannot do {capability!r}.{reason}", MENDS[capability])
+            raise MissingCapability(f"The engine at {url} cannot do {capability!r}.{reason}", FIXES[capability])
 
 
 def card_of(client: JsonClient, model: str) -> Card:

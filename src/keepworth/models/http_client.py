@@ -1,4 +1,4 @@
-"""JSON over HTTP with errors that name the URL and the mend. Calls are repeated only where repeating changes nothing."""
+"""JSON over HTTP with errors that name the URL and the fix. Calls are repeated only where repeating changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keepworth.models.http_errors import BadAnswer, EngineDied, EngineRefused, E
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt
 _LONGEST_WAIT = 20.0
-_MENDS = {
+_FIXES = {
     401: "The server wants a key: hand it over as api_key, or as control_key if only calls that change the model want it.",
     403: "The key that was handed over does not allow this.",
     404: "Look at the URL and the model's name; GET /v1/models lists the names that the server knows.",
@@ -159,7 +159,7 @@ class JsonClient:
         detail = self._without_key(_detail(response))
         return EngineRefused(
             f"{self.url} refused {method} {path} with status {response.status_code}: {detail}",
-            _MENDS.get(response.status_code, ""),
+            _FIXES.get(response.status_code, ""),
             status=response.status_code,
             detail=detail,
         )

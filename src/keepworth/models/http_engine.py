@@ -22,7 +22,7 @@ from keepworth.episodes.model import Capabilities, FinishReason, Receipt, Sample
 from keepworth.models.beginning import beginning, begun
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.http_answers import Drawn, as_sample, checked_sample
-from keepworth.models.http_capabilities import MENDS, Card, Found, capabilities_of, card_of, wire_for
+from keepworth.models.http_capabilities import FIXES, Card, Found, capabilities_of, card_of, wire_for
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.http_errors import (
     BadAnswer,
@@ -388,7 +388,7 @@ class HttpModel:
                 self.resume()
             except EngineError as second:
                 if isinstance(error, EngineError):
-                    error.mend = f"{error.mend} Besides, the engine may still be paused: {second}".strip()
+                    error.fix = f"{error.fix} Besides, the engine may still be paused: {second}".strip()
             raise
         self.resume()
 
@@ -496,7 +496,7 @@ class HttpModel:
         if not self._temperature_shown:
             raise MissingCapability(
                 f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
-                MENDS["any_temperature"],
+                FIXES["any_temperature"],
             )
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between this process and a model behind HTTP, as typed errors that say how to mend it."""
+"""What can go wrong between this process and a model behind HTTP, as typed errors that say how to fix it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class EngineDied(EngineError):
 class EngineRefused(EngineError):
     """The server answered with an error. `status` is the HTTP status, `detail` what the server said."""
 
-    def __init__(self, message: str, mend: str = "", *, status: int, detail: str) -> None:
-        super().__init__(message, mend)
+    def __init__(self, message: str, fix: str = "", *, status: int, detail: str) -> None:
+        super().__init__(message, fix)
         self.status = status
         self.detail = detail
 

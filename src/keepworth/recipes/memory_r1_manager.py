@@ -130,7 +130,7 @@ class Reading:
 def reading_of(config: Config, run: RunFolder) -> Reading:
     """Everything that reading a bank needs, found before the first slow thing; only the model's weights are not loaded.
 
-    Raises KeepworthError, saying how to mend it, where the reader's run, its weights, its model or the encoder is not
+    Raises KeepworthError, saying how to fix it, where the reader's run, its weights, its model or the encoder is not
     there, or where the reader learned to answer in another style than this run reads in."""
     from keepworth.models.encoders import encoder
     from keepworth.models.wheel import sha256_of

@@ -161,8 +161,8 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
     fields = type(settings).model_fields
     default = default_of or (lambda key: fields[key].default)
     said = [
-        f"{key} = {getattr(settings, key)!r} has no effect {reason}: leave it at {default(key)!r}, or {mend}"
-        for keys, reason, mend in idle
+        f"{key} = {getattr(settings, key)!r} has no effect {reason}: leave it at {default(key)!r}, or {fix}"
+        for keys, reason, fix in idle
         for key in keys
         if key in fields and getattr(settings, key) != default(key)
     ]

@@ -30,8 +30,8 @@ PauseMode = Literal["abort", "wait", "keep"]
 class NotServed(KeepworthError):
     """A request that the server understands and refuses. status: the HTTP status to answer; hang_up: close the connection."""
 
-    def __init__(self, message: str, mend: str = "", *, status: int = 400, hang_up: bool = False) -> None:
-        super().__init__(message, mend)
+    def __init__(self, message: str, fix: str = "", *, status: int = 400, hang_up: bool = False) -> None:
+        super().__init__(message, fix)
         self.status = status
         self.hang_up = hang_up
 

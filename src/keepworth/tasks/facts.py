@@ -1,7 +1,7 @@
 """Facts from a conversation without a language model: what the user states about themselves, one sentence each.
 
 The rule is coarse on purpose and the same everywhere: a user's sentence in the first person that is not a question, a
-request or a courtesy. What it misses is counted by `coverage`, and never mended by looking at the answers.
+request or a courtesy. What it misses is counted by `coverage`, and never fixed by looking at the answers.
 """
 
 from __future__ import annotations

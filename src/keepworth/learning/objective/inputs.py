@@ -70,7 +70,7 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     return tuple(name for name, condition in wanted if condition)
 
 
-_MENDS = {
+_FIXES = {
     "length_budget": "Set length_budget to the run's max new tokens.",
     "lp_teacher": "Set teacher (in Python, hand the learner one): a larger model with the same tokenizer, or a finished run.",
     "soft_value": "A recipe measures tasks as it meets them, with sampling = synchronous. In Python, hand the learner their "
@@ -85,7 +85,7 @@ def require_inputs(objective: Objective, provided: Collection[str], who: str) ->
     if missing:
         raise ObjectiveError(
             f"objective {objective.name!r} needs {', '.join(missing)}, which {who} does not provide.",
-            " ".join(dict.fromkeys(_MENDS.get(name, "Choose another one.") for name in missing)),
+            " ".join(dict.fromkeys(_FIXES.get(name, "Choose another one.") for name in missing)),
         )
 
 

@@ -201,8 +201,8 @@ class Objective(BaseModel):
                         raise ValueError(f"an objective has no option {key!r}: it is a number of {written}")
                 if key not in cls.model_fields:
                     near = nearest(str(key), cls.model_fields)
-                    mend = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
-                    raise ValueError(f"an objective has no option {key!r}; {mend}")
+                    fix = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+                    raise ValueError(f"an objective has no option {key!r}; {fix}")
         return data
 
     @field_validator("surrogate", mode="before")

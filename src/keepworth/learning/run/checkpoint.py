@@ -35,28 +35,28 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Compare every file with the manifest. Raises CheckpointCorrupt, naming the file and the way out."""
-        mend = f"Delete {self.path} and start again: the run continues from the checkpoint before it."
+        fix = f"Delete {self.path} and start again: the run continues from the checkpoint before it."
         manifest = self.path / "manifest.json"
-        for name, expected in _sums(manifest, mend).items():
+        for name, expected in _sums(manifest, fix).items():
             path = self.path / name
             if not path.is_file():
-                raise CheckpointCorrupt(f"{path} is missing from the checkpoint of step {self.step}.", mend)
+                raise CheckpointCorrupt(f"{path} is missing from the checkpoint of step {self.step}.", fix)
             size = path.stat().st_size
             if size != expected["bytes"]:
-                raise CheckpointCorrupt(f"{path} has {size} bytes; {expected['bytes']} were saved.", mend)
+                raise CheckpointCorrupt(f"{path} has {size} bytes; {expected['bytes']} were saved.", fix)
             if sha256_of(path) != expected["sha256"]:
-                raise CheckpointCorrupt(f"{path} is not what was saved: its sha256 differs.", mend)
+                raise CheckpointCorrupt(f"{path} is not what was saved: its sha256 differs.", fix)
 
 
-def _sums(manifest: Path, mend: str) -> Mapping[str, Mapping[str, Any]]:
+def _sums(manifest: Path, fix: str) -> Mapping[str, Mapping[str, Any]]:
     try:
         files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", mend) from error
+        raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", fix) from error
     if not isinstance(files, dict) or any(
         not isinstance(each, dict) or any(key not in each for key in _SUM) for each in files.values()
     ):
-        raise CheckpointCorrupt(f"{manifest} is not a list of files with their sizes and sums.", mend)
+        raise CheckpointCorrupt(f"{manifest} is not a list of files with their sizes and sums.", fix)
     return files
 
 

@@ -20,13 +20,13 @@ from keepworth.episodes.errors import KeepworthError
 FULL_BELOW = 1 << 20
 """Bytes. A write that failed with less than this left is taken to have failed for want of space."""
 
-_MENDS = {
+_FIXES = {
     errno.ENAMETOOLONG: "Choose a shorter name.",
     errno.EEXIST: "A file stands where a folder should be: move it, or choose another place.",
     errno.ENOTDIR: "A file stands where a folder should be: move it, or choose another place.",
     errno.ENOENT: "A folder is missing: make it, or choose another place.",
 }
-_OTHER_MEND = "Choose another place with --runs, or change its permissions."
+_OTHER_FIX = "Choose another place with --runs, or change its permissions."
 
 
 class DiskTrouble(KeepworthError):
@@ -35,7 +35,7 @@ class DiskTrouble(KeepworthError):
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Turns what the operating system says about a disk into a sentence that names the place and the mend.
+    """Turns what the operating system says about a disk into a sentence that names the place and the fix.
 
     torch and safetensors report a failed write as a RuntimeError or an exception of their own, often without the
     cause: with next to no space left on the disk, that is the cause.
@@ -51,7 +51,7 @@ def disk(path: Path) -> Iterator[None]:
             raise _full(path) from error
         place = error.filename or path
         raise DiskTrouble(
-            f"{place} cannot be written ({error.strerror or error}).", _MENDS.get(error.errno or 0, _OTHER_MEND)
+            f"{place} cannot be written ({error.strerror or error}).", _FIXES.get(error.errno or 0, _OTHER_FIX)
         ) from error
     except Exception as error:
         if not _says_little_about_disks(error):
@@ -59,7 +59,7 @@ def disk(path: Path) -> Iterator[None]:
         if _is_full(error, path):
             raise _full(path) from error
         if _is_failed_write(error):
-            raise DiskTrouble(f"A file in {path} cannot be written ({error}).", _OTHER_MEND) from error
+            raise DiskTrouble(f"A file in {path} cannot be written ({error}).", _OTHER_FIX) from error
         raise
 
 
@@ -234,12 +234,12 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path, mend: str) -> Row:
-    """The object in a file. Raises KeepworthError, with `mend`, where it cannot be read or is none."""
+def read_json(path: Path, fix: str) -> Row:
+    """The object in a file. Raises KeepworthError, with `fix`, where it cannot be read or is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise KeepworthError(f"{path} cannot be read ({error}).", mend) from error
+        raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
     if not isinstance(value, dict):
-        raise KeepworthError(f"{path} does not hold a JSON object.", mend)
+        raise KeepworthError(f"{path} does not hold a JSON object.", fix)
     return value

@@ -64,7 +64,7 @@ def stored_episodes(
                     raise KeepworthError("It is not a JSON object.", "Delete the file to go on without it.")
                 episode = episode_from_json(record)
             except KeepworthError as error:
-                raise KeepworthError(f"{path} line {number}: {error.message}", error.mend) from error
+                raise KeepworthError(f"{path} line {number}: {error.message}", error.fix) from error
             if role is None or episode.role == role:
                 yield StoredEpisode(at, of, episode)
 

@@ -55,10 +55,10 @@ def is_run(path: Path) -> bool:
 
 def read_record(path: Path) -> Row:
     """The record in the folder `path`. Raises KeepworthError where there is none, or something else of its name."""
-    mend = "Mend the file, or give the run another name with --name."
-    record = read_json(path / RECORD, mend)
+    fix = "Correct the file, or give the run another name with --name."
+    record = read_json(path / RECORD, fix)
     if not _is_record(record):
-        raise KeepworthError(f'{path / RECORD} is not the record of a run ("config" and "environment").', mend)
+        raise KeepworthError(f'{path / RECORD} is not the record of a run ("config" and "environment").', fix)
     return record
 
 

@@ -87,6 +87,8 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
 
 
 def _learner(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
+    import torch
+
     state = read_learner(checkpoint, mapped=True)  # a gigabyte of moments is described without being read
     learner = state["learner"]
     known = {"learner", "torch_rng"}

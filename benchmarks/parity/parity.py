@@ -94,7 +94,7 @@ class Ours:
         )
         objective = preset(case["preset"], **case["changes"])
         self.learner = Learner(self.model, unfreeze(self.model), objective, optimisation, "p")
-        masters = self.learner.masters
+        masters = self.learner.master_weights
         masters.optimiser = torch.optim.SGD(masters.optimiser.param_groups[0]["params"], lr=work.case["rate"])  # type: ignore[assignment]
         self.gradients: list[Named] = []
         step = masters.step
@@ -106,9 +106,9 @@ class Ours:
         masters.step = recorded  # type: ignore[method-assign]
 
     def put(self, weights: Named) -> None:
-        masters = self.learner.masters.state()["masters"]
+        masters = self.learner.master_weights.state()["masters"]
         with torch.no_grad():
-            for name, value in self.learner.masters.named.items():
+            for name, value in self.learner.master_weights.named.items():
                 value.copy_(weights[name])
                 masters[name].copy_(weights[name])
 
@@ -118,7 +118,7 @@ class Ours:
         return self.gradients
 
     def weights(self) -> Named:
-        return {name: value.detach().clone() for name, value in self.learner.masters.named.items()}
+        return {name: value.detach().clone() for name, value in self.learner.master_weights.named.items()}
 
 
 def norm(values: Named) -> float:

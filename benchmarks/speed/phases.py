@@ -101,7 +101,7 @@ class Phases:
         self._put(model, "sample", "sampling")
         self._put(forward, "scores", "forward")
         self._put(torch.Tensor, "backward", "backward")
-        self._put(learner.masters, "step", "optimiser")
+        self._put(learner.master_weights, "step", "optimiser")
         self._put(learner, "update", "learning")
 
     def _put(self, owner: Any, name: str, phase: str) -> None:

@@ -80,7 +80,7 @@ def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_pa
     ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, remember=True, curriculum=curriculum)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert trained(tmp_path / "a") == trained(tmp_path / "b")
-    one, other = straight.masters.state()["masters"], ended.masters.state()["masters"]
+    one, other = straight.master_weights.state()["masters"], ended.master_weights.state()["masters"]
     assert all(torch.equal(one[name], other[name]) for name in one)
     kept = [row["memory/kept"] for row in metrics(tmp_path / "a")]
     assert max(kept) <= 4, "what re-rolls write is kept by nobody"

@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> RunFolder:
         for step in (1, 2):
             learner.imitate([(model.encode("ab"), model.encode("c"))])
             with run.checkpoint(step) as folder:
-                save_trained(model, learner.masters.named, folder / "speaker")
+                save_trained(model, learner.master_weights.named, folder / "speaker")
                 state = {"first": 0, "step": step, "role": "speaker", "torch_rng": torch.get_rng_state()}
                 torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
                 if step == 2:

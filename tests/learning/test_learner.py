@@ -25,7 +25,7 @@ from keepworth.learning.objective.parts import Truncate
 from keepworth.learning.objective.presets import PRESETS, varied, without_kl
 from keepworth.learning.weights.critic import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
-from keepworth.learning.weights.masters import Diverged, Masters
+from keepworth.learning.weights.master_weights import Diverged, MasterWeights
 from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
@@ -74,8 +74,10 @@ def test_one_step_is_plain_sgd_on_the_policy_gradient(token_budget: int) -> None
         model, unfreeze(model), GROUP_RELATIVE, Optimisation(max_norm=1e9, token_budget=token_budget), "speaker"
     )
     rate = 0.1
-    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=rate)
-    learner.masters.learning_rate = rate
+    learner.master_weights.optimiser = torch.optim.SGD(
+        learner.master_weights.optimiser.param_groups[0]["params"], lr=rate
+    )
+    learner.master_weights.learning_rate = rate
     learner.update(groups)
 
     plain = tiny_network(attn="sdpa", precision="fp64")
@@ -168,7 +170,7 @@ def test_state_continues_exactly() -> None:
 
 def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
     value = torch.nn.Parameter(torch.ones(3))
-    masters = Masters({"w": value}, learning_rate=0.5)
+    masters = MasterWeights({"w": value}, learning_rate=0.5)
     value.grad = torch.tensor([1.0, math.nan, 0.0])
     with pytest.raises(FloatingPointError, match="Lower the learning rate"):
         masters.step()
@@ -179,7 +181,10 @@ def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
 def test_a_step_to_weights_that_are_not_finite_is_not_taken_and_can_be_followed_by_others(scale: float) -> None:
     start = torch.tensor([1.0, 0.0, 2.0])
     value, fresh = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    masters, unharmed = Masters({"w": value}, learning_rate=1.0, weight_decay=1e3), Masters({"w": fresh}, 1.0)
+    masters, unharmed = (
+        MasterWeights({"w": value}, learning_rate=1.0, weight_decay=1e3),
+        MasterWeights({"w": fresh}, 1.0),
+    )
     value.grad = torch.tensor([1.0, 0.0, 1.0])
     with pytest.raises(Diverged, match=r"first in w.*not taken.*Lower the learning rate"):
         masters.step(scale)
@@ -195,7 +200,7 @@ def test_a_step_to_weights_that_are_not_finite_is_not_taken_and_can_be_followed_
 
 def test_a_master_that_overflows_the_live_dtype_is_noticed() -> None:
     value = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
-    masters = Masters({"w": value}, learning_rate=1e6)
+    masters = MasterWeights({"w": value}, learning_rate=1e6)
     value.grad = torch.ones(2, dtype=torch.float16)
     with pytest.raises(Diverged, match="not taken"):
         masters.step()
@@ -205,12 +210,12 @@ def test_a_master_that_overflows_the_live_dtype_is_noticed() -> None:
 @pytest.mark.parametrize("learning_rate", [math.inf, math.nan, -1.0])
 def test_a_learning_rate_that_is_no_number_is_refused_at_the_start(learning_rate: float) -> None:
     with pytest.raises(KeepworthError, match=r"learning_rate = .* not a finite number"):
-        Masters({"w": torch.nn.Parameter(torch.ones(1))}, learning_rate=learning_rate)
+        MasterWeights({"w": torch.nn.Parameter(torch.ones(1))}, learning_rate=learning_rate)
 
 
 def test_masters_keep_updates_that_bfloat16_would_lose() -> None:
     value = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    masters = Masters({"w": value}, learning_rate=1e-4)
+    masters = MasterWeights({"w": value}, learning_rate=1e-4)
     for _ in range(60):
         value.grad = torch.ones(1, dtype=torch.bfloat16)
         masters.step()
@@ -284,11 +289,16 @@ def test_a_decaying_adapter_shrinks_by_its_own_gradient() -> None:
         model = tiny_model()
         objective = preset("t_spmo", adapter_decay=decay)
         learner = Learner(model, attach_lora(model, 2), objective, Optimisation(max_norm=1e9), "speaker")
-        learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=0.1)
-        learner.masters.learning_rate = 0.1
-        before = {n: value.detach().clone() for n, value in learner.masters.named.items()}
+        learner.master_weights.optimiser = torch.optim.SGD(
+            learner.master_weights.optimiser.param_groups[0]["params"], lr=0.1
+        )
+        learner.master_weights.learning_rate = 0.1
+        before = {n: value.detach().clone() for n, value in learner.master_weights.named.items()}
         learner.update(groups_of(model))
-        return {n: value.detach() - before[n] + (0.2 * decay) * before[n] for n, value in learner.masters.named.items()}
+        return {
+            n: value.detach() - before[n] + (0.2 * decay) * before[n]
+            for n, value in learner.master_weights.named.items()
+        }
 
     with_decay, without = stepped(0.5), stepped(0.0)
     assert any(value.abs().max() > 0 for value in without.values())

@@ -67,8 +67,10 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
     passes, budget = (2 if objective.takes_passes else 1), (400 if objective.needs_whole_episodes else 100)
     settings = Optimisation(max_norm=1e9, token_budget=budget, passes=passes)
     learner = Learner(model, unfreeze(model), objective, settings, ROLE, **extras(objective))
-    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=RATE)
-    learner.masters.learning_rate = RATE
+    learner.master_weights.optimiser = torch.optim.SGD(
+        learner.master_weights.optimiser.param_groups[0]["params"], lr=RATE
+    )
+    learner.master_weights.learning_rate = RATE
     metrics = learner.update(groups)
     assert metrics["trained_rows"] > 0
 
@@ -122,11 +124,11 @@ def test_every_preset_trains_an_adapter_in_single_precision(name: str) -> None:
     made = sampled_groups(model)
     objective = runnable(preset(name), 8)
     learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE, **_single(objective))
-    before = {n: value.detach().clone() for n, value in learner.masters.named.items()}
+    before = {n: value.detach().clone() for n, value in learner.master_weights.named.items()}
     metrics = learner.update(made)
     assert metrics["mismatch_max"] < 1e-5  # recomputed log-probabilities are the sampled ones
     assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
-    changed = [n for n, value in learner.masters.named.items() if not torch.equal(before[n], value)]
+    changed = [n for n, value in learner.master_weights.named.items() if not torch.equal(before[n], value)]
     assert changed
     assert all(value.grad is None for value in model.network.parameters())
 

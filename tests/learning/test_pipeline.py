@@ -80,8 +80,8 @@ def test_serial_mode_repeats_exactly(tmp_path: Path, max_staleness: int, depth: 
     late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
     assert rows(tmp_path / "one") == rows(tmp_path / "other")
-    for name, value in one.masters.state()["masters"].items():
-        assert torch.equal(value, other.masters.state()["masters"][name])
+    for name, value in one.master_weights.state()["masters"].items():
+        assert torch.equal(value, other.master_weights.state()["masters"][name])
 
 
 @pytest.mark.parametrize(("score", "says"), [
@@ -191,7 +191,7 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
     straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
     if mode == "synchronous":
         assert rows(tmp_path / "run") == rows(tmp_path / "straight")
-        assert torch.equal(*(next(iter(each.masters.state()["masters"].values())) for each in (ended, straight)))
+        assert torch.equal(*(next(iter(each.master_weights.state()["masters"].values())) for each in (ended, straight)))
 
 
 def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:
@@ -316,5 +316,5 @@ def test_a_training_that_kept_no_state_goes_on_where_it_stopped(tmp_path: Path) 
     ended = train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), curriculum=curriculum)
     assert called == [2, 3]
     assert rows(tmp_path / "straight") == rows(tmp_path / "stopped")
-    for name, value in straight.masters.state()["masters"].items():
-        assert torch.equal(value, ended.masters.state()["masters"][name])
+    for name, value in straight.master_weights.state()["masters"].items():
+        assert torch.equal(value, ended.master_weights.state()["masters"][name])

@@ -47,11 +47,13 @@ def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> Non
     groups = sampled_groups(model)
     assert isinstance(learner.reference, Snapshot)
     assert learner.update(groups)["reference_kl"] == pytest.approx(0.0, abs=1e-9)
-    assert learner.masters.optimiser.state
+    assert learner.master_weights.optimiser.state
     assert learner.update(groups)["reference_kl"] > 1e-7
     assert learner.controls.reset
-    assert not learner.masters.optimiser.state
-    assert all(torch.equal(learner.reference.state()[name], value) for name, value in learner.masters.named.items())
+    assert not learner.master_weights.optimiser.state
+    assert all(
+        torch.equal(learner.reference.state()[name], value) for name, value in learner.master_weights.named.items()
+    )
     assert learner.state()["reference"]
 
 

@@ -133,7 +133,9 @@ def test_twenty_steps_lead_to_the_same_weights(case: str) -> None:
     passes = 2 if objective.takes_passes else 1
     settings = Optimisation(learning_rate=RATE, max_norm=1e9, token_budget=64, passes=passes)
     learner = Learner(model, unfreeze(model), objective, settings, "p")
-    learner.masters.optimiser = torch.optim.SGD(learner.masters.optimiser.param_groups[0]["params"], lr=RATE)
+    learner.master_weights.optimiser = torch.optim.SGD(
+        learner.master_weights.optimiser.param_groups[0]["params"], lr=RATE
+    )
     for number in range(BATCHES):
         for _ in range(2 // passes):
             learner.update(groups(given, number))

@@ -23,7 +23,7 @@ from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.episode_metrics import episode_metrics
 from keepworth.learning.watch.plan import STEP, Plan
 from keepworth.learning.watch.progress import Progress
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 
@@ -43,7 +43,7 @@ class Learns(Protocol):
     def role(self) -> str: ...
 
     @property
-    def masters(self) -> Masters: ...
+    def master_weights(self) -> MasterWeights: ...
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]: ...
 
@@ -130,9 +130,9 @@ def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
 
 
 def save(run: RunFolder, learner: Learns, first: int, step: int, collector: Collector) -> None:
-    """A checkpoint that continues exactly: trained weights, masters, optimiser, controls, random state, and what waits."""
+    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
     with run.checkpoint(first + step) as folder:
-        save_trained(learner.model, learner.masters.named, folder / learner.role)
+        save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)
         collector.save(folder, first + step)

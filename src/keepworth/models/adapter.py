@@ -24,7 +24,7 @@ Named = dict[str, torch.nn.Parameter]
 def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed: int = 0) -> Named:
     """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on every linear layer but the head; returns what to train.
 
-    The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 masters.
+    The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
     Sampling, scoring and training all run it unmerged, so that they compute the same thing.
     """
     from peft import LoraConfig, get_peft_model

@@ -267,7 +267,7 @@ def kept_weights(run: RunFolder, role: str) -> Path:
 def keep_weights(run: RunFolder, learner: Learner) -> None:
     """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
     with run.writing_weights(learner.role) as folder:
-        save_trained(learner.model, learner.masters.named, folder)
+        save_trained(learner.model, learner.master_weights.named, folder)
 
 
 def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:

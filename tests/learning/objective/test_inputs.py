@@ -82,7 +82,7 @@ def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: st
             learner = learner_of(of, passes, minibatches=minibatches)
         for _ in range(2):
             learner.update(behind)
-        return torch.cat([value.detach().flatten() for value in learner.masters.named.values()])
+        return torch.cat([value.detach().flatten() for value in learner.master_weights.named.values()])
 
     assert (weights(objective, 1) - weights(bare, 1)).abs().max() < 1e-12
     assert (weights(objective, 4) - weights(bare, 4)).abs().max() > 1e-6

@@ -72,7 +72,7 @@ class HttpSampler:
         model = self._learner.model
         folder = self._folder / f"version-{model.version:06d}"
         with replacing_folder(folder) as temporary:
-            save_trained(model, self._learner.masters.named, temporary)
+            save_trained(model, self._learner.master_weights.named, temporary)
         for old in sorted(self._folder.glob("version-*"))[: -self._kept]:
             shutil.rmtree(old, ignore_errors=True)
         return Written(folder, model.version)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from keepworth.episodes.model import Receipt, Sample
 from keepworth.learning.collect.asynchrony import Asynchrony
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.models.continuous import ContinuousBatch, Draft
 from keepworth.models.group_batch import GroupBatch
 from keepworth.models.inprocess import InProcessModel
@@ -23,7 +23,7 @@ class Samples(Protocol):
     def model(self) -> InProcessModel: ...
 
     @property
-    def masters(self) -> Masters: ...
+    def master_weights(self) -> MasterWeights: ...
 
     @property
     def role(self) -> str: ...
@@ -114,7 +114,7 @@ class LocalSampler:
         if settings.whole_calls:
             self.batch = GroupBatch(learner.model, order=host.order)
         else:
-            self._replica = Replica(learner.model, learner.masters.named)
+            self._replica = Replica(learner.model, learner.master_weights.named)
             self.batch = ContinuousBatch(self._replica.model, settings.width, refill=settings.refill, order=host.order)
         self._waits: dict[int, asyncio.Future[None]] = {}
 
@@ -125,7 +125,7 @@ class LocalSampler:
     def outgoing(self) -> Outgoing | None:
         if self._replica is None:
             return None
-        return self._replica.outgoing(self._learner.model, self._learner.masters.named)
+        return self._replica.outgoing(self._learner.model, self._learner.master_weights.named)
 
     async def begin(self, sent: Outgoing | None) -> None:
         self._wake = asyncio.Event()

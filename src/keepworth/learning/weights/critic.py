@@ -20,7 +20,7 @@ from keepworth.learning.objective.options import Objective, require_range
 from keepworth.learning.objective.policy_loss import value_loss
 from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.weights.forward import layout
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.role_head import RoleHead
 from keepworth.learning.weights.rows import Rows
 from keepworth.models.inprocess import InProcessModel
@@ -51,7 +51,7 @@ class Critic:
         self.settings = settings
         self._role = RoleHead(model, ADAPTER, settings.rank, settings.seed)
         self.head = self._role.head
-        self.masters = Masters(self._role.named, settings.learning_rate, max_norm=settings.max_norm)
+        self.master_weights = MasterWeights(self._role.named, settings.learning_rate, max_norm=settings.max_norm)
 
     def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token).
@@ -90,17 +90,17 @@ class Critic:
             scalar = value_loss(values, wanted, rows.batch.rows(chosen), objective, divisors)
             scalar.backward()  # type: ignore[no-untyped-call]
             total += float(scalar.detach())
-        norm = self.masters.step()
+        norm = self.master_weights.step()
         assert rows.batch.values is not None
         drawn = rows.batch.mask > 0
         explained = explained_variance(rows.batch.values[drawn], targets[drawn])
         return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
 
     def state(self) -> dict[str, Any]:
-        return self.masters.state()
+        return self.master_weights.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.masters.load(dict(state))
+        self.master_weights.load(dict(state))
 
 
 def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:

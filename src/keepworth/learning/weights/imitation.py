@@ -7,7 +7,7 @@ from typing import Any
 
 from keepworth.episodes.episode import Group
 from keepworth.learning.weights.learner import Learner
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.models.inprocess import InProcessModel
 
 
@@ -26,8 +26,8 @@ class Imitator:
         return self._learner.role
 
     @property
-    def masters(self) -> Masters:
-        return self._learner.masters
+    def master_weights(self) -> MasterWeights:
+        return self._learner.master_weights
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         return self._learner.imitate(

@@ -28,7 +28,7 @@ from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
 from keepworth.learning.weights import forward
 from keepworth.learning.weights.critic import Critic, CriticSettings
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.weights.rows import Rows, micro_batches, require_budget, require_credit, rows_of, soft_values_of
 from keepworth.models.adapter import Named
@@ -116,7 +116,7 @@ class Learner:
         self.roles = tuple(roles) or (role,)
         self.teacher = teacher
         self.soft_values = None if soft_values is None else dict(soft_values)
-        self.masters = Masters(
+        self.master_weights = MasterWeights(
             named,
             optimisation.learning_rate,
             optimisation.betas,
@@ -186,14 +186,14 @@ class Learner:
             scalar.backward()  # type: ignore[no-untyped-call]
             value += float(scalar.detach())
         scale = 1.0 if learning_rate is None else learning_rate / self.optimisation.learning_rate
-        norm = self.masters.step(scale)
+        norm = self.master_weights.step(scale)
         self.steps += 1
         self.model.version += 1
         return {"loss": value, "gradient_norm": norm, "seconds/learn": time.perf_counter() - begun}
 
     def forget_moments(self) -> None:
         """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
-        self.masters.optimiser.state.clear()
+        self.master_weights.optimiser.state.clear()
         self.steps = 0
 
     def validated(self, score: float) -> None:
@@ -203,7 +203,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on, apart from the data."""
         return {
-            **self.masters.state(),
+            **self.master_weights.state(),
             "controls": asdict(self.controls),
             "steps": self.steps,
             "version": self.model.version,
@@ -214,7 +214,7 @@ class Learner:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.masters.load({"masters": state["masters"], "optimiser": state["optimiser"]})
+        self.master_weights.load({"masters": state["masters"], "optimiser": state["optimiser"]})
         self.controls = Controls(**state["controls"])
         self.steps = int(state["steps"])
         self.model.version = int(state["version"])
@@ -244,7 +244,7 @@ class Learner:
         if self.soft_values is not None:
             batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
         if objective.center == "optimal":
-            named = list(self.masters.named.values())
+            named = list(self.master_weights.named.values())
             batch = replace(
                 batch,
                 score_norm=score_norms(named, batch, lambda c: forward.scores(self.model, rows, c, temperature)[0]),
@@ -278,10 +278,10 @@ class Learner:
             scored.append((part, lp.detach()))
         measured = {**merge_metrics(parts), **mismatch(scored)}
         if self.objective.adapter_decay:
-            for value in self.masters.named.values():
+            for value in self.master_weights.named.values():
                 decay = 2 * self.objective.adapter_decay * value.detach()
                 value.grad = decay if value.grad is None else value.grad + decay
-        return measured | {"gradient_norm": self.masters.step(self._learning_rate_scale(rows.batch))}
+        return measured | {"gradient_norm": self.master_weights.step(self._learning_rate_scale(rows.batch))}
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
@@ -300,7 +300,7 @@ class Learner:
         self._validation = None
         if self.controls.reset and isinstance(self.reference, Snapshot):
             self.reference.retake()
-            self.masters.optimiser.state.clear()
+            self.master_weights.optimiser.state.clear()
 
     def _temperature(self, groups: Sequence[Group]) -> float:
         found = {s.temperature for g in groups for e in g.episodes for s in e.segments if s.role in self.roles}

@@ -1,4 +1,4 @@
-"""Float32 masters of low-precision weights, and the optimiser that moves them."""
+"""Float32 master weights of low-precision ones, and the optimiser that moves them. Checkpoints call them "masters"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BadLearningRate(KeepworthError, ValueError):
     """A learning rate with which no step can be taken."""
 
 
-class Masters:
+class MasterWeights:
     """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
 
     Raises BadLearningRate for a learning rate that is no finite number of at least 0.
@@ -43,9 +43,9 @@ class Masters:
         self.named = named
         self.learning_rate = learning_rate
         self.max_norm = max_norm
-        self._masters = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
         self.optimiser = torch.optim.AdamW(
-            list(self._masters.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
+            list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
         )
 
     def step(self, scale: float = 1.0) -> float:
@@ -53,15 +53,17 @@ class Masters:
 
         scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
         raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
-        a live weight changes; the masters and the moments then start afresh from the live weights.
+        a live weight changes; the master weights and the moments then start afresh from the live weights.
         """
         for name, value in self.named.items():
             gradient = value.grad
-            self._masters[name].grad = None if gradient is None else gradient.to(self._masters[name].dtype)
+            self._master_weights[name].grad = (
+                None if gradient is None else gradient.to(self._master_weights[name].dtype)
+            )
             value.grad = None
-        norm = float(torch.nn.utils.clip_grad_norm_(list(self._masters.values()), self.max_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self._master_weights.values()), self.max_norm))
         if not math.isfinite(norm):
-            for master in self._masters.values():
+            for master in self._master_weights.values():
                 master.grad = None
             raise Diverged(
                 f"The gradient's norm is {norm}: this step changed nothing.",
@@ -75,22 +77,22 @@ class Masters:
             if "overflow" not in str(error):
                 raise
             raise self._undone(scale, next(iter(self.named))) from error
-        lost = [name for name, value in self.named.items() if not _finite_as(self._masters[name], value.dtype)]
+        lost = [name for name, value in self.named.items() if not _finite_as(self._master_weights[name], value.dtype)]
         if lost:
             raise self._undone(scale, lost[0])
         with torch.no_grad():
             for name, value in self.named.items():
-                value.copy_(self._masters[name])
+                value.copy_(self._master_weights[name])
                 # Kept, these float32 copies would stand beside the next pass's activations.
-                self._masters[name].grad = None
+                self._master_weights[name].grad = None
         return norm
 
     def _undone(self, scale: float, name: str) -> Diverged:
         """Start afresh from the live weights, which the failed step has not reached."""
         with torch.no_grad():
             for each, value in self.named.items():
-                self._masters[each].copy_(value)
-                self._masters[each].grad = None
+                self._master_weights[each].copy_(value)
+                self._master_weights[each].grad = None
         self.optimiser.state.clear()
         return Diverged(
             f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "
@@ -99,21 +101,23 @@ class Masters:
         )
 
     def state(self) -> dict[str, Any]:
-        return {"masters": self._masters, "optimiser": self.optimiser.state_dict()}
+        return {"masters": self._master_weights, "optimiser": self.optimiser.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
-        if set(state["masters"]) != set(self._masters):
-            other = sorted(set(state["masters"]) ^ set(self._masters))[:3]
+        if set(state["masters"]) != set(self._master_weights):
+            other = sorted(set(state["masters"]) ^ set(self._master_weights))[:3]
             raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
         for name, value in state["masters"].items():
-            if value.shape != self._masters[name].shape:
-                raise ValueError(f"{name} is {list(value.shape)} there and {list(self._masters[name].shape)} here")
+            if value.shape != self._master_weights[name].shape:
+                raise ValueError(
+                    f"{name} is {list(value.shape)} there and {list(self._master_weights[name].shape)} here"
+                )
             if not bool(torch.isfinite(value).all()):
                 raise ValueError(f"{name} holds numbers that are not finite")
         with torch.no_grad():
             for name, value in state["masters"].items():
-                self._masters[name].copy_(value)
+                self._master_weights[name].copy_(value)
                 self.named[name].copy_(value)
         self.optimiser.load_state_dict(state["optimiser"])
 

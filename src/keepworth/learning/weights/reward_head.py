@@ -22,7 +22,7 @@ from torch.nn.functional import logsigmoid
 from keepworth.episodes.episode import Group
 from keepworth.episodes.model import Tokens
 from keepworth.episodes.reward import RewardTerm
-from keepworth.learning.weights.masters import Masters
+from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.role_head import RoleHead
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.tree import micro_batches, round_up
@@ -48,7 +48,9 @@ class RewardHead:
         self.model = model
         self.settings = settings or RewardSettings()
         self._head = RoleHead(model, ADAPTER, self.settings.rank, self.settings.seed)
-        self.masters = Masters(self._head.named, self.settings.learning_rate, max_norm=self.settings.max_norm)
+        self.master_weights = MasterWeights(
+            self._head.named, self.settings.learning_rate, max_norm=self.settings.max_norm
+        )
 
     @torch.no_grad()
     def scores(self, texts: Sequence[Tokens]) -> list[float]:
@@ -74,7 +76,7 @@ class RewardHead:
             scalar.backward()  # type: ignore[no-untyped-call]
             loss += float(scalar.detach())
             right += float((better > worse).sum())
-        return {"loss": loss, "accuracy": right / len(pairs), "gradient_norm": self.masters.step()}
+        return {"loss": loss, "accuracy": right / len(pairs), "gradient_norm": self.master_weights.step()}
 
     def rewarded(self, groups: Sequence[Group], name: str = "learned", weight: float = 1.0) -> list[Group]:
         """The groups with a reward term more: the score of each episode's last call, context and answer."""
@@ -92,10 +94,10 @@ class RewardHead:
         ]
 
     def state(self) -> dict[str, Any]:
-        return self.masters.state()
+        return self.master_weights.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.masters.load(dict(state))
+        self.master_weights.load(dict(state))
 
     def _scores(self, texts: Sequence[Tokens]) -> torch.Tensor:
         for number, text in enumerate(texts):

@@ -2,8 +2,9 @@
 
     python -m benchmarks.memory.opening --decisions 100000 --json benchmarks/memory/opening.json
 
-A file is filled with 1,000 items and `decisions` searches, each an episode of its own, of which a share was rewarded. Then new
-processes open it: once with what the default policy needs, once without a policy. Times are wall clock, after the imports.
+A file is filled with 1,000 items and `decisions` logged searches, of which a share was rewarded: 2,000 searches are asked, and
+what they logged is logged again and again, under ids of its own. Then new processes open it, with the default policy and without
+one. Times are wall clock, after the imports.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from keepworth.evaluation.engine.timing import machine
 from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.store.log import Logged
 
 ITEMS = 1000
+ASKED = 2000
 OPENED = """
 import json, sys, time
 from benchmarks.memory.opening import opened
@@ -36,16 +41,30 @@ def query(number: int) -> str:
 def filled(path: Path, decisions: int, every: int, *, batch: int = 1000) -> float:
     """Seconds it took. every: one of so many decisions is rewarded."""
     start = time.perf_counter()
-    with Memory(path, encoder=HashedWords(384), durability="process") as memory:
+    with Memory(path, encoder=HashedWords(384)) as memory:
         memory.add_many(
             [f"part {number} of machine {number * 31 % 97} wants oil {number % 7}" for number in range(ITEMS)]
         )
+        kept: list[Logged] = []
+        memory._decisions.later = kept.append  # type: ignore[method-assign]
+        for begin in range(0, ASKED, 500):
+            memory.search_many([query(number) for number in range(begin, begin + 500)], top_k=5)
         for begin in range(0, decisions, batch):
             numbers = range(begin, min(begin + batch, decisions))
-            found = memory.search_many([query(number) for number in numbers], top_k=5)
-            for number, hits in zip(numbers, found, strict=True):
-                if number % every == 0:
-                    memory.reward(hits.decision, float(number % 3 == 0))
+            entries = [
+                replace(one, decision=replace(one.decision, id=f"d{number:016x}"))
+                for number in numbers
+                for one in (kept[number % ASKED],)
+            ]
+            memory._decisions.write(entries)
+            credits = [
+                Credit(
+                    float(number % 3 == 0), tuple((id, 1.0) for id in entry.decision.chosen), "user", entry.decision.id
+                )
+                for number, entry in zip(numbers, entries, strict=True)
+                if number % every == 0
+            ]
+            memory.store.perform(memory.scope, [(credit, Draft()) for credit in credits])
     return time.perf_counter() - start
 
 

@@ -31,7 +31,7 @@ from benchmarks.memory.vectors import KeptVectors
 from keepworth.episodes import Encoder, Session
 from keepworth.episodes.task import Turn
 from keepworth.memory.search.index import InvertedIndex, best, tokens
-from keepworth.memory.search.ranking import Fusion, Ranked, fuse
+from keepworth.memory.search.search import Fusion, Ranked, fuse
 from keepworth.tasks.competing import competes
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import Question, questions

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory as Memory
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
-    from keepworth.memory.search.ranking import Hit as Hit
-    from keepworth.memory.search.ranking import Hits as Hits
+    from keepworth.memory.search.search import Hit as Hit
+    from keepworth.memory.search.search import Hits as Hits
 
 __version__ = "0.1.0"
 
@@ -23,8 +23,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Advice": "memory.policy.pool",
     "AsyncMemory": "memory.async_memory",
-    "Hit": "memory.search.ranking",
-    "Hits": "memory.search.ranking",
+    "Hit": "memory.search.search",
+    "Hits": "memory.search.search",
     "Item": "memory.item",
     "ItemKind": "memory.item",
     "KeepworthError": "episodes.errors",

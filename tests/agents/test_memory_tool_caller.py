@@ -7,7 +7,7 @@ from keepworth.environments.tool_use import ToolUse
 from keepworth.episodes import StopReason, Task
 from keepworth.episodes.operation import OperationKind, ParseStatus
 from keepworth.learning.weights.rows import rows_of
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -14,7 +14,7 @@ from keepworth.agents.memory_tool_caller import MemoryToolCaller
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.prompt_text import as_line, as_text
 from keepworth.memory.item import Item
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.pool import numbered
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.slots import Query

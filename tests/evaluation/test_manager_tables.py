@@ -20,7 +20,7 @@ from keepworth.evaluation.manager import (
     operation_rows,
     paired_gain,
 )
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.manager_reward import FunctionReader
 from keepworth.tasks.operations import operation_tasks, shown_memories
 

@@ -23,7 +23,7 @@ from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.item import Provenance
 from keepworth.memory.memory import Memory
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.memory.store.maintenance import backup, check, lay_out, reembed
 from keepworth.memory.store.transfer import exported, imported
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
 from keepworth.memory.item import Provenance, content_digest
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.memory.search.index import best
-from keepworth.memory.search.ranking import Fusion, diversified, fuse
+from keepworth.memory.search.search import Fusion, diversified, fuse
 
 from .stub_encoder import WordEncoder
 

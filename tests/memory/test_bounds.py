@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepworth.memory import errors
 from keepworth.memory.errors import InvalidFilter, MemoryProblem
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.ranking import Selected
+from keepworth.memory.search.search import Selected
 from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText
 from keepworth.memory.item import ItemKind, Scope, Status, from_record, text_problem, to_record
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 
 K = OperationKind
 

@@ -10,10 +10,9 @@ import pytest
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.overlay.retrieval import POOL
 from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex, Embedder
-from keepworth.memory.search.ranking import Fusion
+from keepworth.memory.search.search import POOL, Fusion
 
 from .stub_encoder import WordEncoder
 
@@ -214,7 +213,7 @@ def test_the_benchmark_ranks_a_haystack_as_a_bank_of_it_would():
     from benchmarks.memory.retrieval import DEEP, Turns
     from keepworth.episodes import Session
     from keepworth.episodes.task import Turn
-    from keepworth.memory.overlay.bank import Bank
+    from keepworth.memory.overlay import Bank
 
     sessions = [
         Session(

@@ -13,7 +13,7 @@ from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, Item, content_digest
 from keepworth.memory.memory import Memory
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.memory.store.database import scalar
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
@@ -53,14 +53,14 @@ def assert_sound(m: Memory) -> None:
         found = {n for (n,) in connection.execute("SELECT rowid FROM words")}
         past = {n for (n,) in connection.execute("SELECT rowid FROM past_words")}
         through = scalar(connection, "SELECT through FROM indexed")
-        tail = m.store.tail(connection)
+        tail = m.store.moment(connection)
         said = connection.execute("SELECT seq, n, changed, before FROM changes").fetchall()
     assert found == {n for n in map(number, items.values()) if n <= through and items[f"m{n}"].current}
     closed = {number(item) for item in items.values() if not item.current and not item.deleted}
     assert past == {n for n in closed if n <= through}
     newest = [item for item in items.values() if item.current and number(item) > through]
     asked = {word for item in newest for word in item.text.split()}
-    assert tail.candidates(list(asked), None) == {number(item): item.text for item in newest}
+    assert {n: text for n, _, text, _ in tail.holding(list(asked))} == {number(item): item.text for item in newest}
     assert len({(seq, n) for seq, n, _, _ in said}) == len(said)
 
 

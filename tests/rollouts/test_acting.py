@@ -17,7 +17,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.search.ranking import Hits
+from keepworth.memory.search.search import Hits
 from keepworth.recipes.advantage import advantage
 from keepworth.rollouts.driver import run_episode
 from keepworth.rollouts.feedback import Feedback

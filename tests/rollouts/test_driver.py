@@ -20,7 +20,7 @@ from keepworth.environments.question import Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, StopReason, Task, VersionSpan
 from keepworth.episodes.interaction import Observation
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import UNSOUND, Limits, Play, play, playing
 from tests.rollouts.scripted_model import ScriptedModel
 

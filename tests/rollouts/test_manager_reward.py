@@ -15,7 +15,7 @@ from keepworth.episodes.model import Capabilities, FinishReason, Sample, Samplin
 from keepworth.episodes.operation import OperationKind, ParseStatus
 from keepworth.episodes.reward import combined
 from keepworth.episodes.task import Task
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.batching import together
 from keepworth.rollouts.context import RolloutContext
 from keepworth.rollouts.manager_reward import (

@@ -19,7 +19,7 @@ from keepworth.episodes.interaction import Observation
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.search.ranking import Hits
+from keepworth.memory.search.search import Hits
 
 Choose = Callable[[Observation, Hits], str]
 """(what is seen, what memory shows) -> the action."""

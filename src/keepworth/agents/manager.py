@@ -25,7 +25,7 @@ from keepworth.episodes.model import FinishReason
 from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
 from keepworth.episodes.prompt_text import as_line
 from keepworth.memory.item import UNKNOWN, Provenance
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
 
 ROLE = "manager"

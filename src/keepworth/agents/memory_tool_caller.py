@@ -16,7 +16,7 @@ from keepworth.episodes.interaction import Observation, ToolDescription
 from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
 from keepworth.episodes.prompt_text import as_line
 from keepworth.memory.item import UNKNOWN, Provenance
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 
 RECALL = ToolDescription("recall", "query", "What memory holds about it.")
 REMEMBER = ToolDescription("remember", "fact", "Writes it into memory.")

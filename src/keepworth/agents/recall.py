@@ -12,7 +12,7 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.task import Task
 from keepworth.memory.item import Provenance
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.tasks.entries import Entry, candidates, entries
 
 

@@ -21,7 +21,7 @@ from keepworth.agents.manager import ManagerState, act, observe
 from keepworth.episodes.model import Model
 from keepworth.episodes.operation import ParseStatus
 from keepworth.episodes.task import Task
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.manager_reward import READ_ITEMS, Reader, operation_step, provenance_of, retrieved
 from keepworth.rollouts.managing import manager_params
 from keepworth.tasks.facts import Fact, facts_of

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Bank": "overlay.bank",
+    "Bank": "overlay",
     "Item": "item",
     "ItemKind": "item",
     "Provenance": "item",
@@ -18,9 +18,9 @@ _HOMES = {
     "Scope": "item",
     "Draft": "operations",
     "Outcome": "operations",
-    "Fusion": "search.ranking",
-    "Hit": "search.ranking",
-    "Explanation": "search.ranking",
+    "Fusion": "search.search",
+    "Hit": "search.search",
+    "Explanation": "search.search",
 }
 
 __all__ = sorted(_HOMES)

@@ -13,7 +13,7 @@ from keepworth.episodes.prompt_text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import Outcome, checked_reward
-from keepworth.memory.search.ranking import Ask, Hits
+from keepworth.memory.search.search import Ask, Hits
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:

@@ -60,10 +60,27 @@ from keepworth.memory.item import (
     worded_actions,
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, Outcome, checked_reward
-from keepworth.memory.overlay.bank import Bank
-from keepworth.memory.overlay.retrieval import POOL, SearchOptions, checked_count, checked_options, several
+from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.search.index import Embedder
-from keepworth.memory.search.ranking import Ask, Chosen, Fusion, Hit, Hits, Selected, Selector, Worth, asked
+from keepworth.memory.search.search import (
+    CURRENT,
+    POOL,
+    Ask,
+    Chosen,
+    Fusion,
+    Hit,
+    Hits,
+    Selected,
+    Selector,
+    Worth,
+    asked,
+    checked_count,
+    checked_options,
+    checked_query,
+    requested,
+    retrieve,
+    several,
+)
 from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
@@ -78,12 +95,10 @@ from keepworth.memory.store.near_duplicates import (
     near_duplicates,
 )
 from keepworth.memory.store.rows import number_of
-from keepworth.memory.store.store import Difference, Revision, Store
+from keepworth.memory.store.store import Difference, Revision, Store, View
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.off_policy import Estimate
@@ -97,6 +112,7 @@ Message = Mapping[str, Any]
 Extractor = Callable[[Sequence[Message]], Iterable[str]]
 RECALLED = 4096
 SCOPES = 4096
+NOBODY = ("", "", "")
 
 
 def _new_id() -> str:
@@ -256,7 +272,7 @@ class Memory:
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
-        **options: Unpack[SearchOptions],
+        **options: Any,
     ) -> Hits:
         """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
 
@@ -264,10 +280,11 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. actions: what can be done here, where that is
         known. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
-        `retrieval.SearchOptions` says. The past (`as_of`) is shown as it was, without a policy.
+        `search.Request` says. The past (`as_of`) is shown as it was, without a policy.
         """
-        return self.search_many(
-            [query],
+        ask = Ask(checked_query(query), "", worded_actions(actions) if actions != () else (), step)
+        return self._answer(
+            [ask],
             top_k=top_k,
             user_id=user_id,
             agent_id=agent_id,
@@ -275,9 +292,7 @@ class Memory:
             mode=mode,
             threshold=threshold,
             selector=selector,
-            actions=actions,
             episode=episode,
-            step=step,
             **options,
         )[0]
 
@@ -293,12 +308,9 @@ class Memory:
         if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
             raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
         queries = list(queries)
-        for number, query in enumerate(queries):
-            if not isinstance(query, str):
-                raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
-            checked_label(query, f"query number {number}")
-        possible = worded_actions(actions)
-        return self._answer([Ask(query, "", possible, step) for query in queries], **options)
+        possible = worded_actions(actions) if actions != () else ()
+        asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
+        return self._answer(asks, **options)
 
     def _answer(
         self,
@@ -312,14 +324,16 @@ class Memory:
         threshold: float | None = None,
         selector: Selector | None = None,
         episode: str = "",
-        **options: Unpack[SearchOptions],
+        **options: Any,
     ) -> list[Hits]:
         """What is shown for each, chosen and logged."""
         checked_count(top_k)
-        self._check_episode(episode)
+        if episode:
+            self._check_episode(episode)
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
-        scope = self._narrowed(user_id, agent_id, session_id)
+        bounds = (user_id, agent_id, session_id)
+        scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
         learning = self.learning if selector is None and not options.get("as_of") else None
         if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
@@ -328,9 +342,8 @@ class Memory:
             chosen = [_selected(*each, top_k, selector, label) for each in zip(asks, found, strict=True)]
         else:
             chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options)
-        for each in chosen:
-            for hit in each.hits:
-                self._note_recalled(hit.item)
+        if self._extractor is not None:
+            self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
         return [each.hits for each in chosen]
 
@@ -347,21 +360,16 @@ class Memory:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
         from keepworth.memory.policy.learning import NEARBY, OtherPolicy
 
-        time = timestamp(self._clock())
-
-        def admits(item: Item) -> bool:
-            return item.in_force(time)
-
         while True:
             try:
-                if learning.searches():
+                if learning.searches:
                     found = self._found(asks, scope, top_k, NEARBY, mode, threshold, options)
                     words = mode == "lexical"
                     return [
                         learning.among(ask, hits, top_k, by_words=words) for ask, hits in zip(asks, found, strict=True)
                     ]
                 self._refuse_ranking(scope, mode, threshold, options)
-                return [learning.own(ask, top_k, admits) for ask in asks]
+                return [learning.own(ask, top_k, partial(Item.in_force, time=timestamp(self._clock()))) for ask in asks]
             except OtherPolicy:
                 continue
 
@@ -379,15 +387,21 @@ class Memory:
         embedder = self.store.embedder
         if mode is None:
             mode = "hybrid" if embedder is not None else "lexical"
-        highest = self.fusion.highest if mode == "hybrid" else 1.0 if mode == "dense" else math.inf
-        if threshold is not None and threshold > highest and options.get("reranker") is None:
-            raise InvalidFilter(
-                f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
-                f"{highest:.4g}; with mode='dense' the score is the cosine"
-            )
-        bank = Bank.on(self.store.base(scope), embedder, scope=scope, clock=self._clock, fusion=self.fusion)
+        if threshold is not None and options.get("reranker") is None:
+            highest = self.fusion.highest if mode == "hybrid" else 1.0 if mode == "dense" else math.inf
+            if threshold > highest:
+                raise InvalidFilter(
+                    f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
+                    f"{highest:.4g}; with mode='dense' the score is the cosine"
+                )
+        request, time = requested(k, mode, options, beyond=beyond), self._clock()
         with self.store.database.reading():
-            found = bank.search_many([ask.text for ask in asks], k, mode=mode, beyond=beyond, **options)
+            searched = None
+            if request.as_of or request.statuses != CURRENT:
+                searched = Overlay(self.store.base(scope), embedder).with_others(request, time)
+            view = View(self.store, scope)
+            texts = [ask.text for ask in asks]
+            found = retrieve(view, embedder, self.fusion, texts, request, time, searched=searched)
         if threshold is None:
             return found
         return [[hit for hit in hits if hit.score >= threshold] for hits in found]
@@ -864,9 +878,8 @@ class Memory:
         time = self._clock()
         searched = [draft.key or operation.text for operation, draft in acts]
         matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
-        near = [
-            [f"m{n}" for n, cosine in line if cosine >= bound] for line in self.store.dense(scope, matrix, NEIGHBOURS)
-        ]
+        found = View(self.store, scope).by_meaning(matrix, NEIGHBOURS)
+        near = [[id for id, cosine in line if cosine >= bound] for line in found]
 
         def work(transaction: Transaction) -> list[Item]:
             out: list[Item] = []
@@ -909,7 +922,7 @@ class Memory:
         return item
 
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
-        if self.read_only or (not episode and not self._log_share):
+        if self.store.database.read_only or (not episode and not self._log_share):
             return
         entries = []
         for ask, each in zip(asks, chosen, strict=True):
@@ -922,7 +935,7 @@ class Memory:
                 kind=DecisionKind.SEARCH,
                 query=ask.text[:10_000],
                 candidates=each.candidates,
-                chosen=tuple(hit.id for hit in hits),
+                chosen=tuple(hit.item.id for hit in hits),
                 propensity=hits.propensity,
                 policy=hits.policy,
                 step=ask.step,
@@ -974,7 +987,7 @@ class Memory:
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
         given = (user_id, agent_id, session_id)
         # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
-        if given == ("", "", ""):
+        if given == NOBODY:
             return self.scope
         # What is not text may not be hashable either; `Scope` says what is wrong with it.
         plain = all(isinstance(part, str) for part in given)
@@ -1007,8 +1020,9 @@ class Memory:
             )
         return item
 
-    def _note_recalled(self, item: Item) -> None:
-        self._recalled[folded(item.text)] = item.id
+    def _note_recalled(self, items: Iterable[Item]) -> None:
+        """What the extractor finds again in what is said next is not new."""
+        self._recalled.update((folded(item.text), item.id) for item in items)
         while len(self._recalled) > RECALLED:
             self._recalled.popitem(last=False)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.memory.overlay.bank import Bank
+    from keepworth.memory.overlay import Bank
 
 SUMMARY = "Arithmetic word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns."
 

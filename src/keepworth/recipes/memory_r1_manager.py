@@ -36,7 +36,7 @@ from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.learning.weights.learner import Learner
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.memory.overlay.bank import Bank
+    from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
 
 SUMMARY = (

@@ -29,7 +29,7 @@ from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams
 from keepworth.episodes.reward import RewardTerm, checked_terms
 from keepworth.episodes.segment import Segment
 from keepworth.episodes.task import Task
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.batching import together_async
 from keepworth.rollouts.context import Rollout, RolloutContext

@@ -26,7 +26,7 @@ from keepworth.episodes.operation import ParseStatus
 from keepworth.episodes.reward import RewardTerm
 from keepworth.episodes.task import Task
 from keepworth.memory.item import UNKNOWN, Provenance
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.tasks.facts import Fact
 from keepworth.tasks.manager_tuples import LinkedQuestion, ManagerTuple
 from keepworth.tasks.metrics import token_f1

@@ -39,7 +39,7 @@ from keepworth.memory.policy.masked import Masked
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice, on_word_of
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
-from keepworth.memory.search.ranking import Hits
+from keepworth.memory.search.search import Hits
 from keepworth.rollouts.driver import Limits, run_episode
 from keepworth.rollouts.feedback import Feedback
 

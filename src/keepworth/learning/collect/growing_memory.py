@@ -27,7 +27,7 @@ from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
 from keepworth.learning.run.disk import disk, read_json, replacing, write_json
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
-from keepworth.memory.overlay.bank import Bank
+from keepworth.memory.overlay import Bank
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store.maintenance import backup
 from keepworth.memory.store.store import Store

@@ -18,7 +18,7 @@ from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Item, checked_text, later, plain_metadata
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Act, Assignment, Draft
-from keepworth.memory.search.ranking import Hit
+from keepworth.memory.search.search import Hit
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Changed, Transaction

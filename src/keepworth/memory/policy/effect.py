@@ -28,7 +28,7 @@ from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import Pool, advice
 from keepworth.memory.policy.presenters import lines
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
-from keepworth.memory.search.ranking import Worth
+from keepworth.memory.search.search import Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt

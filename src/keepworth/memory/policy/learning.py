@@ -39,14 +39,14 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity
 from keepworth.memory.operations import Assignment, Credit, Outcome
-from keepworth.memory.policy.effect import Effect
+from keepworth.memory.policy.effect import Effect, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice, learned, on_word_of
 from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
-from keepworth.memory.search.ranking import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
+from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
 from keepworth.memory.store.log import Cancelled, Choice, News, Rewarded
 from keepworth.memory.store.transaction import changed_since
@@ -116,6 +116,8 @@ class Learning:
         self._seed, self._trusted = seed, frozenset(trusted)
         self._lock = threading.RLock()
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
+        self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
+        self._unrewarded = False  # whether the default policy has nothing to go by
         self._mine: set[int] = set()
         self._rows: dict[str, int] = {}
         self._met: dict[str, Item] = {}  # what searches found last, as it was on file
@@ -155,11 +157,6 @@ class Learning:
 
     # Choosing.
 
-    def searches(self) -> bool:
-        """Whether the policy chooses among what the memory's own search finds."""
-        with self._lock:
-            return self._now().policy.retriever is None
-
     def keeps(self) -> bool:
         """Whether the policy keeps items of its own, and so closes an episode with its reward."""
         with self._lock, self.store.database.reading() as connection:
@@ -185,12 +182,17 @@ class Learning:
             policy, valuer = experience.policy, experience.policy.valuer
             if policy.retriever is not None:
                 raise OtherPolicy
-            listed = tuple((hit.id, hit.score) for hit in hits)
-            if isinstance(valuer, Effect) and not len(valuer):
-                # Nothing was rewarded yet: what the search says, for sure.
-                vector = None if by_words else experience.query(ask.goal, ask.observation).vector
-                packed = None if vector is None else self._packed(vector, whole=False)
-                return Chosen(self._plainly(hits[:top_k], ask), listed, asked(ask, top_k), packed)
+            listed = tuple((hit.item.id, hit.score) for hit in hits)
+            if self._unrewarded:
+                # What the search says, for sure. What it looked for is what the default policy goes by.
+                packed = None
+                if not by_words:
+                    text = ask.text if policy.keyer is situation else policy.keyer(ask.goal, ask.observation)
+                    encode = self._embedder or experience.encoder.encode
+                    packed = self._packed(encode([text])[0], whole=False)
+                advising = any("do" in hit.item.metadata for hit in hits[:top_k])
+                advice_ = self._advised(hits[:top_k], ask) if advising else ()
+                return Chosen(Hits(hits[:top_k], policy=self.policy, advice=advice_), listed, asked(ask, top_k), packed)
             if isinstance(valuer, Effect) and len(self._rows) + len(hits) > MET:
                 self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
@@ -245,15 +247,12 @@ class Learning:
             listed = tuple(zip(ids, near, strict=True))
             return self._chose(experience, use, hits, listed, compact(details), whole=True)
 
-    def _plainly(self, hits: Sequence[Hit], ask: Ask) -> Hits:
-        """What a search found, as it is."""
-        if not any("do" in hit.item.metadata for hit in hits):
-            return Hits(hits, policy=self.policy)
+    def _advised(self, hits: Sequence[Hit], ask: Ask) -> tuple[tuple[str, float, float], ...]:
+        """What hits advise, as they are found."""
         text = self._experience.policy.keyer(ask.goal, ask.observation)
-        advised = tuple(
+        return tuple(
             (action, weight, hit.score) for hit in hits for action, weight in advice(_as_pooled(hit.item), text)
         )
-        return Hits(hits, policy=self.policy, advice=advised)
 
     def _chose(
         self,
@@ -446,15 +445,20 @@ class Learning:
                 ids, self._unreadable = self._unreadable, []
                 self._quarantine(ids)
             return self._experience
-        head = log.head(connection)
         since = self._seq if self._embedder is self.store.embedder else -1
-        if since != head or since < 0:
+        head, taught = log.news_since(connection, since)
+        if 0 <= since < head and self._experience.policy.retriever is None and not taught:
+            self._seq = head  # items alone, which the search finds
+        elif since != head or since < 0:
             self._seq = -1  # what fails half way is read again from the start
             if since < 0 or log.turned_back(connection, since):
                 self._build(connection, head)
             else:
                 self._follow(connection, since)
             self._seq = head
+            self.searches = self._experience.policy.retriever is None
+            valuer = self._experience.policy.valuer
+            self._unrewarded = isinstance(valuer, Effect) and not len(valuer)
         return self._experience
 
     def _scopes(self, connection: apsw.Connection) -> Callable[[int], Scope]:

@@ -16,7 +16,7 @@ import numpy as np
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Slate
-from keepworth.memory.search.ranking import Worth
+from keepworth.memory.search.search import Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -61,13 +61,6 @@ class Stamp:
             raise Unfit("it does not say what it was made from")
         return stamp
 
-    def same_vectors(self, other: Stamp) -> bool:
-        """Whether both are of one vector set of one memory, at whatever journal entry."""
-        return self._vectors() == other._vectors()
-
-    def _vectors(self) -> tuple[object, ...]:
-        return (self.store, self.vector_set, self.made, self.model, self.dimension)
-
 
 MAGIC = b"keepworth vectors 2\n"
 HEADER = 4096

@@ -17,7 +17,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,14 +66,12 @@ class CorpusStatistics:
     words: int
     frequency: Mapping[str, int]
 
-    @property
-    def mean_length(self) -> float:
-        return self.words / self.documents if self.documents else 0.0
-
-    def weight(self, term: str) -> float:
-        """Inverse document frequency."""
-        n = self.frequency.get(term, 0)
-        return math.log(1.0 + (self.documents - n + 0.5) / (n + 0.5))
+    def weights(self, terms: Sequence[str]) -> tuple[dict[str, float], float]:
+        """The inverse document frequency of each term, and the mean length of a document (1 where there is none)."""
+        count = self.documents
+        held = ((term, self.frequency.get(term, 0)) for term in terms)
+        weights = {term: math.log(1.0 + (count - n + 0.5) / (n + 0.5)) for term, n in held}
+        return weights, (self.words / count if count else 0.0) or 1.0
 
 
 def total(statistics: Iterable[CorpusStatistics]) -> CorpusStatistics:
@@ -151,13 +149,13 @@ class InvertedIndex:
         if not statistics.documents or not self.lengths:
             return out
         lengths = np.asarray(self.lengths, dtype=np.float64)
-        mean_length = statistics.mean_length or 1.0
+        weights, mean_length = statistics.weights(terms)
         for term in terms:
             posting = self._posting(term)
             if posting is not None:
                 rows, counts = posting
                 norm = K1 * (1.0 - B + B * lengths[rows] / mean_length)
-                out[rows] += statistics.weight(term) * counts * (K1 + 1.0) / (counts + norm)
+                out[rows] += weights[term] * counts * (K1 + 1.0) / (counts + norm)
         return out
 
 
@@ -183,8 +181,6 @@ class Embedder:
         """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
         import numpy as np
 
-        if len(texts) == 1:
-            return self._one(texts[0])
         keys = [_content(text) for text in texts]
         found: dict[bytes, Vectors] = {}
         with self._lock:
@@ -216,26 +212,11 @@ class Embedder:
             known = all(_content(text) in self._cache for text in texts)
         if known:
             return lambda: self(texts)
-        return _beside().submit(self, texts).result
+        from concurrent.futures import ThreadPoolExecutor
 
-    def _one(self, text: str) -> Vectors:
-        """The same for one text, as agents write and ask, without the bookkeeping of a batch."""
-        key = _content(text)
-        with self._lock:
-            known = self._cache.get(key)
-            if known is not None:
-                self._cache.move_to_end(key)
-        if known is not None:
-            row: Vectors = known[None, :].copy()
-            return row
-        fresh = unit_rows(self.encoder.encode([text]), 1, self.identity)
-        if self._size:
-            with self._lock:
-                self._cache[key] = fresh[0]
-                if len(self._cache) > self._size:
-                    self._cache.popitem(last=False)
-        single: Vectors = fresh.copy()
-        return single
+        if not _POOL:
+            _POOL.append(ThreadPoolExecutor(4, "keepworth-encode"))
+        return _POOL[0].submit(self, texts).result
 
     def unlocked(self) -> None:
         """In a forked child: whoever held the lock is not here."""
@@ -252,15 +233,7 @@ def _content(text: str) -> bytes:
 
 
 _POOL: list[ThreadPoolExecutor] = []
-
-
-def _beside() -> ThreadPoolExecutor:
-    """Threads that outlive one search: some libraries start a team of their own for every thread that calls them."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    if not _POOL:
-        _POOL.append(ThreadPoolExecutor(4, "keepworth-encode"))
-    return _POOL[0]
+"""Threads that outlive one search: some libraries start a team of their own for every thread that calls them."""
 
 
 if hasattr(os, "register_at_fork"):
@@ -397,6 +370,7 @@ class DenseIndex:
         self._blocks.append(self._tail)
         self._at: dict[int, tuple[int, int]] = {}  # item number -> (block, row)
         self._known = base is None
+        self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
         self._proposer: Proposer | None = None
         self._refused = 0  # at how many rows a proposing index fell short of its recall
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
@@ -412,7 +386,9 @@ class DenseIndex:
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
         """Add current items, or give them a new vector. vectors: (n, dimension), unit rows."""
         with self._lock:
-            self.drop(numbers)
+            if numbers and min(numbers) <= self._newest:
+                self.drop(numbers)  # a new item is newer than all there are
+            self._newest = max(self._newest, *numbers, 0)
             start = self._tail.size
             self._tail.append(numbers, scopes, [True] * len(numbers), vectors)
             last = len(self._blocks) - 1
@@ -444,7 +420,7 @@ class DenseIndex:
             return {number: self._blocks[block].matrix[row].copy() for number, (block, row) in places.items()}
 
     def search(
-        self, queries: Vectors, count: int, scope: object, scope_ids: Sequence[int] | None
+        self, queries: Vectors, count: int, scope: object, scope_ids: Collection[int] | None
     ) -> list[list[tuple[int, float]]]:
         """Per query the `count` best (item number, cosine), best first, ties in order of arrival.
 
@@ -576,7 +552,7 @@ class DenseIndex:
         self._at = places
         self._known = True
 
-    def _rows_in(self, scope: object, scope_ids: Sequence[int]) -> list[Rows]:
+    def _rows_in(self, scope: object, scope_ids: Collection[int]) -> list[Rows]:
         """Rows of each block in the given scopes; remembered per scope and extended as rows arrive."""
         import numpy as np
 
@@ -589,7 +565,7 @@ class DenseIndex:
             seen = -1
         tail = len(self._blocks) - 1
         allowed = np.zeros(newest + 1, bool)
-        allowed[np.asarray(scope_ids, np.intp)] = True
+        allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
 
         def rows(block: Block, start: int) -> Rows:
             ids = block.scopes[start : block.size]

@@ -16,8 +16,7 @@ from keepworth.memory.search.index import word_count
 from keepworth.memory.search.quantised import INDEXES
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.rows import image, targets_of
-from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.rows import VECTORS, image, targets_of
 from keepworth.memory.store.transaction import CURRENT, PARTS, indexed_text
 
 if TYPE_CHECKING:
@@ -333,7 +332,7 @@ def _vector_problems(connection: apsw.Connection, items: dict[str, Item]) -> Ite
     import numpy as np
 
     for set_id, dimension, state in select(connection, "SELECT id, dimension, state FROM vector_sets"):
-        table = vector_table(set_id)
+        table = VECTORS.format(set_id)
         lost, stale, damaged = [], [], []
         for n, number, vector in connection.execute(f"SELECT n, hash, vector FROM {table} ORDER BY n"):
             item = items.get(f"m{n}")
@@ -384,7 +383,7 @@ def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> 
         yield f"{name}: {problem}: {again}"
         return
     if beside is not None and deep:
-        table = vector_table(beside.stamp.vector_set)
+        table = VECTORS.format(beside.stamp.vector_set)
         later = {n for (n,) in select(connection, "SELECT n FROM changes WHERE seq > ?", (beside.stamp.head,))}
         place_of = {n: row for row, n in enumerate(numbers.tolist()) if n not in later}
         unlike, missing = [], []

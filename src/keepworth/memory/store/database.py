@@ -451,10 +451,6 @@ class Database:
         status = os.stat(self._where)
         return status.st_mtime_ns, status.st_size
 
-    def _moved(self, still: tuple[int, int] | None) -> bool:
-        """Whether a connection that was made for a file that stays as it is (see `_still`) can no longer be used."""
-        return still is not None and still != self._still()
-
     def _require_in_place(self) -> None:
         """What is written to a file that was deleted or replaced would be lost with it."""
         if self._identity is None:
@@ -471,26 +467,34 @@ class Database:
 
     def _enter(self) -> list[int]:
         """Begin to use connections. Give what it returns to `self._gate.leave`."""
+        if self._closed or self._forked or self._process != os.getpid():
+            self._refuse()
+        return self._gate.enter()
+
+    def _refuse(self) -> None:
         if self._process != os.getpid():
             # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
             self._carry_nothing()
         if self._forked:
             raise Forked(_FORKED.format(self.path))
-        if self._closed:
-            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-        return self._gate.enter()
+        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
-        depth = self._enter()
+        if self._closed or self._forked or self._process != os.getpid():
+            self._refuse()
+        depth = self._gate.enter()
         try:
             if self.in_memory:
                 with self._write_lock:
                     assert self._writer is not None
                     yield self._writer
                 return
-            connection = self._reader()
+            local = self._local
+            connection: apsw.Connection | None = getattr(local, "connection", None)
+            if connection is None or local.generation != self._generation or local.still is not None:
+                connection = self._reader()
             if connection.in_transaction:
                 yield connection
                 return
@@ -507,8 +511,9 @@ class Database:
         """This thread's connection to read from."""
         local = self._local
         known: apsw.Connection | None = getattr(local, "connection", None)
+        # A connection that was made for a file that stays as it is (see `_still`) ends with that.
         usable = known is not None and local.generation == self._generation
-        if known is not None and usable and (known.in_transaction or not self._moved(local.still)):
+        if known is not None and usable and (known.in_transaction or local.still in (None, self._still())):
             return known
         with self.translated():
             local.still = self._still() if self.read_only else None

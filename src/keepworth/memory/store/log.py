@@ -336,8 +336,11 @@ def cancelled(connection: apsw.Connection) -> Cancelled:
     return Cancelled(undo.active_ranges(undo.rollbacks_in(connection)))
 
 
-def head(connection: apsw.Connection) -> int:
-    return scalar(connection, "SELECT max(seq) FROM events") or 0
+def news_since(connection: apsw.Connection, since: int) -> tuple[int, bool]:
+    """The newest entry of the journal, and whether anything that concerns what is learned was written after entry `since`."""
+    query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
+    newest, any_ = first(connection, query, (since,))
+    return newest or 0, bool(any_)
 
 
 def turned_back(connection: apsw.Connection, since: int) -> bool:

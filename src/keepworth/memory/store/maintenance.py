@@ -18,7 +18,7 @@ from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.purge import finish
-from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.rows import VECTORS
 from keepworth.memory.store.transaction import index_through
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def statistics(store: Store) -> Statistics:
         if served is not None:
             unembedded -= scalar(
                 connection,
-                f"SELECT count(*) FROM {vector_table(served[0])} JOIN items USING(n) "
+                f"SELECT count(*) FROM {VECTORS.format(served[0])} JOIN items USING(n) "
                 "WHERE content IS NOT NULL AND status = 'active'",
             )
 
@@ -196,7 +196,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         return id
 
     set_id = store.database.write(begin)
-    table = vector_table(set_id)
+    table = VECTORS.format(set_id)
     missing = f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ?"
     with store.database.reading() as connection:
         everything = scalar(connection, "SELECT count(*) FROM items")
@@ -233,7 +233,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         for (n, text), vector in zip(late, embedder([text for _, text in late]), strict=True):
             connection.execute(f"INSERT INTO {table} VALUES(?,?,?)", (n, rows.text_number(text), vector.tobytes()))
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
-            connection.execute(f"DROP TABLE {vector_table(old)}")
+            connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
         # Vectors that came without a journal entry: what was laid out before is not of this set as it is now.

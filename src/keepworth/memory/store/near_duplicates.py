@@ -183,9 +183,9 @@ def _in_part(store: Store, part: Sequence[Item], threshold: float) -> Iterator[P
         if item.id in vectors:
             by_scope.setdefault(item.scope, []).append(item)
     for scope, items in by_scope.items():
-        matches = store.dense(scope, np.stack([vectors[item.id] for item in items]), NEIGHBOURS)
+        matches = store.view(scope).by_meaning(np.stack([vectors[item.id] for item in items]), NEIGHBOURS)
         near = [
-            [(f"m{n}", cosine) for n, cosine in found if cosine >= threshold and n < int(item.id[1:])]
+            [(id, cosine) for id, cosine in found if cosine >= threshold and int(id[1:]) < int(item.id[1:])]
             for item, found in zip(items, matches, strict=True)
         ]
         known = store.fetch(scope, list({id for listed in near for id, _ in listed}))

@@ -25,14 +25,13 @@ from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.index import tokens
 from keepworth.memory.store import near_duplicates, rows
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.rows import FORGOTTEN, image
-from keepworth.memory.store.schema import vector_table
+from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction
 
 if TYPE_CHECKING:
     import apsw
 
-    from keepworth.memory.store.store import Store, StoreFile
+    from keepworth.memory.store.store import Store
 
 _LOG = logging.getLogger("keepworth.memory")
 UNFINISHED = "erasing"
@@ -140,7 +139,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     connection.execute(f"DELETE FROM former_vectors WHERE n {of}", (listed,))
     # Also the set that an interrupted `reembed` has begun.
     for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
-        connection.execute(f"DELETE FROM {vector_table(set_id)} WHERE n {of}", (listed,))
+        connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {of}", (listed,))
     for table in ("words", "past_words"):
         # Deleted rows leave their words in the index until its segments are merged.
         connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
@@ -328,7 +327,7 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
     return Erased(tuple(order), finish(store), gone.queries)
 
 
-def finish(store: StoreFile) -> bool:
+def finish(store: Store) -> bool:
     """What erasing has to do outside the tables: files beside the memory, the slack of pages, and the write-ahead log. False
     where something prevented it, such as a reader in another process; then it is done the next time."""
     database = store.database

@@ -100,6 +100,10 @@ def to_vector(blob: Any, dimension: int | None) -> npt.NDArray[np.float32]:
     return np.frombuffer(blob, np.float32)
 
 
+VECTORS = "vectors_{:d}"
+"""The table with the vectors of a set, by its number."""
+
+
 def text_number(text: str) -> int:
     """64 bits that name a text a vector was made of."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -164,37 +168,33 @@ def to_credit(item: Item) -> tuple[Any, ...]:
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
     """The inverse of `to_row`, for a row selected with SELECT. Raises Unreadable."""
-    try:
-        return _item(row, scope)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise Unreadable(f"item m{row[0]} cannot be read: {error!r:.80}") from error
-
-
-def _item(row: Sequence[Any], scope: Scope) -> Item:
     provenance = row[13:18]
     values = row[22:27]
-    return Item(
-        id=f"m{row[0]}",
-        text=row[3],
-        kind=_KINDS[row[2]],
-        key=row[4],
-        scope=scope,
-        event_time=row[5],
-        written_at=row[6],
-        valid_from=row[7],
-        valid_to=row[8],
-        ended_at=row[9],
-        expires_at=row[10],
-        superseded_by=row[11],
-        links=tuple(Link(target, relation) for target, relation in json.loads(row[12])) if row[12] else (),
-        provenance=Provenance(*provenance) if provenance != ("", "", -1, "", "") else UNKNOWN,
-        trust=row[18],
-        status=_STATUSES[row[19]],
-        deleted=bool(row[20]),
-        revision=row[21],
-        values=ValueStatistics(*values) if values[0] else UNTRIED,
-        metadata=json.loads(row[27]) if row[27] else {},
-    )
+    try:
+        return Item(
+            id=f"m{row[0]}",
+            text=row[3],
+            kind=_KINDS[row[2]],
+            key=row[4],
+            scope=scope,
+            event_time=row[5],
+            written_at=row[6],
+            valid_from=row[7],
+            valid_to=row[8],
+            ended_at=row[9],
+            expires_at=row[10],
+            superseded_by=row[11],
+            links=tuple(Link(target, relation) for target, relation in json.loads(row[12])) if row[12] else (),
+            provenance=Provenance(*provenance) if provenance != ("", "", -1, "", "") else UNKNOWN,
+            trust=row[18],
+            status=_STATUSES[row[19]],
+            deleted=bool(row[20]),
+            revision=row[21],
+            values=ValueStatistics(*values) if values[0] else UNTRIED,
+            metadata=json.loads(row[27]) if row[27] else {},
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Unreadable(f"item m{row[0]} cannot be read: {error!r:.80}") from error
 
 
 def image(text: str | None) -> Item | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope
-from keepworth.memory.store.rows import DIGEST
+from keepworth.memory.store.rows import DIGEST, VECTORS
 
 if TYPE_CHECKING:
     import apsw
@@ -151,12 +151,8 @@ def migrate(connection: apsw.Connection, found: int, path: str) -> None:
         connection.pragma("user_version", version + 1)
 
 
-def vector_table(set_id: int) -> str:
-    return f"vectors_{int(set_id)}"
-
-
 def create_vectors(connection: apsw.Connection, set_id: int) -> None:
     connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {vector_table(set_id)}"
+        f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}"
         "(n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL)"
     )

@@ -16,14 +16,14 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.encoder import EncoderIdentity
 from keepworth.episodes.operation import Operation, OperationKind
-from keepworth.memory.errors import EncoderMismatch, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
+from keepworth.memory.errors import EncoderMismatch, NoEncoder, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Clock, Item, Scope, content_digest, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, Outcome, draft_problem
 from keepworth.memory.search.beside import Stamp, Unfit
@@ -38,12 +38,11 @@ from keepworth.memory.search.index import (
     tokens,
 )
 from keepworth.memory.search.quantised import check_kind
-from keepworth.memory.search.ranking import Ranked
+from keepworth.memory.search.search import Ranked
 from keepworth.memory.store import forking, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
-from keepworth.memory.store.rows import image
-from keepworth.memory.store.schema import vector_table
-from keepworth.memory.store.transaction import CURRENT, Changed, Transaction, changed_since, indexed_text
+from keepworth.memory.store.rows import VECTORS, image
+from keepworth.memory.store.transaction import CURRENT, PARTS, Changed, Transaction, changed_since, indexed_text
 
 if TYPE_CHECKING:
     import apsw
@@ -71,38 +70,6 @@ LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
 
-class Tail:
-    """Current items that the full-text index does not hold yet. before: an earlier one, whose texts need no second reading."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, connection: apsw.Connection, before: Tail | None = None) -> None:
-        known = before._rows if before is not None else {}
-        self._rows: dict[int, tuple[int, str, frozenset[str]]] = {}
-        found = select(
-            connection,
-            f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}",
-        )
-        for n, scope, key, text in found:
-            whole = f"{key}\n{text}" if key else text
-            row = known.get(n)
-            self._rows[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
-
-    def frequency(self, term: str) -> int:
-        """How many of them hold a word."""
-        return sum(term in listed for _, _, listed in self._rows.values())
-
-    def candidates(self, terms: Sequence[str], scopes: Sequence[int] | None) -> dict[int, str]:
-        """Texts of those with any of `terms` in any of `scopes` (None: all), by row number."""
-        asked = frozenset(terms)
-        inside = None if scopes is None else frozenset(scopes)
-        return {
-            n: text
-            for n, (scope, text, listed) in self._rows.items()
-            if (inside is None or scope in inside) and not asked.isdisjoint(listed)
-        }
-
-
 class WordStatistics:
     """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
 
@@ -111,13 +78,13 @@ class WordStatistics:
         self._documents = 0
         self._lock = threading.Lock()
 
-    def frequency(self, connection: apsw.Connection, terms: Sequence[str], documents: int) -> dict[str, int]:
-        """Document frequency of each term; a term nobody uses is left out."""
+    def of(self, connection: apsw.Connection, moment: Moment, terms: Sequence[str]) -> CorpusStatistics:
+        """Of all current items, whatever their scope; a term nobody uses is left out."""
         with self._lock:
-            if abs(documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
-                self._counts.clear()
-                self._documents = documents
-            known = dict(self._counts)
+            if abs(moment.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
+                self._counts = {}
+                self._documents = moment.documents
+            known = self._counts
         out = {}
         for term in terms:
             count = known.get(term)
@@ -126,11 +93,13 @@ class WordStatistics:
                 count = 0 if row is None else row[0]
                 # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
                 if count > 100:
-                    with self._lock:
-                        self._counts[term] = count
+                    known[term] = count
             if count:
                 out[term] = count
-        return out
+        for *_, listed in moment.holding(terms):
+            for term in listed.intersection(terms):
+                out[term] = out.get(term, 0) + 1
+        return CorpusStatistics(moment.documents, moment.words, out)
 
 
 def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
@@ -219,8 +188,7 @@ def candidates(
 
 def scores(texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics) -> list[tuple[int, float]]:
     """BM25 of each text, the same as `InvertedIndex.scores` gives it."""
-    weights = {term: statistics.weight(term) for term in terms}
-    mean = statistics.mean_length or 1.0
+    weights, mean = statistics.weights(terms)
     out = []
     for n, text in texts.items():
         listed = tokens(text)
@@ -241,8 +209,65 @@ SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
 
 
-class StoreFile:
-    """Thread-safe; several processes may open one file. path: a file, or ":memory:"."""
+@dataclass(slots=True)
+class Moment:
+    """What a file says after its newest entry: asked once, and again when there is a newer one.
+
+    state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
+    tail: the current items that the full-text index does not hold yet, as (scope id, text, its words) by row number."""
+
+    state: tuple[Any, ...]
+    seq: int
+    documents: int
+    words: int
+    tail: Mapping[int, tuple[int, str, frozenset[str]]]
+
+    def holding(self, terms: Sequence[str]) -> list[tuple[int, int, str, frozenset[str]]]:
+        """Of the tail, those with any of `terms`: row number, scope id, text, and its words."""
+        return [(n, *row) for n, row in self.tail.items() if not row[2].isdisjoint(terms)]
+
+
+# Subqueries: one row also where there is no event, or no set any more.
+NAMED = f"lower(hex(coalesce({rows.FORGOTTEN}, '')))"
+"""SQL for the name of the state that an event led to."""
+_STATE = (
+    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) "
+    "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e"
+)
+
+
+FORESEEN = 16
+"""Acts in one transaction from which their duplicates are looked up together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One line of an item's history: what the journal did to it, and what it was before and after."""
+
+    seq: int
+    at: str
+    kind: str
+    episode: str
+    source: str
+    before: Item | None
+    after: Item | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An item that two snapshots show differently; None where it is not there."""
+
+    id: str
+    before: Item | None
+    after: Item | None
+
+
+class Store:
+    """Thread-safe; several processes may open one file. path: a file, or ":memory:".
+
+    max_items: how many current items a scope may hold that is written to."""
+
+    max_items: int | None = None
 
     def __init__(
         self,
@@ -261,8 +286,8 @@ class StoreFile:
         self.embedder = embedder
         self.clock = clock
         self._scope_names: dict[int, Scope] = {}
-        self._inside: dict[Scope, list[int] | None] = {}
-        self._set_id: int | None = None
+        self._inside: dict[Scope, frozenset[int] | None] = {}
+        self.set_id: int | None = None
         self._begin()
         forking.register(self)
         with self.database.reading() as connection:
@@ -287,11 +312,12 @@ class StoreFile:
         """Everything that can be made again from the file."""
         self._dense: DenseIndex | None = None
         self._dense_stamp: Stamp | None = None
+        self._dense_at: tuple[Any, ...] = ()
         self._scope_count = -1
         self._inside.clear()
         self._scope_names.clear()
-        self._word_counts = WordStatistics()
-        self._tail: tuple[object, Tail] | None = None
+        self.word_counts = WordStatistics()
+        self._moment: Moment | None = None
 
     def before_fork(self) -> None:
         """The database waits for who is inside."""
@@ -303,26 +329,15 @@ class StoreFile:
             if self.embedder is not None:
                 self.embedder.unlocked()
 
-    def dense(self, scope: Scope, queries: Vectors, count: int) -> list[list[tuple[int, float]]]:
-        """Per query the best current items of the scope as (row number, cosine). queries: (q, dimension), unit rows."""
-
-        def work(connection: apsw.Connection) -> Callable[[], list[list[tuple[int, float]]]]:
-            if self._set_id is None and not self._find_set(connection):
-                return lambda: [[] for _ in queries]
-            index = self._synced(connection)
-            inside = self._scope_ids(connection, scope)
-            return lambda: index.search(queries, count, scope, inside)
-
-        return self._with_vectors(work)
-
-    def _with_vectors(self, work: Callable[[apsw.Connection], Callable[[], Result]]) -> Result:
-        """What the function returns that `work` returns, called outside the read transaction. Where vectors that lie beside the
-        file turn out to be damaged, they are dropped, and it is done again with those of the file."""
+    def _with_index(self, use: Callable[[apsw.Connection, DenseIndex], Result]) -> Result | None:
+        """What `use` makes of the vectors; None where there are none. Where those that lie beside the file turn out to be
+        damaged, they are dropped, and it is done again with those of the file."""
         while True:
             try:
                 with self.database.reading() as connection:
-                    finish = work(connection)
-                result = finish()
+                    if self.set_id is None and not self._find_set(connection):
+                        return None
+                    result = use(connection, self._synced(connection))
             except Unfit as problem:
                 self._distrust(problem)
                 continue
@@ -339,12 +354,12 @@ class StoreFile:
             for item in items:
                 n, number = int(item.id[1:]), rows.text_number(item.searched_text)
                 row = None
-                if self._set_id is not None:
+                if self.set_id is not None:
                     row = first(
                         connection,
-                        f"SELECT vector FROM {vector_table(self._set_id)} WHERE n=? AND hash=?"
+                        f"SELECT vector FROM {VECTORS.format(self.set_id)} WHERE n=? AND hash=?"
                         " UNION ALL SELECT vector FROM former_vectors WHERE set_id=? AND n=? AND hash=?",
-                        (n, number, self._set_id, n, number),
+                        (n, number, self.set_id, n, number),
                     )
                 if row is None:
                     missing.append(item)
@@ -359,50 +374,51 @@ class StoreFile:
     def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, Stamp]:
         """The index as of now, and the state of the memory it is of. packed: without rows that no longer count."""
 
-        def work(connection: apsw.Connection) -> Callable[[], tuple[DenseIndex, Stamp]]:
+        def use(_: apsw.Connection, index: DenseIndex) -> tuple[DenseIndex, Stamp]:
             with self._lock:
-                index = self._synced(connection)
                 if packed:
                     index.pack()
                     if self._index != "exact":
                         index.accelerate(self._index)
                 assert self._dense_stamp is not None
-                both = (index, self._dense_stamp)
-            return lambda: both
+                return index, self._dense_stamp
 
-        return self._with_vectors(work)
+        both = self._with_index(use)
+        if both is None:
+            raise NoEncoder(f"{self.database.path} has no vectors: open it with an encoder")
+        return both
 
     def serve(self, set_id: int, embedder: Embedder) -> None:
         """Answer from another vector set from here on."""
-        self._set_id = set_id
+        self.set_id = set_id
         self.embedder = embedder
         self.reset_caches()
 
     def stamp(self, connection: apsw.Connection) -> Stamp:
         """Of the vector set in use, in the state this connection sees."""
         # Subqueries: one row also where there is no event, or no set any more.
-        seq, link, made, model, dimension = first(
+        seq, name, made, model, dimension = first(
             connection,
-            "SELECT e.seq, e.chain, s.made, s.model, s.dimension FROM (SELECT 1) LEFT JOIN vector_sets s ON s.id = ? "
-            "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e",
-            (self._set_id,),
+            f"SELECT e.seq, e.name, s.made, s.model, s.dimension FROM (SELECT 1) LEFT JOIN vector_sets s ON s.id = ? "
+            f"LEFT JOIN (SELECT seq, {NAMED} AS name FROM events ORDER BY seq DESC LIMIT 1) e",
+            (self.set_id,),
         )
         if made is None:
             raise EncoderMismatch(
                 f"the vectors of {self.database.path} were made anew with another encoder meanwhile: open the memory again, "
                 "with that one"
             )
-        assert self._set_id is not None
-        return Stamp(self._store_id, self._set_id, made, model, dimension, seq or 0, rows.named(link).hex())
+        assert self.set_id is not None
+        return Stamp(self._store_id, self.set_id, made, model, dimension, seq or 0, name or "")
 
     def leads_to(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> bool:
         """Whether the journal, as this connection sees it, went through the state `earlier` on its way to `now`."""
-        if not earlier.same_vectors(now) or earlier.head > now.head:
+        if replace(earlier, head=now.head, chain=now.chain) != now or earlier.head > now.head:
             return False
         if earlier.head == now.head:
             return earlier.chain == now.chain
-        link = scalar(connection, "SELECT chain FROM events WHERE seq = ?", (earlier.head,))
-        return rows.named(link).hex() == earlier.chain
+        found = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (earlier.head,))
+        return (found[0] if found is not None else "") == earlier.chain
 
     def lay_out(self, index: DenseIndex, stamp: Stamp) -> Path | None:
         """Write the vectors, and the index that proposes them, beside the file; None where there are none. Raises OSError."""
@@ -424,14 +440,16 @@ class StoreFile:
     def _synced(self, connection: apsw.Connection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
-            now = self.stamp(connection)
-            known = self._dense_stamp
+            state = self.moment(connection).state
+            if self._dense is not None and self._dense_at == state:
+                return self._dense
+            now, known = self.stamp(connection), self._dense_stamp
             if self._dense is None or known is None or not self.leads_to(connection, known, now):
                 self._dense, known = self._loaded(connection, now)
                 self._take_index(self._dense, known)
             if now.head > known.head:
                 self._follow(connection, known.head)
-            self._dense_stamp = now
+            self._dense_stamp, self._dense_at = now, state
             if self._index != "exact" and self._dense.accelerate(self._index):
                 self._to_keep = True
             return self._dense
@@ -473,7 +491,7 @@ class StoreFile:
         # Where more was written since than the file holds, following the journal costs more than it saves.
         if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
             return DenseIndex(now.dimension, beside.block), beside.stamp
-        table = vector_table(now.vector_set)
+        table = VECTORS.format(now.vector_set)
         size = scalar(connection, f"SELECT count(*) FROM {table}")
         block = Block.empty(now.dimension, max(size, 1))
         row = 0
@@ -508,33 +526,38 @@ class StoreFile:
         import numpy as np
 
         assert self._dense is not None
-        assert self._set_id is not None
+        assert self.set_id is not None
         changed = select(
             connection,
             "SELECT DISTINCT c.n, i.scope, v.vector, i.content IS NOT NULL AND i.status = 'active' "
-            f"FROM changes c LEFT JOIN items i USING(n) LEFT JOIN {vector_table(self._set_id)} v USING(n) "
+            f"FROM changes c LEFT JOIN items i USING(n) LEFT JOIN {VECTORS.format(self.set_id)} v USING(n) "
             "WHERE c.seq > ? AND c.changed",
             (since,),
         )
-        self._dense.drop(n for n, _, vector, current in changed if not current or vector is None)
+        gone = [n for n, _, vector, current in changed if not current or vector is None]
+        if gone:
+            self._dense.drop(gone)
         fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
         fresh.sort()
         if fresh:
             matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
             self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
 
-    def tail(self, connection: apsw.Connection) -> Tail:
-        """What the full-text index does not hold yet, as this connection sees it."""
-        state = first(connection, "SELECT (SELECT max(seq) FROM events), through FROM indexed")
-        known = self._tail  # one read: another thread may put its own there meanwhile
-        if known is None or known[0] != state:
-            known = self._tail = (state, Tail(connection, known[1] if known is not None else None))
-        return known[1]
-
-    def unindexed(self, scope: Scope, terms: Sequence[str]) -> dict[int, str]:
-        """Texts of `scope` with any of `terms` that the full-text index does not hold yet, by row number."""
-        with self.database.reading() as connection:
-            return self.tail(connection).candidates(terms, self._scope_ids(connection, scope))
+    def moment(self, connection: apsw.Connection) -> Moment:
+        """What the file says, as this connection sees it."""
+        state = first(connection, _STATE, (self.set_id,))
+        before = self._moment  # one read: another thread may put its own there meanwhile
+        if before is not None and before.state == state:
+            return before
+        documents, words = first(connection, "SELECT sum(count), sum(words) FROM scopes")
+        known, tail = before.tail if before is not None else {}, {}
+        newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
+        for n, scope, key, text in select(connection, newest):
+            whole = f"{key}\n{text}" if key else text
+            row = known.get(n)
+            tail[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
+        moment = self._moment = Moment(state, state[0] or 0, documents or 0, words or 0, tail)
+        return moment
 
     def store_id(self) -> str:
         """Names this memory. A backup and an import have a name of their own."""
@@ -555,10 +578,10 @@ class StoreFile:
             scope = self._scope_names[id] = rows.to_scope(row, id)
         return scope
 
-    def _scope_ids(self, connection: apsw.Connection, scope: Scope) -> list[int] | None:
+    def _scope_ids(self, connection: apsw.Connection, scope: Scope) -> frozenset[int] | None:
         """Ids of the scopes inside `scope`; None where it holds the whole file."""
         with self._lock:
-            count = scalar(connection, "SELECT max(id) FROM scopes")
+            (count,) = first(connection, "SELECT max(id) FROM scopes")
             if count != self._scope_count:
                 self._inside.clear()
                 self._scope_count = count
@@ -568,8 +591,8 @@ class StoreFile:
                     if getattr(scope, part):
                         where.append(f"{part} = ?")
                         values.append(getattr(scope, part))
-                found = select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)} ORDER BY id", values)
-                ids: list[int] = [id for (id,) in found]
+                found = select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)
+                ids = frozenset(id for (id,) in found)
                 everything = scalar(connection, "SELECT count(*) FROM scopes")
                 if len(self._inside) >= SCOPES:
                     self._inside.clear()
@@ -605,14 +628,10 @@ class StoreFile:
 
         return self.database.write(work)
 
-    @property
-    def set_id(self) -> int | None:
-        return self._set_id
-
     def use(self, embedder: Embedder | None) -> None:
         """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
         try:
-            self._set_id = self._serving_set(embedder.identity if embedder is not None else None)
+            self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
         except BaseException:
             self.database.close()
             raise
@@ -629,7 +648,7 @@ class StoreFile:
             raise EncoderMismatch(
                 f"{self.database.path} now has vectors of {row[1]!r}: open it again, with that encoder"
             )
-        self._set_id = int(row[0])
+        self.set_id = int(row[0])
         return True
 
     def encoder_identity(self) -> EncoderIdentity | None:
@@ -644,251 +663,6 @@ class StoreFile:
         if self.embedder is None or not listed:
             return {}
         return {text: vector.tobytes() for text, vector in zip(listed, self.embedder(listed), strict=True)}
-
-    def close(self) -> None:
-        self.database.close()
-
-
-REMEMBERED = 5000
-
-
-class StoreBase:
-    """position: the journal entry after which the memory is seen, or None for "as it is at each moment".
-
-    While the store stands at the position, rows are read as they are. What changed since is put back from the images
-    the journal keeps of everything before it changed.
-    """
-
-    __slots__ = ("_drift", "_drift_head", "_fetched", "position", "scope", "store")
-
-    def __init__(self, store: Store, scope: Scope, position: int | None) -> None:
-        self.store = store
-        self.scope = scope
-        self.position = position
-        self._drift = _Drift({})
-        self._drift_head = position if position is not None else 0
-        self._fetched: dict[str, Item | None] = {}
-
-    @property
-    def snapshot(self) -> str:
-        return f"s{self.position if self.position is not None else self.store.head()}"
-
-    @property
-    def next_number(self) -> int:
-        return (self.position if self.position is not None else self.store.head()) + 1
-
-    @property
-    def content_sum(self) -> int:
-        total, _, _ = self.store.sums(self.scope)
-        for n, before in self._drifted().images.items():
-            present = self._row(n)
-            total -= content_digest(present) if present is not None else 0
-            total += content_digest(before) if before is not None else 0
-        return total % HASH_MODULUS
-
-    def __len__(self) -> int:
-        _, count, _ = self.store.sums(self.scope)
-        for n, before in self._drifted().images.items():
-            present = self._row(n)
-            count += int(before is not None and before.current) - int(present is not None and present.current)
-        return count
-
-    def get(self, id: str) -> Item | None:
-        number = rows.number_of(id)
-        if number is None:
-            return None
-        if self.position is not None:
-            if number > self.position:
-                return None
-            drift = self._drifted()
-            if number in drift.images:
-                return drift.images[number]
-        if id not in self._fetched:
-            self.fetch((id,))
-        return self._fetched[id]
-
-    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
-        """Read several items at once and remember them: what did not drift is what it was at the position."""
-        missing = [id for id in ids if id not in self._fetched]
-        if missing:
-            if len(self._fetched) > REMEMBERED:
-                self._fetched = {}
-            self._fetched.update(self.store.fetch(self.scope, missing))
-        return {id: self._fetched.get(id) for id in ids}
-
-    def duplicates_of(self, item: Item) -> list[str]:
-        drift = self._drifted()
-        key = duplicate_key(item)
-        past = [
-            before.id for before in drift.images.values() if before and before.open and duplicate_key(before) == key
-        ]
-        return past + [id for id in self.store.with_content(self.scope, item) if int(id[1:]) not in drift.images]
-
-    def items(self) -> Iterator[Item]:
-        drift = self._drifted()
-        merged = {item.id: item for item in self.store.items(self.scope)}
-        for n, before in drift.images.items():
-            if before is None:
-                merged.pop(f"m{n}", None)
-            else:
-                merged[f"m{n}"] = before
-        return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
-
-    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of the whole store, corrected for what drifted in this scope."""
-        live = self.store.word_statistics(terms)
-        drift = self._drifted()
-        return drift.corrected(live, terms) if drift.images else live
-
-    def lexical(self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics) -> Ranked:
-        """Candidates by the full-text index, ranked by BM25 of the whole query with the statistics given."""
-        drift = self._drifted()
-        want = count + len(hidden) + len(drift.images)
-        tokens = self.store.scope_tokens(self.scope)
-        found: dict[int, str] = {}
-        if tokens is not None:
-            share = self.store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
-            with self.store.database.reading() as connection:
-                least, head = max(2 * want, LEAST), self.store.head()
-                listed = proposed(connection, statistics, tokens, share, least, head)
-                found = {**self.store.texts(self.scope, listed), **self.store.unindexed(self.scope, terms)}
-        scored = scores(found, terms, statistics)
-        ranked = [(f"m{n}", score) for n, score in scored if n not in drift.images and f"m{n}" not in hidden]
-        ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden)
-        ranked.sort(key=lambda pair: (-pair[1], int(pair[0][1:])))
-        return [pair for pair in ranked[:count] if pair[1] > 0]
-
-    def dense(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
-        drift = self._drifted()
-        want = count + len(hidden) + len(drift.images)
-        found = self.store.dense(self.scope, vectors, want)
-        past = drift.vectors(self.store)
-        return [
-            self._merged(line, drift, past, vector, hidden)[:count] for line, vector in zip(found, vectors, strict=True)
-        ]
-
-    def closed(self) -> Iterator[Item]:
-        drift = self._drifted()
-        for item in self.store.items(self.scope, closed=True):
-            if int(item.id[1:]) not in drift.images:
-                yield item
-        for before in drift.images.values():
-            if before is not None and not before.current and not before.deleted:
-                yield before
-
-    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        return self.store.vectors_for(items)
-
-    def _merged(
-        self,
-        found: list[tuple[int, float]],
-        drift: _Drift,
-        past: dict[str, Vectors],
-        vector: Vectors,
-        hidden: frozenset[str],
-    ) -> Ranked:
-        ranked = [(f"m{n}", score) for n, score in found if n not in drift.images and f"m{n}" not in hidden]
-        if past:
-            ranked.extend((id, float(before @ vector)) for id, before in past.items() if id not in hidden)
-            ranked.sort(key=lambda pair: -pair[1])
-        return ranked
-
-    def _row(self, number: int) -> Item | None:
-        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
-
-    def _drifted(self) -> _Drift:
-        """What the items that changed since the position were at the position."""
-        if self.position is None:
-            return self._drift
-        head = self.store.head()
-        if head != self._drift_head:
-            self.store.refuse_purged(self.position)
-            images = self.store.images_at(self.scope, self.position)
-            present = self.store.fetch(self.scope, [f"m{n}" for n in images])
-            self._drift = _Drift(images, [item for item in present.values() if item is not None])
-            for n in self._drift.images:
-                self._fetched.pop(f"m{n}", None)
-            self._drift_head = head
-        return self._drift
-
-
-class _Drift:
-    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
-
-    __slots__ = ("_ids", "_index", "_present", "images")
-
-    def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
-        self.images = images
-        self._present = InvertedIndex()
-        for live in present:
-            if live.current:
-                self._present.add(indexed_text(live))
-        self._ids: list[str] = []
-        self._index = InvertedIndex()
-        for item in images.values():
-            if item is not None and item.current:
-                self._ids.append(item.id)
-                self._index.add(indexed_text(item))
-
-    def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
-        """The live statistics with the present states taken out and the past ones put in."""
-        import numpy as np
-
-        nothing = np.zeros(0, np.intp)
-        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
-        frequency = {
-            term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
-            for term in terms
-        }
-        return CorpusStatistics(
-            max(0, live.documents + past.documents - present.documents),
-            max(0, live.words + past.words - present.words),
-            {term: count for term, count in frequency.items() if count > 0},
-        )
-
-    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
-        if not self._ids:
-            return []
-        scores = self._index.scores(terms, statistics)
-        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
-
-    def vectors(self, store: Store) -> dict[str, Vectors]:
-        wanted = [item for item in self.images.values() if item is not None and item.current]
-        return store.vectors_for(wanted) if wanted else {}
-
-
-FORESEEN = 16
-"""Acts in one transaction from which their duplicates are looked up together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """One line of an item's history: what the journal did to it, and what it was before and after."""
-
-    seq: int
-    at: str
-    kind: str
-    episode: str
-    source: str
-    before: Item | None
-    after: Item | None
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """An item that two snapshots show differently; None where it is not there."""
-
-    id: str
-    before: Item | None
-    after: Item | None
-
-
-class Store(StoreFile):
-    """The journal and the view made from it, at every moment of the past.
-
-    max_items: how many current items a scope may hold that is written to."""
-
-    max_items: int | None = None
 
     def perform(
         self,
@@ -971,7 +745,7 @@ class Store(StoreFile):
     def _transaction(
         self, connection: apsw.Connection, scope: Scope, vectors: Mapping[str, bytes] | None
     ) -> Transaction:
-        return Transaction(connection, scope, set_id=self._set_id, vectors=vectors)
+        return Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
 
     def head(self) -> int:
         """The newest entry of the journal; 0 before the first."""
@@ -998,24 +772,10 @@ class Store(StoreFile):
                     connection, f"{rows.SELECT} WHERE n IN (SELECT value FROM json_each(?))", (json.dumps(numbers),)
                 )
             for row in found:
-                home = self.scope_named(connection, row[1])
-                if scope.contains(home):
+                home = self._scope_names.get(row[1]) or self.scope_named(connection, row[1])
+                if home == scope or scope.contains(home):
                     out[f"m{row[0]}"] = rows.to_item(row, home)
         return out
-
-    def texts(self, scope: Scope, numbers: Sequence[int]) -> dict[int, str]:
-        """The indexed texts of those of `numbers` that lie in `scope`."""
-        with self.database.reading() as connection:
-            found = select(
-                connection,
-                "SELECT n, scope, key, text FROM items WHERE n IN (SELECT value FROM json_each(?))",
-                (json.dumps(numbers),),
-            )
-            return {
-                n: f"{key}\n{text}" if key else text
-                for n, home, key, text in found
-                if scope.contains(self.scope_named(connection, home))
-            }
 
     def items(
         self, scope: Scope, *, after: int = 0, limit: int = -1, current: bool = False, closed: bool = False
@@ -1026,7 +786,7 @@ class Store(StoreFile):
             where, values = "n > ?", [after]
             if inside is not None:
                 where += " AND scope IN (SELECT value FROM json_each(?))"
-                values.append(json.dumps(inside))  # type: ignore[arg-type]
+                values.append(json.dumps(sorted(inside)))  # type: ignore[arg-type]
             if current:
                 where += " AND content IS NOT NULL AND status = 'active'"
             if closed:
@@ -1053,7 +813,7 @@ class Store(StoreFile):
                 found = select(
                     connection,
                     "SELECT total, count, words FROM scopes WHERE id IN (SELECT value FROM json_each(?))",
-                    (json.dumps(inside),),
+                    (json.dumps(sorted(inside)),),
                 )
         return (
             sum(int.from_bytes(total, "little") for total, _, _ in found),
@@ -1061,43 +821,28 @@ class Store(StoreFile):
             sum(words_ for _, _, words_ in found),
         )
 
-    def word_statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of all current items, whatever their scope."""
-        with self.database.reading() as connection:
-            documents, total = first(connection, "SELECT sum(count), sum(words) FROM scopes")
-            documents, total = documents or 0, total or 0
-            frequency = self._word_counts.frequency(connection, terms, documents)
-            newest = self.tail(connection)
-            for term in terms:
-                more = newest.frequency(term)
-                if more:
-                    frequency[term] = frequency.get(term, 0) + more
-            return CorpusStatistics(documents, total, frequency)
-
-    def scope_tokens(self, scope: Scope) -> list[str] | None:
+    def scope_tokens(self, connection: apsw.Connection, scope: Scope) -> list[str] | None:
         """The full-text tokens every row in `scope` has; None where nobody ever wrote in it."""
         out = []
-        with self.database.reading() as connection:
-            for letter, part in zip("tuas", ("tenant", "user", "agent", "session"), strict=True):
-                name = getattr(scope, part)
-                if name:
-                    row = first(
-                        connection,
-                        "SELECT id FROM names WHERE tenant=? AND part=? AND name=?",
-                        (scope.tenant, part, name),
-                    )
-                    if row is None:
-                        return None
-                    out.append(f"{letter}{row[0]}")
+        for letter, part in PARTS:
+            name = getattr(scope, part)
+            if name:
+                query = "SELECT id FROM names WHERE tenant=? AND part=? AND name=?"
+                row = first(connection, query, (scope.tenant, part, name))
+                if row is None:
+                    return None
+                out.append(f"{letter}{row[0]}")
         return out
 
-    def base(self, scope: Scope, snapshot: str | None = None) -> StoreBase:
-        """The memory at a snapshot (None: as it is at each moment), for a bank to stand on. Raises UnknownSnapshot, Purged."""
-        if snapshot is None:
-            return StoreBase(self, scope, None)
-        position = self.position_of(snapshot)
+    def view(self, scope: Scope) -> View:
+        """The items of a scope as they are at each moment."""
+        return View(self, scope)
+
+    def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:
+        """The memory at a snapshot (None: now), for a bank to stand on. Raises UnknownSnapshot, Purged."""
+        position = self.head() if snapshot is None else self.position_of(snapshot)
         self.refuse_purged(position)
-        return StoreBase(self, scope, position)
+        return Snapshot(self, scope, position)
 
     def refuse_purged(self, position: int) -> None:
         """Raise Purged where something was erased after journal entry `position`."""
@@ -1196,3 +941,244 @@ class Store(StoreFile):
                 if mine and not undo.within(seq, cancelled):
                     return seq, body
         return None
+
+    def close(self) -> None:
+        self.database.close()
+
+
+REMEMBERED = 5000
+
+
+@dataclass(slots=True)
+class View:
+    """The items of a scope as they are at each moment: what a search of a store ranks. What it read of items it remembers."""
+
+    store: Store
+    scope: Scope
+    on_file: bool = True
+    _fetched: dict[str, Item | None] = field(default_factory=dict)
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        missing = [id for id in ids if id not in self._fetched]
+        if missing:
+            if len(self._fetched) > REMEMBERED:
+                self._fetched, missing = {}, list(ids)
+            self._fetched.update(self.store.fetch(self.scope, missing))
+        return {id: self._fetched[id] for id in ids}
+
+    def forget(self, id: str) -> None:
+        self._fetched.pop(id, None)
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of the whole store."""
+        with self.store.database.reading() as connection:
+            return self.store.word_counts.of(connection, self.store.moment(connection), terms)
+
+    def by_words(
+        self,
+        terms: Sequence[str],
+        count: int,
+        hidden: Container[str] = (),
+        statistics: CorpusStatistics | None = None,
+    ) -> Ranked:
+        """Candidates by the full-text index and the rows that it does not hold yet, ranked by BM25 of the whole query. hidden:
+        ids that are left out; statistics: those to rank with, where more than the store is ranked together."""
+        store = self.store
+        with store.database.reading() as connection:
+            tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
+            if tokens is None:
+                return []
+            moment, inside = store.moment(connection), store._scope_ids(connection, self.scope)
+            known = statistics or store.word_counts.of(connection, moment, terms)
+            share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
+            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), moment.seq)
+            found = select(
+                connection,
+                "SELECT n, scope, CASE WHEN key = '' THEN text ELSE key || char(10) || text END FROM items "
+                "WHERE n IN (SELECT value FROM json_each(?))",
+                (json.dumps(listed),),
+            )
+        found += [(n, home, text) for n, home, text, _ in moment.holding(terms)]
+        texts = {n: text for n, home, text in found if inside is None or home in inside}
+        ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
+        return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
+
+    def by_meaning(self, vectors: Vectors, count: int, hidden: Collection[str] = ()) -> list[Ranked]:
+        store, scope, wide = self.store, self.scope, count + len(hidden)
+        found = store._with_index(
+            lambda connection, index: index.search(vectors, wide, scope, store._scope_ids(connection, scope))
+        )
+        if found is None:
+            return [[] for _ in vectors]
+        return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in found]
+
+
+class Snapshot:
+    """The items of a scope as they were after journal entry `position`.
+
+    While the store stands there, rows are read as they are. What changed since is put back from the images that the journal keeps
+    of everything before it changed."""
+
+    __slots__ = ("_drift", "_drift_head", "position", "scope", "store", "view")
+
+    def __init__(self, store: Store, scope: Scope, position: int) -> None:
+        self.store = store
+        self.scope = scope
+        self.position = position
+        self.view = View(store, scope)
+        self._drift = _Drift({})
+        self._drift_head = position
+
+    @property
+    def next_number(self) -> int:
+        return self.position + 1
+
+    @property
+    def content_sum(self) -> int:
+        total, _, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            total -= content_digest(present) if present is not None else 0
+            total += content_digest(before) if before is not None else 0
+        return total % HASH_MODULUS
+
+    def __len__(self) -> int:
+        _, count, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            count += int(before is not None and before.current) - int(present is not None and present.current)
+        return count
+
+    def get(self, id: str) -> Item | None:
+        return self.fetch((id,))[id]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        """What did not drift is what it was at the position."""
+        images = self._drifted().images
+        out: dict[str, Item | None] = dict.fromkeys(ids)
+        numbers = {id: number for id in ids if (number := rows.number_of(id)) is not None and number <= self.position}
+        there = self.view.fetch([id for id, number in numbers.items() if number not in images])
+        for id, number in numbers.items():
+            out[id] = images[number] if number in images else there[id]
+        return out
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        drift = self._drifted()
+        key = duplicate_key(item)
+        past = [
+            before.id for before in drift.images.values() if before and before.open and duplicate_key(before) == key
+        ]
+        return past + [id for id in self.store.with_content(self.scope, item) if int(id[1:]) not in drift.images]
+
+    def items(self) -> Iterator[Item]:
+        drift = self._drifted()
+        merged = {item.id: item for item in self.store.items(self.scope)}
+        for n, before in drift.images.items():
+            if before is None:
+                merged.pop(f"m{n}", None)
+            else:
+                merged[f"m{n}"] = before
+        return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
+
+    def closed(self) -> Iterator[Item]:
+        drift = self._drifted()
+        for item in self.store.items(self.scope, closed=True):
+            if int(item.id[1:]) not in drift.images:
+                yield item
+        for before in drift.images.values():
+            if before is not None and not before.current and not before.deleted:
+                yield before
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        return self.store.vectors_for(items)
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of the whole store, corrected for what drifted in this scope."""
+        live = self.view.statistics(terms)
+        drift = self._drifted()
+        return drift.corrected(live, terms) if drift.images else live
+
+    def by_words(
+        self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics
+    ) -> Ranked:
+        drift = self._drifted()
+        ranked = self.view.by_words(terms, count, hidden | drift.ids, statistics)
+        if not drift.images:
+            return ranked
+        ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden and pair[1] > 0)
+        return sorted(ranked, key=lambda pair: (-pair[1], int(pair[0][1:])))[:count]
+
+    def by_meaning(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+        drift = self._drifted()
+        found = self.view.by_meaning(vectors, count, hidden | drift.ids)
+        past = {id: vector for id, vector in drift.vectors(self.store).items() if id not in hidden}
+        if not past:
+            return found
+        return [
+            sorted([*line, *((id, float(before @ vector)) for id, before in past.items())], key=lambda pair: -pair[1])[
+                :count
+            ]
+            for line, vector in zip(found, vectors, strict=True)
+        ]
+
+    def _row(self, number: int) -> Item | None:
+        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
+
+    def _drifted(self) -> _Drift:
+        """What the items that changed since the position were at the position."""
+        head = self.store.head()
+        if head != self._drift_head:
+            self.store.refuse_purged(self.position)
+            images = self.store.images_at(self.scope, self.position)
+            present = self.store.fetch(self.scope, [f"m{n}" for n in images])
+            self._drift = _Drift(images, [item for item in present.values() if item is not None])
+            for id in self._drift.ids:
+                self.view.forget(id)
+            self._drift_head = head
+        return self._drift
+
+
+class _Drift:
+    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
+
+    __slots__ = ("_ids", "_index", "_present", "ids", "images")
+
+    def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
+        self.images = images
+        self.ids = frozenset(f"m{n}" for n in images)
+        self._present = InvertedIndex()
+        for live in present:
+            if live.current:
+                self._present.add(indexed_text(live))
+        self._ids: list[str] = []
+        self._index = InvertedIndex()
+        for item in images.values():
+            if item is not None and item.current:
+                self._ids.append(item.id)
+                self._index.add(indexed_text(item))
+
+    def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
+        """The live statistics with the present states taken out and the past ones put in."""
+        import numpy as np
+
+        nothing = np.zeros(0, np.intp)
+        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
+        frequency = {
+            term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
+            for term in terms
+        }
+        return CorpusStatistics(
+            max(0, live.documents + past.documents - present.documents),
+            max(0, live.words + past.words - present.words),
+            {term: count for term, count in frequency.items() if count > 0},
+        )
+
+    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+        if not self._ids:
+            return []
+        scores = self._index.scores(terms, statistics)
+        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
+
+    def vectors(self, store: Store) -> dict[str, Vectors]:
+        wanted = [item for item in self.images.values() if item is not None and item.current]
+        return store.vectors_for(wanted) if wanted else {}

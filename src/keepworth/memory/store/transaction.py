@@ -17,8 +17,8 @@ from keepworth.memory.operations import Act, Credit, Draft, Outcome, execute, ma
 from keepworth.memory.search.index import word_count
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.rows import encoded, linked, targets_of
-from keepworth.memory.store.schema import CREATED, vector_table
+from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
+from keepworth.memory.store.schema import CREATED
 
 if TYPE_CHECKING:
     import apsw
@@ -423,7 +423,7 @@ class Transaction:
 
     def _write_vectors(self, changed: list[tuple[Item | None, Item | None]]) -> None:
         assert self.set_id is not None
-        table = vector_table(self.set_id)
+        table = VECTORS.format(self.set_id)
         stale: list[int] = []
         fresh: list[tuple[int, int, bytes]] = []
         wanted: list[tuple[int, int]] = []

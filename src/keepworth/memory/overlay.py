@@ -1,0 +1,610 @@
+"""Bank: what an agent holds. A scoped view over a snapshot of memory, with an overlay of its own: layers of items, so that a fork
+costs nothing until it is written.
+
+    bank = Bank.empty(encoder)
+    bank.add("Ana is allergic to peanuts", event_time="2026-01-31")
+    bank.search("what must Ana not eat?", k=5)
+
+`fork()` gives every member of a group its own overlay over the same items; `apply()` takes what a model asked for and
+always answers; `content_hash()` names the state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keepworth.episodes.encoder import Encoder
+from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.memory.errors import UnknownItem
+from keepworth.memory.item import (
+    EVERYWHERE,
+    HASH_MODULUS,
+    UNKNOWN,
+    Clock,
+    Item,
+    ItemKind,
+    Provenance,
+    Scope,
+    Status,
+    Timestamp,
+    checked_text,
+    content_digest,
+    duplicate_key,
+    now,
+    plain_metadata,
+    timestamp,
+)
+from keepworth.memory.operations import (
+    Act,
+    Assignment,
+    Credit,
+    Draft,
+    Outcome,
+    checked_reward,
+    execute,
+    renamed_act,
+)
+from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, total
+from keepworth.memory.search.search import (
+    CURRENT,
+    Fusion,
+    Hit,
+    Ranked,
+    Request,
+    checked_query,
+    requested,
+    retrieve,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+    Rows = npt.NDArray[np.intp]
+    Vectors = npt.NDArray[np.float32]
+
+DEEPEST = 6
+
+
+class Embedding(Protocol):
+    def __call__(self, texts: Sequence[str]) -> Vectors: ...
+
+
+class Base(Protocol):
+    """A snapshot of a store, read-only, under the layers of a bank. Ranked lists hold current items only, best first."""
+
+    @property
+    def content_sum(self) -> int: ...
+    @property
+    def next_number(self) -> int: ...
+    def __len__(self) -> int: ...
+    def get(self, id: str) -> Item | None: ...
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]: ...
+    def duplicates_of(self, item: Item) -> list[str]: ...
+    def items(self) -> Iterator[Item]:
+        """Every item, closed ones too, in order of writing."""
+        ...
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
+    def by_words(
+        self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics
+    ) -> Ranked:
+        """statistics: of everything that is ranked together, this base and what lies on it."""
+        ...
+
+    def by_meaning(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+        """Per query; vectors: (queries, dimension)."""
+        ...
+
+    def closed(self) -> Iterator[Item]:
+        """Items that are neither current nor deleted."""
+        ...
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """Vectors on file for items as given, by id; those that are not on file are left out or made."""
+        ...
+
+
+class Layer:
+    """One layer. Only the top one of an overlay is written; those below are shared between forks.
+
+    items: the latest state, on this layer, of every item it has; rows: one per searchable wording, in order of arrival.
+    hides: rows of a layer (by its index in the overlay) that a change on this one took out of search; covers: the same for
+    rows on the base, by id.
+    """
+
+    __slots__ = (
+        "_lock",
+        "_pending",
+        "_vectors",
+        "by_content",
+        "covers",
+        "hides",
+        "index",
+        "items",
+        "row_ids",
+        "row_of",
+    )
+
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+        self.row_ids: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.by_content: dict[bytes, tuple[str, ...]] = {}
+        self.hides: dict[int, list[int]] = {}
+        self.covers: set[str] = set()
+        self.index = InvertedIndex()
+        self._vectors: Vectors | None = None
+        self._pending: list[str] = []
+        self._lock = threading.Lock()
+
+    def add_row(self, item: Item) -> None:
+        """Make the present wording of `item` searchable. Its vector is made when a dense search first needs it."""
+        self.row_of[item.id] = len(self.row_ids)
+        self.row_ids.append(item.id)
+        self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
+        with self._lock:
+            self._pending.append(item.searched_text)
+
+    def preset(self, known: Mapping[str, Vectors]) -> None:
+        """Take vectors that are on file for rows of this layer, where all of them are known."""
+        import numpy as np
+
+        with self._lock:
+            if self._vectors is None and all(id in known for id in self.row_ids):
+                self._vectors = np.stack([known[id] for id in self.row_ids])
+                self._pending = []
+
+    def vectors(self, embed: Embedding) -> Vectors:
+        """Shape (rows, dimension), unit rows. Encodes, in one batch, what has arrived since the last call."""
+        import numpy as np
+
+        with self._lock:
+            if self._pending:
+                fresh = embed(self._pending)
+                self._vectors = fresh if self._vectors is None else np.concatenate([self._vectors, fresh])
+                self._pending = []
+            if self._vectors is None:
+                return np.zeros((0, 0), dtype=np.float32)
+            return self._vectors
+
+
+class Overlay:
+    """Layers on a base: the `View` that operations act on and the `Corpus` that searches rank, with forks, a count and an
+    incremental content hash. embedder: makes the vectors of what is written here."""
+
+    __slots__ = ("_count", "_hidden", "_next_number", "_total", "_written", "base", "embedder", "layers")
+
+    def __init__(self, base: Base | None = None, embedder: Embedder | None = None) -> None:
+        self.base = base
+        self.embedder = embedder
+        self.layers: tuple[Layer, ...] = ()
+        self._written = False  # whether the top layer is ours to write
+        self._hidden: dict[int, Rows] = {}
+        # Relative to the base, which is asked only when someone wants to know: a search does not.
+        self._count = 0
+        self._total = 0
+        self._next_number = 0
+
+    @property
+    def count(self) -> int:
+        """How many items are current."""
+        return self._count + (len(self.base) if self.base is not None else 0)
+
+    @property
+    def total(self) -> int:
+        """Sum of the content digests of all items, modulo 2**256."""
+        return (self._total + (self.base.content_sum if self.base is not None else 0)) % HASH_MODULUS
+
+    @property
+    def next_number(self) -> int:
+        """The number in the id of the next new item."""
+        if not self._next_number:
+            self._next_number = self.base.next_number if self.base is not None else 1
+        return self._next_number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self._next_number = number
+
+    @property
+    def on_file(self) -> bool:
+        return self.base is not None
+
+    def fork(self) -> Overlay:
+        """Both sides keep what is there; what either writes later the other does not see."""
+        if len(self.layers) > DEEPEST:
+            self._flatten()
+        self._written = False
+        twin = Overlay.__new__(Overlay)
+        twin.base, twin.embedder = self.base, self.embedder
+        twin.layers = self.layers
+        twin._written = False
+        twin._hidden = {}
+        twin._count, twin._total, twin._next_number = self._count, self._total, self._next_number
+        return twin
+
+    def get(self, id: str) -> Item | None:
+        for layer in reversed(self.layers):
+            item = layer.items.get(id)
+            if item is not None:
+                return item
+        return self.base.get(id) if self.base is not None else None
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        """Several at once."""
+        if self.base is not None:
+            self.base.fetch(ids)
+        return {id: self.get(id) for id in ids}
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        return sorted(self._same(item), key=lambda id: int(id[1:]))
+
+    def _same(self, item: Item) -> tuple[str, ...]:
+        """Ids of all open items with this content."""
+        key = duplicate_key(item)
+        for layer in reversed(self.layers):
+            if key in layer.by_content:
+                return layer.by_content[key]
+        return tuple(self.base.duplicates_of(item)) if self.base is not None else ()
+
+    def put(self, item: Item) -> None:
+        before = self.get(item.id)
+        if before is not None and before == item:
+            return
+        top = self._top()
+        if before is not None:
+            self._total -= content_digest(before)
+            self._count -= before.current
+            if before.open:
+                top.by_content[duplicate_key(before)] = tuple(id for id in self._same(before) if id != item.id)
+        self._total = (self._total + content_digest(item)) % HASH_MODULUS
+        self._count += item.current
+        top.items[item.id] = item
+        if item.open:
+            top.by_content[duplicate_key(item)] = (*self._same(item), item.id)
+        was = before is not None and before.current
+        reworded = before is not None and (before.text != item.text or before.key != item.key)
+        if was and (reworded or not item.current):
+            self._hide_row(item.id)
+        if item.current and (reworded or not was):
+            top.add_row(item)
+
+    def items(self) -> Iterator[Item]:
+        """Every item in its latest state, closed ones too, in order of first writing."""
+        latest: dict[str, Item] = {}
+        if self.base is not None:
+            latest.update((item.id, item) for item in self.base.items())
+        for layer in self.layers:
+            latest.update(layer.items)
+        return iter(latest.values())
+
+    def closed(self) -> Iterator[Item]:
+        """Items that are neither current nor deleted, in their latest state."""
+        if self.base is None:
+            return (item for item in self.items() if not item.current and not item.deleted)
+        latest = {item.id: item for item in self.base.closed()}
+        for layer in self.layers:
+            latest.update(layer.items)
+        return (item for item in latest.values() if not item.current and not item.deleted)
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of all layers and the base."""
+        parts = [layer.index.statistics(terms, self.hidden(level)) for level, layer in enumerate(self.layers)]
+        if self.base is not None:
+            parts.append(self.base.statistics(terms))
+        return total(parts)
+
+    def by_words(self, terms: Sequence[str], count: int) -> Ranked:
+        """The `count` best by BM25, with the statistics of the whole; zero scores left out."""
+        corpus = self.statistics(terms)
+        scored = [(level, layer.index.scores(terms, corpus)) for level, layer in enumerate(self.layers)]
+        under = self.base.by_words(terms, count, self.covered(), corpus) if self.base is not None else []
+        return self._ranked(scored, under, count, above=0.0)
+
+    def by_meaning(self, vectors: Vectors, count: int) -> list[Ranked]:
+        """Per query the `count` best by cosine: one matrix product per layer for all of them. vectors: (queries, dimension)."""
+        assert self.embedder is not None
+        scored = [
+            (level, vectors @ layer.vectors(self.embedder).T)
+            for level, layer in enumerate(self.layers)
+            if layer.row_ids
+        ]
+        under: list[Ranked] = [[] for _ in vectors]
+        if self.base is not None:
+            under = self.base.by_meaning(vectors, count, self.covered())
+        return [
+            self._ranked([(level, part[query]) for level, part in scored], under[query], count, above=float("-inf"))
+            for query in range(len(vectors))
+        ]
+
+    def _ranked(self, scored: Sequence[tuple[int, Any]], under: Ranked, count: int, above: float) -> Ranked:
+        """The `count` best rows of all layers, the base first among equals."""
+        import numpy as np
+
+        if not scored:
+            return under[:count]
+        ids = [id for level, _ in scored for id in self.layers[level].row_ids]
+        scores = np.concatenate([part for _, part in scored])
+        start = 0
+        for level, part in scored:
+            hidden = self.hidden(level)
+            if len(hidden):
+                scores[hidden + start] = -np.inf
+            start += len(part)
+        found = [(ids[row], float(scores[row])) for row in best(scores, count) if scores[row] > above]
+        return sorted([*under, *found], key=lambda pair: -pair[1])[:count]
+
+    def with_others(self, request: Request, time: str) -> Overlay:
+        """This with the items that are not current but that `request` admits made searchable; itself where it admits none."""
+        if not request.as_of and request.statuses == CURRENT:
+            return self
+        twin = self.fork()
+        others = [item for item in self.closed() if request.admits(item, time)]
+        for item in others:
+            twin.put(replace(item, status=Status.ACTIVE, ended_at="", superseded_by=""))
+        if others and self.base is not None:
+            twin.layers[-1].preset(self.base.vectors_for(others))
+        return twin
+
+    def hidden(self, level: int) -> Rows:
+        """Rows of layer `level` that no longer count. Shape (h,)."""
+        import numpy as np
+
+        cached = self._hidden.get(level)
+        if cached is None:
+            rows = [row for layer in self.layers[level:] for row in layer.hides.get(level, ())]
+            cached = self._hidden[level] = np.asarray(rows, dtype=np.intp)
+        return cached
+
+    def covered(self) -> frozenset[str]:
+        """Ids whose row on the base no longer counts."""
+        return frozenset().union(*(layer.covers for layer in self.layers))
+
+    def _top(self) -> Layer:
+        if not self._written:
+            self.layers = (*self.layers, Layer())
+            self._written = True
+        return self.layers[-1]
+
+    def _hide_row(self, id: str) -> None:
+        top = self.layers[-1]
+        for level in range(len(self.layers) - 1, -1, -1):
+            row = self.layers[level].row_of.get(id)
+            if row is not None:
+                top.hides.setdefault(level, []).append(row)
+                self._hidden.pop(level, None)
+                return
+        top.covers.add(id)
+
+    def _flatten(self) -> None:
+        one = Layer()
+        latest: dict[str, Item] = {}
+        for layer in self.layers:
+            latest.update(layer.items)
+            one.by_content.update(layer.by_content)
+            one.covers.update(layer.covers)
+        for item in latest.values():
+            one.items[item.id] = item
+            below = self.base is not None and item.id not in one.covers and self.base.get(item.id) is not None
+            if item.current and not below:
+                one.add_row(item)
+        self.layers = (one,)
+        self._hidden = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One entry of a bank's own journal: enough to do it again on the store the bank was opened from."""
+
+    act: Act
+    draft: Draft
+    outcome: Outcome
+
+
+class Bank:
+    """Not thread-safe itself; forks of one bank may be used by different threads at once."""
+
+    __slots__ = ("_clock", "_embedder", "_overlay", "fusion", "journal", "scope")
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        embedder: Embedder | None,
+        *,
+        scope: Scope,
+        clock: Clock = now,
+        fusion: Fusion | None = None,
+    ) -> None:
+        self._overlay = overlay
+        self._embedder = embedder
+        self._clock = clock
+        self.scope = scope
+        self.fusion = fusion or Fusion()
+        self.journal: list[Applied] = []
+
+    @classmethod
+    def empty(
+        cls,
+        encoder: Encoder | None,
+        *,
+        scope: Scope | None = None,
+        clock: Clock = now,
+        fusion: Fusion | None = None,
+        cached: int = 20_000,
+    ) -> Bank:
+        """A bank in memory alone. Without an encoder only lexical searches work; `cached` texts keep their vectors."""
+        embedder = None if encoder is None else Embedder(encoder, cached)
+        return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock, fusion=fusion)
+
+    @classmethod
+    def on(
+        cls,
+        base: Base,
+        embedder: Embedder | None,
+        *,
+        scope: Scope,
+        clock: Clock = now,
+        fusion: Fusion | None = None,
+    ) -> Bank:
+        """A bank over a snapshot of a store."""
+        return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock, fusion=fusion)
+
+    def __len__(self) -> int:
+        """How many items are current."""
+        return self._overlay.count
+
+    def items(self, *, all_states: bool = False) -> Iterator[Item]:
+        """Current items in order of writing; with `all_states`, superseded, deleted and held back ones too."""
+        return (item for item in self._overlay.items() if all_states or item.current)
+
+    def get(self, id: str) -> Item:
+        """The item in its latest state, closed ones too. Raises UnknownItem."""
+        item = self._overlay.get(id)
+        if item is None:
+            raise UnknownItem(f"no item {id!r:.80} in this bank")
+        return item
+
+    def fork(self) -> Bank:
+        """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
+        return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock, fusion=self.fusion)
+
+    def content_hash(self) -> str:
+        """64 hex digits over all items but their clocks and value statistics; equal states give equal hashes."""
+        return f"{self._overlay.total:064x}"
+
+    def add(
+        self,
+        text: str,
+        *,
+        provenance: Provenance = UNKNOWN,
+        event_time: Timestamp = "",
+        kind: ItemKind | str = ItemKind.FACT,
+        key: str | None = None,
+        trust: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        deduplicate: bool = True,
+    ) -> Item:
+        """Remember `text`. An exact duplicate of an open item (see `item.duplicate_key`) is not stored again: that item is
+        returned. Raises InvalidText, InvalidTime."""
+        checked_text(text)
+        if key:
+            checked_text(key, "key")
+        draft = Draft(
+            kind=ItemKind(kind),
+            key=key or "",
+            scope=self.scope,
+            event_time=timestamp(event_time),
+            provenance=provenance,
+            trust=trust,
+            metadata=plain_metadata(metadata),
+            deduplicate=deduplicate,
+        )
+        return self.get(self._run(Operation(OperationKind.ADD, text=text), draft).item)
+
+    def add_many(
+        self,
+        texts: Iterable[str],
+        *,
+        provenances: Iterable[Provenance] | None = None,
+        event_times: Iterable[Timestamp] | None = None,
+        kind: ItemKind | str = ItemKind.FACT,
+        deduplicate: bool = True,
+    ) -> list[Item]:
+        """`add` for many texts; nothing is stored if one of them is bad. Vectors are made in one batch at the first search."""
+        texts = list(texts)
+        sources = [UNKNOWN] * len(texts) if provenances is None else list(provenances)
+        times: list[Timestamp] = [""] * len(texts) if event_times is None else list(event_times)
+        if len(sources) != len(texts) or len(times) != len(texts):
+            raise ValueError(f"{len(texts)} texts came with {len(sources)} provenances and {len(times)} event times")
+        for number, text in enumerate(texts):
+            checked_text(text, f"text number {number}")
+        canonical = [timestamp(time) for time in times]
+        return [
+            self.add(text, provenance=source, event_time=time, kind=kind, deduplicate=deduplicate)
+            for text, source, time in zip(texts, sources, canonical, strict=True)
+        ]
+
+    def apply(
+        self,
+        operation: Operation,
+        *,
+        provenance: Provenance = UNKNOWN,
+        event_time: Timestamp = "",
+        kind: ItemKind | str = ItemKind.FACT,
+        key: str = "",
+        trust: float = 1.0,
+    ) -> Outcome:
+        """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
+        draft = Draft(
+            kind=ItemKind(kind),
+            key=key,
+            scope=self.scope,
+            event_time=timestamp(event_time),
+            provenance=provenance,
+            trust=trust,
+        )
+        return self._run(operation, draft)
+
+    def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
+        """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
+        self.get(id)
+        self._run(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
+        return self.get(id)
+
+    def set_status(self, id: str, status: Status) -> Item:
+        """Hold an item back, or let it be found again."""
+        self.get(id)
+        self._run(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
+        return self.get(id)
+
+    def search(self, query: str, k: int = 10, *, mode: str = "hybrid", **options: Any) -> list[Hit]:
+        """The `k` best items for `query`, best first. See `search_many`."""
+        return self.search_many([query], k, mode=mode, **options)[0]
+
+    def search_many(
+        self, queries: Sequence[str], k: int = 10, *, mode: str = "hybrid", **options: Any
+    ) -> list[list[Hit]]:
+        """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
+
+        mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says). options: see
+        `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
+        """
+        asked = [checked_query(query, number) for number, query in enumerate(queries)]
+        request, time = requested(k, mode, options), self._clock()
+        searched = self._overlay.with_others(request, time)
+        return retrieve(self._overlay, self._embedder, self.fusion, asked, request, time, searched=searched)
+
+    def commit_to(self, store: Store, episode: str = "") -> list[Outcome]:
+        """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
+        renamed: dict[str, str] = {}
+
+        def work(transaction: Transaction) -> list[Outcome]:
+            outcomes = []
+            for entry in self.journal:
+                act = renamed_act(entry.act, renamed)
+                outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
+                if entry.outcome.item and outcome.item:
+                    renamed[entry.outcome.item] = outcome.item
+                outcomes.append(outcome)
+            return outcomes
+
+        texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
+        vectors = store.encode(text for text in texts if text)
+        outcomes = store.change(self.scope, work, vectors, bounded=True)
+        self.journal = []
+        return list(outcomes)
+
+    def _run(self, act: Act, draft: Draft) -> Outcome:
+        outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
+        if outcome.applied:
+            if outcome.item == f"m{self._overlay.next_number}":
+                self._overlay.next_number += 1
+            self.journal.append(Applied(act, draft, outcome))
+        return outcome

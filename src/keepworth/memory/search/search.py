@@ -1,0 +1,532 @@
+"""Finding items: what a search asks for, two rankings, filters, fusion, diversity, and an account of every score."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keepworth.episodes.prompt_text import as_line
+from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
+from keepworth.memory.item import Item, ItemKind, Status, checked_label, kind_named, status_named, timestamp
+from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score, tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+MODES = ("hybrid", "lexical", "dense")
+Reranker = Callable[[str, Sequence[str]], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How two rankings become one.
+
+    "rrf": sum of weight / (constant + rank), ranks from 1 (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion
+    Outperforms Condorcet and Individual Rank Learning Methods", 2009). "weighted": sum of weight * score, where BM25
+    scores are divided by the best one and cosines are used as they are.
+    """
+
+    method: str = "rrf"
+    lexical: float = 1.0
+    dense: float = 1.0
+    constant: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.method not in ("rrf", "weighted"):
+            raise InvalidFilter(f"fusion method {self.method!r} does not exist: use 'rrf' or 'weighted'")
+        if self.lexical < 0 or self.dense < 0 or self.lexical + self.dense == 0:
+            raise InvalidFilter("fusion weights must not be negative, nor both zero")
+
+    @property
+    def highest(self) -> float:
+        """The score of what both parts put first; with "weighted", cosines end at 1 and the best BM25 is 1."""
+        return (self.lexical + self.dense) / (self.constant + 1 if self.method == "rrf" else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What showing an item added near a situation.
+
+    with_it, without: mean reward (as given) of the times it was shown, and was not; shown, withheld: how many times, by
+    nearness; factor: how much likelier the rewards are if it matters than if it does not (a Bayes factor)."""
+
+    with_it: float
+    without: float
+    shown: float
+    withheld: float
+    factor: float
+
+    @property
+    def effect(self) -> float:
+        return self.with_it - self.without
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
+    (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
+
+    moved: "up" or "down" where rewards say surely that the item helps or harms here, and worth: what they say; of an item that
+    stands where the search put it "" and None."""
+
+    lexical_rank: int | None
+    dense_rank: int | None
+    terms: Mapping[str, float]
+    formula: str
+    moved: str = ""
+    worth: Worth | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """item, and the score it was ranked by; lexical: BM25; dense: cosine. None where that part did not find it."""
+
+    item: Item
+    score: float
+    lexical: float | None = None
+    dense: float | None = None
+    why: Explanation | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Short: a list of hits is printed to be read."""
+        text = self.text if len(self.text) <= 100 else f"{self.text[:97]}..."
+        return f"Hit({self.id}, {self.score:.4f}, {text!r})"
+
+    @property
+    def id(self) -> str:
+        return self.item.id
+
+    @property
+    def text(self) -> str:
+        return self.item.text
+
+    @property
+    def utility(self) -> float:
+        """Mean reward of the times it was shown; 0 before the first."""
+        return self.item.values.mean
+
+
+class Hits(list[Hit]):
+    """Hits, best first.
+
+    decision: the id they were logged under, which `reward` takes; "" where the search was not logged. propensity: the probability
+    that `policy` had of choosing just these in this order. text: all of them as lines for a prompt. advice: (action, weight,
+    similarity of the situation it comes from), for agents that read no text; a negative weight discourages."""
+
+    __slots__ = ("_text", "advice", "decision", "policy", "propensity")
+
+    def __init__(
+        self,
+        hits: Iterable[Hit] = (),
+        decision: str = "",
+        *,
+        text: str | None = None,
+        advice: tuple[tuple[str, float, float], ...] = (),
+        propensity: float = 1.0,
+        policy: str = "",
+    ) -> None:
+        super().__init__(hits)
+        self.decision = decision
+        self.advice, self.propensity, self.policy = advice, propensity, policy
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"- {as_line(hit.text)}" for hit in self) if self._text is None else self._text
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
+    be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
+    whether something may be tried out."""
+
+    goal: str
+    observation: str = ""
+    actions: tuple[str, ...] = ()
+    step: int = 0
+    by: str = ""
+    number: int = -1
+    explore: bool = True
+
+    @property
+    def text(self) -> str:
+        """What a search looks for."""
+        return self.observation or self.goal
+
+
+def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
+    """What is logged of a choice among what a search found."""
+    details: dict[str, Any] = {"k": top_k, **(more or {})}
+    if ask.observation and ask.goal != ask.observation:
+        details["observation"] = ask.observation
+    if ask.actions:
+        details["actions"] = ask.actions
+    return compact(details)
+
+
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """hits: what is shown. What is logged with it: candidates, best first, with their scores; details, JSON of what the policy
+    knew; vector, of the query."""
+
+    hits: Hits
+    candidates: tuple[tuple[str, float], ...]
+    details: str = ""
+    vector: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selector shows: positions among the candidates in the order shown, the probability it had of choosing just
+    these in this order, and the policy's name with its version."""
+
+    positions: tuple[int, ...]
+    propensity: float
+    policy: str
+
+
+Selector = Callable[[str, Sequence[Hit], int], Selected]
+"""(query, candidates best first, k) -> what is shown."""
+
+Ranked = list[tuple[str, float]]
+
+
+def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion) -> Ranked:
+    """Both lists best first. Ties keep the order: found by both parts first, then by id order of arrival in the lists."""
+    scores: dict[str, float] = {}
+    if fusion.method == "rrf":
+        for ranked, weight in ((lexical, fusion.lexical), (dense, fusion.dense)):
+            if weight:
+                for rank, (id, _) in enumerate(ranked, start=1):
+                    scores[id] = scores.get(id, 0.0) + weight / (fusion.constant + rank)
+    else:
+        top = lexical[0][1] if lexical else 1.0
+        for id, score in lexical:
+            scores[id] = fusion.lexical * score / top
+        for id, score in dense:
+            scores[id] = scores.get(id, 0.0) + fusion.dense * score
+    return sorted(scores.items(), key=lambda pair: -pair[1])
+
+
+def fusion_formula(
+    fusion: Fusion,
+    lexical_rank: int | None,
+    dense_rank: int | None,
+    lexical: float | None,
+    dense: float | None,
+    top: float,
+) -> str:
+    """The sum that `fuse` computed for one item, written out."""
+    parts = []
+    if fusion.method == "rrf":
+        if lexical_rank is not None:
+            parts.append(f"{fusion.lexical:.10g}/({fusion.constant:.10g}+{lexical_rank})")
+        if dense_rank is not None:
+            parts.append(f"{fusion.dense:.10g}/({fusion.constant:.10g}+{dense_rank})")
+    else:
+        if lexical is not None:
+            parts.append(f"{fusion.lexical:.10g}*{lexical:.10g}/{top:.10g}")
+        if dense is not None:
+            parts.append(f"{fusion.dense:.10g}*{dense:.10g}")
+    return " + ".join(parts)
+
+
+def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: int, diversity: float) -> list[int]:
+    """Maximal marginal relevance: indices of k candidates, each maximising (1 - d) * relevance - d * likeness to those taken.
+
+    scores: shape (n,), scaled here to [0, 1]; vectors: (n, dimension), unit rows; diversity d in [0, 1].
+    Source: Carbonell and Goldstein, "The Use of MMR" (1998).
+    """
+    import numpy as np
+
+    relevance = np.asarray(scores, dtype=np.float64)
+    spread = relevance.max(initial=0.0) - relevance.min(initial=0.0)
+    relevance = (relevance - relevance.min(initial=0.0)) / spread if spread > 0 else np.ones_like(relevance)
+    likeness = np.full(len(relevance), -1.0)
+    taken: list[int] = []
+    open_ = np.ones(len(relevance), dtype=bool)
+    while len(taken) < min(k, len(relevance)):
+        value = (1.0 - diversity) * relevance - (diversity * likeness if taken else 0.0)
+        value[~open_] = -np.inf
+        pick = int(np.argmax(value))
+        taken.append(pick)
+        open_[pick] = False
+        likeness = np.maximum(likeness, vectors @ vectors[pick])
+    return taken
+
+
+POOL = 50
+"""How many candidates each part of a hybrid search proposes, or five times k where that is more."""
+LONGEST_QUERY = 200_000
+"""Characters: every word of a query is looked up."""
+MOST = 1_000_000_000
+"""Hits one search may be asked for; more than a memory holds is as good as all."""
+Where = Mapping[str, Any] | Callable[[Item], bool] | None
+"""A filter: metadata that must be equal, or a function of the item."""
+CURRENT = (Status.ACTIVE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a search can be told, checked. Made by `requested`.
+
+    k: how many hits; mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused). beyond: how many hits after the k best
+    are returned too, where there are any. The k best are the same.
+    explain: give each hit `.why`, from which its score can be computed again.
+    kinds (() for all), statuses, where (metadata that must be equal, or a function of the item), since <= event time < until:
+    filters. An item without an event time has the time at which it was written.
+    as_of: the items held true at that time, superseded ones too.
+    diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
+    reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
+    pool: candidates per part: no more than are returned unless something after the ranking chooses among more.
+    """
+
+    k: int
+    mode: str = "hybrid"
+    beyond: int = 0
+    explain: bool = False
+    kinds: tuple[ItemKind, ...] = ()
+    statuses: tuple[Status, ...] = CURRENT
+    where: Where = None
+    since: str = ""
+    until: str = ""
+    as_of: str = ""
+    diversity: float = 0.0
+    reranker: Reranker | None = None
+    pool: int = POOL
+
+    def admits(self, item: Item, time: str) -> bool:
+        """Whether the filters let an item through, `time` being now."""
+        if self.as_of:
+            if not item.valid_at(self.as_of):
+                return False
+        elif not item.open or not item.in_force(time):
+            return False
+        when = item.event_time or item.written_at
+        if (
+            item.status not in self.statuses
+            or (self.kinds and item.kind not in self.kinds)
+            or (self.since and when < self.since)
+            or (self.until and when >= self.until)
+        ):
+            return False
+        if self.where is None:
+            return True
+        if callable(self.where):
+            return self.where(item)
+        return all(key in item.metadata and item.metadata[key] == value for key, value in self.where.items())
+
+
+OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "pool"))
+"""What of a request is told by keyword."""
+
+
+def checked_options(options: Mapping[str, Any]) -> None:
+    """Raise UnknownOption for names that a search does not have."""
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise UnknownOption(
+            f"a search has no option {unknown[0]!r}: there are top_k, threshold, mode, {', '.join(OPTIONS)}"
+        )
+
+
+def checked_count(k: int) -> None:
+    """Raise InvalidFilter for what cannot be a number of hits."""
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= MOST:
+        raise InvalidFilter(f"k must be a whole number from 1 to {MOST:,}, got {k!r:.40}")
+
+
+def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0) -> Request:
+    """A request from what a caller gave. Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take
+    effect."""
+    if mode not in MODES:
+        raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
+    checked_count(k)
+    wide = max(POOL, 5 * k)
+    if not options:
+        return Request(k, mode, beyond, pool=wide if mode == "hybrid" else k + beyond)
+    checked_options(options)
+    given = dict(options)
+    if "kinds" in given:
+        given["kinds"] = tuple(kind_named(kind) for kind in several(given["kinds"], "kinds", "fact"))
+    if "statuses" in given:
+        given["statuses"] = tuple(status_named(status) for status in several(given["statuses"], "statuses", "active"))
+    for name in ("since", "until", "as_of"):
+        if name in given:
+            given[name] = timestamp(given[name])
+    _check_where(given.get("where"))
+    diversity = given.get("diversity", 0.0)
+    if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
+        raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}")
+    reranker = given.get("reranker")
+    if reranker is not None and not callable(reranker):
+        raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
+    plain = mode != "hybrid" and not diversity and reranker is None
+    return Request(k, mode, beyond, pool=k + beyond if plain else wide, **given)
+
+
+def checked_query(query: object, number: int = 0) -> str:
+    """Raises InvalidText."""
+    if not isinstance(query, str):
+        raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
+    if len(query) > LONGEST_QUERY:
+        raise InvalidText(
+            f"query number {number} is {len(query):,} characters long, the limit is {LONGEST_QUERY:,}: ask with the part "
+            "that matters"
+        )
+    return query if query.isprintable() else checked_label(query, f"query number {number}")
+
+
+def _check_where(where: object) -> None:
+    """Raise InvalidFilter for a filter that no item can ever meet: metadata is compared whole, and there are no operators."""
+    if where is None or callable(where):
+        return
+    if not isinstance(where, Mapping):
+        raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
+    for name, value in where.items():
+        if not isinstance(name, str):
+            raise InvalidFilter(f"where: names of metadata are text, got {name!r:.40}")
+        operators = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
+        if operators or isinstance(value, (set, frozenset, tuple, bytes)):
+            raise InvalidFilter(
+                f"where: metadata {name!r} is never equal to {value!r:.60}, and there are no operators: give a function of the "
+                f"item, such as where=lambda item: item.metadata.get({name!r}) in (...)"
+            )
+
+
+def several(names: object, what: str, such: str) -> Iterable[Any]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InvalidFilter(f"{what} takes several, got {names!r:.40}: give a list such as [{such!r}]")
+    return names
+
+
+class Corpus(Protocol):
+    """What is searched: a store as it is, or a bank. Ranked lists hold current items only, best first. on_file: whether looking
+    words up takes as long as encoding."""
+
+    @property
+    def on_file(self) -> bool: ...
+    def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
+    def by_words(self, terms: Sequence[str], count: int) -> Ranked:
+        """The `count` best by BM25; items with none of the terms are left out."""
+        ...
+
+    def by_meaning(self, vectors: Vectors, count: int) -> Sequence[Ranked]:
+        """Per query the `count` best by cosine; vectors: (queries, dimension), unit rows."""
+        ...
+
+
+def retrieve(
+    corpus: Corpus,
+    embedder: Embedder | None,
+    fusion: Fusion,
+    queries: Sequence[str],
+    request: Request,
+    time: str,
+    *,
+    searched: Corpus | None = None,
+) -> list[list[Hit]]:
+    """Hits for each query, best first. time: what "now" means for expiry. searched: `corpus` with items made searchable that are
+    not current, where the request may admit those. Raises NoEncoder."""
+    if embedder is None and (request.mode != "lexical" or request.diversity):
+        raise NoEncoder(f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'")
+    ranked = searched or corpus
+    terms = [list(dict.fromkeys(tokens(query))) for query in queries]
+    lexical: list[Ranked] = [[] for _ in queries]
+    dense: list[Ranked] = [[] for _ in queries]
+    # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
+    beside = embedder is not None and request.mode == "hybrid" and corpus.on_file
+    vectors = embedder.begin(queries) if embedder is not None and beside else None
+    if request.mode != "dense":
+        for place, listed in enumerate(terms):
+            if listed:
+                lexical[place] = _admitted(corpus, request, time, partial(ranked.by_words, listed))
+    if embedder is not None and request.mode != "lexical":
+        encoded = vectors() if vectors is not None else embedder(queries)
+        # All queries in one product; one that filters thin out looks deeper by itself.
+        for place, first in enumerate(ranked.by_meaning(encoded, request.pool)):
+            deeper = partial(ranked.by_meaning, encoded[place : place + 1])
+            dense[place] = _admitted(corpus, request, time, lambda reach, deeper=deeper: deeper(reach)[0], first)  # type: ignore[misc]
+    out = []
+    for query, by_words, by_meaning in zip(queries, lexical, dense, strict=True):
+        found = fuse(by_words, by_meaning, fusion) if request.mode == "hybrid" else by_words or by_meaning
+        if request.reranker is not None or request.diversity:
+            found = _reordered(corpus, query, found, request, embedder)
+        found = found[: request.k + request.beyond]
+        items = corpus.fetch([id for id, _ in found])
+        words, meaning = dict(by_words), dict(by_meaning)
+        hits = [
+            Hit(item, score, words.get(id), meaning.get(id)) for id, score in found if (item := items[id]) is not None
+        ]
+        out.append(hits)
+    if not request.explain:
+        return out
+    return [
+        [_explained(ranked, hit, listed, by_words, by_meaning, request, fusion) for hit in hits]
+        for hits, listed, by_words, by_meaning in zip(out, terms, lexical, dense, strict=True)
+    ]
+
+
+def _admitted(
+    corpus: Corpus, request: Request, time: str, rank: Callable[[int], Ranked], first: Ranked | None = None
+) -> Ranked:
+    """As many of the best as the request pools. Looks deeper while filters thin them out. first: what is known
+    of it already."""
+    reach = request.pool
+    while True:
+        ranked, first = rank(reach) if first is None else first, None
+        items = corpus.fetch([id for id, _ in ranked])
+        kept = [pair for pair in ranked if (item := items[pair[0]]) is not None and request.admits(item, time)]
+        if len(kept) >= request.pool or len(ranked) < reach:
+            return kept[: request.pool]
+        reach *= 4
+
+
+def _reordered(corpus: Corpus, query: str, ranked: Ranked, request: Request, embedder: Embedder | None) -> Ranked:
+    """What a reranker, or the wish for diversity, makes of what was found."""
+    found = corpus.fetch([id for id, _ in ranked])
+    items = [item for id, _ in ranked if (item := found[id]) is not None]
+    if request.reranker is not None and ranked:
+        fresh = [float(score) for score in request.reranker(query, [item.text for item in items])]
+        if len(fresh) != len(items):
+            raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
+        places = sorted(range(len(items)), key=lambda place: -fresh[place])
+        items = [items[place] for place in places]
+        ranked = [(items[at].id, fresh[place]) for at, place in enumerate(places)]
+    if request.diversity and len(ranked) > 1:
+        assert embedder is not None
+        similarity = embedder([item.searched_text for item in items])
+        order = diversified([score for _, score in ranked], similarity, request.k + request.beyond, request.diversity)
+        ranked = [ranked[position] for position in order]
+    return ranked
+
+
+def _explained(
+    searched: Corpus, hit: Hit, terms: list[str], lexical: Ranked, dense: Ranked, request: Request, fusion: Fusion
+) -> Hit:
+    ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(hit.id) for part in (lexical, dense)]
+    weights, mean_length = searched.statistics(terms).weights(terms)
+    words = tokens(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+    counts = Counter(words)
+    parts = {term: term_score(counts[term], len(words), weights[term], mean_length) for term in terms if term in counts}
+    if request.reranker is not None:
+        formula = f"{hit.score:.10g}"
+    elif request.mode == "hybrid":
+        top = lexical[0][1] if lexical else 1.0
+        formula = fusion_formula(fusion, ranks[0], ranks[1], hit.lexical, hit.dense, top)
+    else:
+        formula = " + ".join(f"{part:.10g}" for part in (parts.values() if request.mode == "lexical" else (hit.score,)))
+    return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))

@@ -55,14 +55,20 @@ TWINS = {
 """Names of what stood twice, once for synchronous training and once for sampling ahead."""
 
 
-def test_there_is_one_loop() -> None:
+ONCE = {
+    "LearningMemory", "EpisodeOfMemory", "World", "WorldMaker", "OneQuestion", "played",
+}  # fmt: skip
+"""Names of the second memory, and of the second kind of environment with its own runner."""
+
+
+def test_there_is_one_memory_one_environment_and_one_loop() -> None:
     defined = {
         node.name
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert TWINS & defined == set()
+    assert (TWINS | ONCE) & defined == set()
     gone = ("ahead", "asynchronous", "attempt", "steering", "steering_ahead", "tickets")
     assert [name for name in gone if (SOURCE / "learning" / "collect" / f"{name}.py").exists()] == []
 

@@ -66,6 +66,17 @@ def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
     assert all(len(episode.exchanges) > 1 for episode in episodes)
 
 
+def test_an_agent_that_asks_somebody_else_is_waited_for(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
+
+    async def asking(observation: Observation, shown: Hits) -> str:
+        await asyncio.sleep(0)
+        return following(observation, shown)
+
+    (task,) = generated("benign", seed=1, length=1).tasks
+    assert played(memory, task, asking).exchanges[0].done in task.environment().scene.actions
+
+
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "world.mem", policy={"advantage": advantage}, encoder=HashedWords(), seed=1)
     (task,) = generated("benign", seed=1, length=1).tasks

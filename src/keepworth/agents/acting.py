@@ -10,7 +10,7 @@ is told by whoever runs the episode (`keepworth.rollouts.driver`): an agent neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from keepworth.agents.agent import Action, Caller
 from keepworth.episodes.episode import Shown
@@ -21,8 +21,8 @@ from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.search.search import Hits
 
-Choose = Callable[[Observation, Hits], str]
-"""(what is seen, what memory shows) -> the action."""
+Choose = Callable[[Observation, Hits], "str | Awaitable[str]"]
+"""(what is seen, what memory shows) -> the action. It may be asynchronous, as one that asks an endpoint is."""
 
 
 class Acting:
@@ -52,7 +52,8 @@ class Acting:
         if len(observation.actions) == 1:
             return Action(observation.actions[0])
         hits = self._search(observation, () if self._worded is not None else observation.actions)
-        action = self._choose(observation, hits)
+        chosen = self._choose(observation, hits)
+        action = chosen if isinstance(chosen, str) else await chosen
         if observation.actions and action not in observation.actions:
             raise KeepworthError(
                 f"the agent chose {action!r:.200}, which is not possible here.",

@@ -29,7 +29,7 @@ SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize
 TRIES = 2
 WIDEST = 32
 FOLDS = {"dev": "dev", "held-out": "train", "test": "test"}
-ROOMS = 12
+ROOMS = 6
 """Of a house."""
 
 

@@ -82,7 +82,7 @@ class Config(Settings):
     dev_houses: int = Field(default=4, ge=2)
     progress: Share = Field(default=0.25, description="what each step that the world calls right adds to the reward")
     max_tokens: int = Field(default=16, ge=2, description="of one action")
-    warm_start: int = Field(default=12, ge=0, description="batches of right actions to imitate first")
+    warm_start: int = Field(default=24, ge=0, description="batches of right actions to imitate first")
     warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 3e-4
     entropy: Share = 0.0
@@ -133,7 +133,7 @@ class Houses:
             return self._houses[part, number]
         config = self.config
         split = SPLITS.get(config.world, OTHER_SPLITS)[part]
-        length = max(config.stay * config.tasks_per_step, config.warm_start_batch) if part == 0 else config.tasks
+        length = max(config.stay * config.tasks_per_step, 2 * config.warm_start_batch) if part == 0 else config.tasks
         seed = (config.seed * 3 + part) * 1000 + number
         found = self._houses[part, number] = opened(config.world, split=split, seed=seed, length=length)
         self._tasks.update({task.key: task for task in (*found.tasks, *found.held_out)})
@@ -226,22 +226,23 @@ def system(config: Config, run: RunFolder) -> System:
 
 
 def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scene, str]]:
-    """First decisions of a house, and what plain search shows there of earlier attempts, of which every other was right; every
-    other decision is shown without. The same for every policy, so that all arms begin alike."""
+    """First decisions of a house that is known by now, and what plain search shows there of earlier attempts, of which every
+    other was right; one decision in four is shown without. The same for every policy, so that all arms begin alike."""
     from keepworth.memory.memory import Memory
     from keepworth.recipes.experience_methods import method
 
     generator = np.random.default_rng([config.seed, number])
     found = []
     with Memory(policy=lambda: method("exprag", k=2), encoder="hashing", seed=config.seed) as memory:
-        for task in houses.house(0, number).tasks[: config.warm_start_batch]:
+        for place, task in enumerate(houses.house(0, number).tasks[: 2 * config.warm_start_batch]):
             scene = houses.begun(task)
             if not scene.right:
                 continue
             right = min(scene.right)
             with memory.episode(scene.goal) as episode:
                 shown = episode.search(scene.observation, actions=scene.actions).text
-                found.append((scene, shown if generator.random() < 0.5 else ""))
+                if place >= config.warm_start_batch:
+                    found.append((scene, shown if generator.random() < 0.75 else ""))
                 tried = right if generator.random() < 0.5 else str(generator.choice(scene.actions))
                 episode.act(tried)
                 episode.reward(float(tried in scene.right))

@@ -5,8 +5,9 @@
 
 Three runs a seed, alike but for `policy`: no memory, plain search (`exprag`) and a memory that learns (`advantage`). Each is
 measured before anything is learned (frozen), after the warm start and after reinforcement, in the same houses, so nine arms
-come of them. All begin from the same warm start and play as many episodes. Intervals are over houses, paired between arms. A run
-that was stopped goes on. `--headroom` says first what there is to gain: chance, simple rules that follow memory, the oracle.
+come of them; oracles and what is read without memory stand beside. All begin from the same warm start and play as many episodes.
+Intervals are over seeds and houses, paired between arms. A run that was stopped goes on. `--headroom` says first what there is to
+gain: chance, simple rules that follow memory, and a right action at every step.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.statistics import paired_difference
+from keepworth.environments.scene import SUCCESS
 from keepworth.learning.run.run_episodes import stored_episodes
+from keepworth.recipes.interactive import term_value
 from keepworth.recipes.text_world import house_of
 
 HERE = Path(__file__).parent
@@ -41,58 +43,83 @@ def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, float]]]:
     )
     for memory, folder in folders.items():
         own = [(f"{state}, {memory}", when) for state, when in STATES.items()]
+        if memory != "no memory":
+            own.append((f"trained with {memory}, read without", "no_memory"))
         for arm, when in (*own, *(controls if memory == "learning memory" else ())):
             houses: dict[str, list[float]] = {}
             for stored in stored_episodes(folder, arm=f"new_houses-{when}"):
-                houses.setdefault(house_of(stored.episode.task), []).append(stored.episode.metric)
+                houses.setdefault(house_of(stored.episode.task), []).append(term_value(stored.episode, SUCCESS))
             if houses:
                 yield arm, {house: float(np.mean(values)) for house, values in houses.items()}
 
 
-def summary(by_arm: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
-    """Mean success of each arm with its interval over houses, and against the arm in which both learn, house by house."""
-    both, rows = by_arm.get(BOTH, {}), []
+def interval(by_seed: list[list[float]]) -> tuple[float, float, float]:
+    """Mean, and its 95 % interval: seeds are drawn again, and houses within them, as the houses of a seed share a training."""
     generator = np.random.default_rng(0)
-    for arm, houses in by_arm.items():
-        values = np.array(list(houses.values()))
-        draws = values[generator.integers(len(values), size=(10_000, len(values)))].mean(axis=1)
-        low, high = np.quantile(draws, [0.025, 0.975])
+    draws = []
+    for _ in range(10_000):
+        picked = [by_seed[int(place)] for place in generator.integers(len(by_seed), size=len(by_seed))]
+        draws.append(np.mean([np.mean(generator.choice(values, size=len(values))) for values in picked]))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return float(np.mean([np.mean(values) for values in by_seed])), float(low), float(high)
+
+
+def summary(by_arm: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Mean success of each arm with its interval, and against the arm in which both learn, house by house. by_arm: success of
+    each house, one mapping per seed."""
+    both, rows = by_arm.get(BOTH, []), []
+    for arm, seeds in by_arm.items():
+        mean, low, high = interval([list(houses.values()) for houses in seeds])
         row = {
             "arm": arm,
-            "success": float(values.mean()),
-            "low": float(low),
-            "high": float(high),
-            "houses": len(values),
+            "success": mean,
+            "low": low,
+            "high": high,
+            "houses": sum(map(len, seeds)),
+            "seeds": len(seeds),
         }
-        paired = [both[house] - value for house, value in houses.items() if house in both]
-        if arm != BOTH and len(paired) > 2:
-            found = paired_difference(f"{BOTH} - {arm}", paired)
-            row |= {"both_minus": found.difference, "both_minus_low": found.low, "both_minus_high": found.high}
+        if arm != BOTH and len(both) == len(seeds):
+            paired = [
+                [one[house] - value for house, value in houses.items()] for one, houses in zip(both, seeds, strict=True)
+            ]
+            row |= dict(zip(("both_minus", "both_minus_low", "both_minus_high"), interval(paired), strict=True))
         rows.append(row)
     return rows
 
 
 def headroom(houses: int, tasks: int) -> list[dict[str, Any]]:
-    """What simple agents reach in the houses of the measurement: at random, and following what memory says."""
+    """What simple agents reach in houses of the dev split: at random, following what memory says, and told a right action."""
     from dataclasses import replace
 
     from keepworth.agents.simulated import LinearAgent
     from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.recipes.experience_methods import method
-    from keepworth.recipes.text_world import Config, Houses
+    from keepworth.memory.policy.slots import Presented
+    from keepworth.recipes.text_world import Config, Houses, settled
     from keepworth.rollouts.stream import run_stream
 
     kept, rows = Houses(Config(tasks=tasks)), []
-    for arm in ("none", *RULES, "oracle"):
-        control = arm if arm in ("none", "oracle") else "learn"
+    following = LinearAgent(follow=8.0)
+
+    def told(situation: str, actions: Any, leaning: Any, shown: Presented, noise: Any) -> str:
+        return following(
+            situation, actions, leaning, Presented("", ((right[situation, tuple(actions)], 1.0, 1.0),)), noise
+        )
+
+    right: dict[tuple[str, tuple[str, ...]], str] = {}
+    for arm in ("none", *RULES, "right items of its own store", "right action"):
+        control = {"none": "none", "right action": "none", "right items of its own store": "oracle"}.get(arm, "learn")
         found = []
         for number in range(houses):
-            stream = replace(kept.house(2, number), held_out=())
-            policy = method("exprag" if control != "learn" else arm, seed=number)
-            run = run_stream(stream, policy, LinearAgent(follow=8.0), HashedWords(), seed=number, control=control)
+            stream = replace(kept.house(1, number), held_out=())
+            policy = settled(arm if control == "learn" else "exprag", 4, number)
+            agent: Any = following
+            if arm == "right action":
+                right.update(kept.right_actions(stream))
+                agent = told
+            run = run_stream(stream, policy, agent, HashedWords(), seed=number, control=control)
             found.append(float(run.success.mean()))
         rows.append({"agent": arm, "success": float(np.mean(found)), "houses": houses, "tasks": tasks})
-        print(f"{arm:14} {rows[-1]['success']:.3f}", flush=True)
+        print(f"{arm:28} {rows[-1]['success']:.3f}", flush=True)
     return rows
 
 
@@ -108,7 +135,7 @@ def main() -> None:
         rows = headroom(10, 40)
         (HERE / "headroom.json").write_text(json.dumps({"command": "--headroom", "rows": rows}, indent=1) + "\n")
         return
-    by_arm: dict[str, dict[str, float]] = {}
+    by_arm: dict[str, list[dict[str, float]]] = {}
     began = time.perf_counter()
     for seed in range(options.seeds):
         folders = {}
@@ -125,7 +152,7 @@ def main() -> None:
             )
             folders[memory] = options.runs / name
         for arm, houses in arms_of(folders):
-            by_arm.setdefault(arm, {}).update(houses)
+            by_arm.setdefault(arm, []).append(houses)
         found = {
             "command": f"python -m benchmarks.text_world.run --seeds {seed + 1}",
             "settings": options.set,

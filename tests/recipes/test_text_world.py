@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from keepworth.agents.actor import Actor, named
 from keepworth.environments.scene import Scene
 from keepworth.evaluation.tables import tables_of
+from keepworth.learning.collect.living_memory import LivingMemory
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.memory.memory import Memory
 from keepworth.recipes import text_world
-from keepworth.recipes.interactive import Playing
 from keepworth.recipes.text_world import Config, Houses, house_of
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -41,12 +41,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
-def remembered(run: RunFolder) -> dict[str, list[Any]]:
+def remembered(run: RunFolder | Path) -> dict[str, list[Any]]:
     """By house, what memory holds and what was learned from."""
     found = {}
     for number in range(2):
         house = f"near-miss/dev/{number}"
-        memory = Memory(run.path / "memory" / "actor.mem", user_id=house, encoder="hashing", policy="advantage")
+        folder = run if isinstance(run, Path) else run.path
+        memory = Memory(folder / "memory" / "actor.mem", user_id=house, encoder="hashing", policy="advantage")
         told = [reward for _, reward in memory.learning.experience.uses]
         found[house] = [sorted(item.text for item in memory.get_all()), told]
         memory.close()
@@ -73,23 +74,28 @@ def test_a_run_that_was_killed_ends_with_the_weights_and_the_memory_of_a_straigh
 ) -> None:
     from safetensors.torch import load_file
 
-    straight = run_of(text_world, checkpoint, tmp_path / "straight", **{**SMALL, "stay": 4})
-    task = Playing.task
+    # Memory is told of step 3, and searched in step 4, after the checkpoint that the run goes on from.
+    settings = {**SMALL, "stay": 8, "steps": 4, "checkpoint_every": 2, "warm_start_batch": 8}
+    straight = run_of(text_world, checkpoint, tmp_path / "straight", **settings)
+    begin = LivingMemory.begin
+    searched: list[str] = []
 
-    def killed(self: Playing, group: int) -> Any:
-        if group == 2:
+    def killed(self: LivingMemory, owner: str, task: str, id: str) -> Any:
+        searched.append(id)
+        if len(searched) == 15:
             raise KeyboardInterrupt
-        return task(self, group)
+        return begin(self, owner, task, id)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Playing, "task", killed)
+        patched.setattr(LivingMemory, "begin", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_of(text_world, checkpoint, tmp_path / "killed", **{**SMALL, "stay": 4})
-    resumed = run_of(text_world, checkpoint, tmp_path / "killed", **{**SMALL, "stay": 4})
+            run_of(text_world, checkpoint, tmp_path / "killed", **settings)
+    assert len(remembered(tmp_path / "killed")["near-miss/dev/0"][1]) == 12
+    resumed = run_of(text_world, checkpoint, tmp_path / "killed", **settings)
     weights = [load_file(kept_weights(run, "actor") / "adapter_model.safetensors") for run in (straight, resumed)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert remembered(straight) == remembered(resumed)
-    assert len(remembered(straight)["near-miss/dev/0"][1]) == 8
+    assert len(remembered(straight)["near-miss/dev/0"][1]) == 16
 
 
 def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
@@ -104,7 +110,10 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ({"world": "near-mis"}, "near-miss"),
-        ({"world": "household"}, "Known: "),
+        ({"world": "tool-graph"}, "Known: "),
+        ({"questions": 8}, "test_houses"),
+        ({"refill": 1}, "in its turn"),
+        ({"steps": 0, "group_size": 4}, "steps = 0"),
         ({"policy": "advantag"}, "advantage"),
         ({"policy": "none", "shown": 3}, "shown"),
         ({"sampling": "overlap"}, "synchronous"),

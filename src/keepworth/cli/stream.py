@@ -76,7 +76,10 @@ def stream(
     data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
     episodes: Annotated[
-        bool, typer.Option("--episodes", help="Keep every episode there too, for `keepworth show OUT --episodes`.")
+        bool,
+        typer.Option(
+            "--episodes", help="Keep the episodes of the streams there too, for `keepworth show OUT --episodes`."
+        ),
     ] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
@@ -148,7 +151,7 @@ def stream(
     fixed = ("arms", "split", "length", "agent", "settings", "episodes")
     if note.exists():
         before = json.loads(note.read_text())
-        changed = [key for key in fixed if before.get(key, plan[key]) != plan[key]]
+        changed = [key for key in fixed if before.get(key, False if key == "episodes" else plan[key]) != plan[key]]
         if changed:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."

@@ -109,7 +109,8 @@ class Kitchen:
         return step
 
     async def close(self) -> None:
-        """Nothing is held."""
+        if self._over is not None:
+            self._over()
 
     def _tried_at(self, action: str) -> Step:
         order = self._order

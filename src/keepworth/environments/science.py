@@ -107,7 +107,7 @@ class LifeSpan:
 
     def __init__(self, game: Any, task: str, variation: int) -> None:
         self._game, self._task, self._variation = game, task, variation
-        self._asked = [word for word in ("longest", "shortest") if f"{word}-lived" in task]
+        self._asked = _spans(task)
         self._done = 0
         self._animals: dict[str, str] = {}
         self._right: list[str] = []
@@ -141,14 +141,26 @@ class LifeSpan:
         asked = min(self._done, len(self._asked) - 1)
         names = sorted(self._animals)[:WIDEST]
         actions = tuple(f"focus on {name}" for name in names)
-        # What is asked changes within an episode, so it is a part of what is seen.
+        # Where what is asked changes within an episode, it is a part of what is seen.
+        goal = _goal(self._task)
         return Scene(
-            "",
-            " ".join((ASKED[self._asked[asked]], *names)),
+            goal,
+            " ".join(names if goal else (ASKED[self._asked[asked]], *names)),
             actions,
             right=frozenset({f"focus on {self._right[asked]}"}),
             leaning=(0.0,) * len(actions),
         )
+
+
+def _spans(task: str) -> list[str]:
+    """Which life spans a task asks for, in order."""
+    return [word for word in ("longest", "shortest") if f"{word}-lived" in task]
+
+
+def _goal(task: str) -> str:
+    """What a task asks for, where that is one thing; "" where it asks for one after the other."""
+    spans = _spans(task)
+    return ELECTRICAL if task == CONDUCTIVITY else ASKED[spans[0]] if len(spans) == 1 else ""
 
 
 def animal(name: str) -> str:
@@ -187,7 +199,7 @@ def science(
         play = partial(
             Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}), _SEAT
         )
-        return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5)
+        return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5, _goal(name))
 
     return Stream(
         "science",

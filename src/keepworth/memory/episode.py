@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.operation import Operation
 from keepworth.episodes.prompt_text import as_text
-from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidText
+from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidScope, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import Outcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:
+    from keepworth.episodes.episode import Episode
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
@@ -28,8 +29,8 @@ Judge = Callable[[str, str], float]
 class LiveEpisode:
     """Search, act, reward, in this order, as often as there are steps.
 
-    id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file. Everything is on disk before
-    the call returns."""
+    id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file; acts: how often something
+    was done. Everything is on disk before the call returns."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class LiveEpisode:
         self._memory = memory
         self.number, self._explore = number, explore
         self._steps = 0
+        self.acts = 0
         self._waiting: list[str] = []
         self._action: str | None = None
         self._closed = False
@@ -80,6 +82,7 @@ class LiveEpisode:
             raise InvalidText("the action is empty: say what was done")
         self._note("act", decisions=self._waiting, action=done)
         self._waiting, self._action = [], done
+        self.acts += 1
 
     def step_reward(self, value: float) -> None:
         """The reward of the last action alone; steps without one are credited with the final reward. Raises InvalidReward,
@@ -109,8 +112,13 @@ class LiveEpisode:
 
     def observe(self, advice: Advice) -> str | None:
         """As `Memory.propose`, of what was seen in this episode, which is memory's own experience. Raises InvalidAdvice,
-        InvalidPolicy, ClosedEpisode."""
+        InvalidPolicy, ClosedEpisode, and InvalidScope in an episode of a narrower scope than the memory's."""
         self._open()
+        if self.scope != self._memory.scope:
+            raise InvalidScope(
+                f"episode {self.id!r} is of {self.scope}, and its memory learns from everything in {self._memory.scope}: bind "
+                "the memory, Memory(path, user_id=...)"
+            )
         return self._memory._learns("observe").propose(advice, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> Outcome:
@@ -127,6 +135,10 @@ class LiveEpisode:
     def end(self, outcome: str = "") -> None:
         """Note that it is over. Rewards may still come."""
         log.end(self._memory.store, self.scope, self.id, outcome)
+
+    def record(self) -> Episode:
+        """As `Memory.episode_record`."""
+        return self._memory.episode_record(self.id)
 
     def __enter__(self) -> LiveEpisode:
         return self

@@ -8,7 +8,7 @@ is told how each episode went. Measured is in houses that were never trained in,
 | --- | --- |
 | `policy = "none"` | no memory |
 | `policy = "exprag"` | plain search: the most similar attempts |
-| `policy = "advantage"`, any other | what is shown is learned from reward |
+| `policy = "advantage"` or another that keeps cases | what is shown is learned from reward |
 | `steps = 0` | the model stays as it is: frozen, or as the warm start left it |
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from keepworth.environments.environment import Environment, Step
     from keepworth.environments.scene import Scene, Staged, Stream, StreamTask
     from keepworth.episodes import Episode, Task
+    from keepworth.episodes.encoder import Encoder
     from keepworth.episodes.interaction import Observation
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
@@ -46,12 +48,27 @@ if TYPE_CHECKING:
 SUMMARY = (
     "A text world, played with a memory that persists over tasks: the model learns, the memory learns, or both do."
 )
-NOT_HERE = ("banking77", "household", "science")
-"""Streams that need data, or whose tasks have no house in their keys."""
+WORLDS = {
+    "house": ("held-out", "dev", "test"),
+    **dict.fromkeys(
+        ("alfworld", "near-miss", "benign", "similarity-mid", "similarity-low"), ("dev", "dev", "held-out")
+    ),
+}
+"""Worlds, and their splits to train in, to measure while training, and to measure before and after."""
 NONE, NO_MEMORY, ORACLE = "none", "no_memory", "oracle"
 ROLE = "actor"
+LEARNING = (
+    "learning_rate",
+    "group_size",
+    "tasks_per_step",
+    "stay",
+    "progress",
+    "objective",
+    "passes",
+    "evaluate_every",
+)
 MAX_TURNS = 8
-WARM = 900
+WARM = 90_000
 """The number of the first house whose right actions are imitated."""
 HEADS = {
     "house": (
@@ -63,16 +80,13 @@ HEADS = {
     ),
 }
 """Worked examples before every prompt, by world: how an answer looks."""
-SPLITS = {"house": ("held-out", "dev", "test")}
-"""Splits of a world to train in, to measure while training, and to measure before and after, where a world has three."""
-OTHER_SPLITS = ("dev", "dev", "held-out")
 
 
 class Config(Settings):
     """A step plays `tasks_per_step` tasks of a house; `stay` steps later comes the next house, where memory is empty."""
 
     world: str = Field(default="house", description="a stream; keepworth eval stream --streams list names them")
-    policy: str = Field(default="advantage", description="what memory is shown: a policy's name; none is no memory")
+    policy: str = Field(default="advantage", description="what memory is: a policy that keeps cases, or none")
     shown: int = Field(default=2, ge=1, le=8, description="attempts that memory shows")
     encoder: str = Field(default="default", description="of the memory: default, or hashing for none")
     steps: int = Field(default=48, ge=0)
@@ -89,6 +103,8 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
+        if not self.steps:
+            yield LEARNING, "with steps = 0", "set steps"
         if not self.warm_start:
             yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
         if self.policy == NONE:
@@ -96,23 +112,23 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _known(self) -> Config:
-        from keepworth.environments.streams import KINDS
         from keepworth.episodes.errors import UnknownName
         from keepworth.recipes.experience_methods import METHODS
 
-        worlds = [
-            name
-            for kind in ("one-step", "several-steps")
-            for name in KINDS[kind]
-            if name not in ("banking77", "household", "science")
-        ]
-        if self.world not in worlds:
-            raise ValueError(str(UnknownName("world", self.world, worlds)))
+        if self.world not in WORLDS:
+            raise ValueError(str(UnknownName("world", self.world, WORLDS)))
         if self.policy not in (NONE, *METHODS):
             raise ValueError(str(UnknownName("policy", self.policy, (NONE, *METHODS))))
-        if self.policy != NONE and self.sampling != "synchronous":
+        if self.sampling != "synchronous":
             raise ValueError(
-                f"sampling = {self.sampling!r} would show what memory did not know yet: set sampling = synchronous"
+                f"sampling = {self.sampling!r} would show what memory did not know yet, and play two games at one engine: set "
+                "sampling = synchronous"
+            )
+        if self.questions is not None:
+            raise ValueError("questions would cut houses short: set test_houses, dev_houses or tasks")
+        if self.refill or self.difficulty is not None:
+            raise ValueError(
+                "refill and difficulty put other tasks in the place of a house's own, and each is met in its turn: leave them out"
             )
         return self
 
@@ -132,9 +148,9 @@ class Houses:
         if (part, number) in self._houses:
             return self._houses[part, number]
         config = self.config
-        split = SPLITS.get(config.world, OTHER_SPLITS)[part]
+        split = WORLDS[config.world][part]
         length = max(config.stay * config.tasks_per_step, 2 * config.warm_start_batch) if part == 0 else config.tasks
-        seed = (config.seed * 3 + part) * 1000 + number
+        seed = (config.seed * 3 + part) * 100_000 + number
         found = self._houses[part, number] = opened(config.world, split=split, seed=seed, length=length)
         self._tasks.update({task.key: task for task in (*found.tasks, *found.held_out)})
         return found
@@ -149,6 +165,24 @@ class Houses:
 
     def environment(self, task: Task) -> Staged:
         return _Weighed(self._tasks[task.key].environment(), self.config.progress)
+
+    def right_actions(self, stream: Stream) -> dict[tuple[str, tuple[str, ...]], str]:
+        """A right action of every decision that right actions lead to, by situation and possible actions."""
+        found: dict[tuple[str, tuple[str, ...]], str] = {}
+
+        async def played(task: StreamTask) -> None:
+            environment = task.environment()
+            await environment.reset(task.task, 0)
+            for _ in range(MAX_TURNS):
+                scene = environment.scene
+                if not scene.right or (await environment.step(min(scene.right))).stop is not None:
+                    found[scene.text, scene.actions] = min(scene.right, default="")
+                    return
+                found[scene.text, scene.actions] = min(scene.right)
+
+        for task in stream.tasks:
+            asyncio.run(played(task))
+        return found
 
     def begun(self, task: StreamTask) -> Scene:
         """The first decision as it is met, hidden side and all."""
@@ -165,7 +199,6 @@ def house_of(key: str) -> str:
 def system(config: Config, run: RunFolder) -> System:
     from keepworth.agents.actor import Actor
     from keepworth.learning.collect.living_memory import LivingMemory
-    from keepworth.recipes.experience_methods import method
     from keepworth.rollouts.driver import Limits, Play
 
     houses = Houses(config)
@@ -176,7 +209,7 @@ def system(config: Config, run: RunFolder) -> System:
         return Actor(remembers, head=HEADS.get(config.world, ""), max_tokens=config.max_tokens)
 
     def policy() -> Policy:
-        return method(config.policy, seed=config.seed, k=config.shown)
+        return settled(config.policy, config.shown, config.seed)
 
     def live(task: Task, context: RolloutContext) -> tuple[Agent, Feedback]:
         assert memory is not None
@@ -184,7 +217,7 @@ def system(config: Config, run: RunFolder) -> System:
         return actor(feedback.memory), feedback
 
     if config.policy != NONE:
-        memory = LivingMemory(run.path, ROLE, policy, encoder=config.encoder, seed=config.seed)
+        memory = LivingMemory(run.path, ROLE, policy, encoder=encoder_named(config.encoder), seed=config.seed)
     play = Play(houses.environment, lambda task, bank: actor(), live=None if memory is None else live)
 
     def met(model: InProcessModel, tasks: Sequence[Task], way: str, label: str) -> list[Episode]:
@@ -225,15 +258,27 @@ def system(config: Config, run: RunFolder) -> System:
     )
 
 
+def settled(policy: str, shown: int, seed: int) -> Policy:
+    """The policy by name, showing at most `shown`. Failures are kept and steps are credited by whoever can: that is what the
+    tuner chose for plain search in worlds of several steps, and what `advantage` does anyway."""
+    from keepworth.recipes.experience_methods import method
+
+    for settings in ({"failures": True, "steps": True}, {"failures": True}, {"steps": True}, {}):
+        try:
+            return method(policy, seed=seed, k=shown, **settings)
+        except TypeError:
+            continue
+    raise ValueError(f"policy {policy!r} cannot be told how much it shows")
+
+
 def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scene, str]]:
     """First decisions of a house that is known by now, and what plain search shows there of earlier attempts, of which every
     other was right; one decision in four is shown without. The same for every policy, so that all arms begin alike."""
     from keepworth.memory.memory import Memory
-    from keepworth.recipes.experience_methods import method
 
     generator = np.random.default_rng([config.seed, number])
     found = []
-    with Memory(policy=lambda: method("exprag", k=2), encoder="hashing", seed=config.seed) as memory:
+    with Memory(policy=lambda: settled("exprag", 2, config.seed), encoder="hashing", seed=config.seed) as memory:
         for place, task in enumerate(houses.house(0, number).tasks[: 2 * config.warm_start_batch]):
             scene = houses.begun(task)
             if not scene.right:
@@ -247,6 +292,14 @@ def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scen
                 episode.act(tried)
                 episode.reward(float(tried in scene.right))
     return found
+
+
+@cache
+def encoder_named(name: str) -> Encoder | str:
+    """One for all memories of the process."""
+    from keepworth.defaults import encoder
+
+    return encoder(name)
 
 
 def met_in_order(
@@ -279,8 +332,10 @@ def met_in_order(
     met: dict[str, Staged] = {}
 
     def environment(task: Task) -> Environment:
-        met[task.key] = houses.environment(task)
-        return met[task.key]
+        environment = houses.environment(task)
+        if oracle:
+            met[task.key] = environment
+        return environment
 
     def agent(task: Task, bank: object) -> Agent:
         return _Told(actor(None), met[task.key]) if oracle else actor(None)

@@ -112,6 +112,11 @@ def playing(
     if root is not None and how.memory is not None:
         raise ValueError("playing was given a memory that grows and a way to make one for each task: leave one out")
 
+    if how.live is not None and (root is not None or how.memory is not None):
+        raise ValueError(
+            "playing was given agents that remember in a memory which learns, and banks besides: leave one out"
+        )
+
     def begun(task: Task, group: int) -> tuple[Bank | None, str]:
         bank = root(group) if root is not None else how.memory(task) if how.memory is not None else None
         return bank, "empty" if bank is None else bank.content_hash()
@@ -304,6 +309,7 @@ async def _episode(
         shown=tuple(record.shown),
         operations=tuple(record.operations),
         exchanges=tuple(record.exchanges),
+        decisions=() if feedback is None else feedback.decisions,
         errors=tuple(record.errors),
         seconds={"environment": record.environment_seconds, "sample": caller.seconds},
     )

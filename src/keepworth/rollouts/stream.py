@@ -18,6 +18,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,7 +31,8 @@ from keepworth.agents.simulated import Agent
 from keepworth.environments.free_words import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
 from keepworth.episodes.encoder import Encoder, EncoderIdentity
-from keepworth.episodes.episode import Episode
+from keepworth.episodes.episode import UNSOUND, Episode
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.interaction import Observation
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
@@ -113,7 +115,9 @@ def run_stream(
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
     loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret, record)
     try:
-        return asyncio.run(loop.whole(checkpoints))
+        # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(asyncio.run, loop.whole(checkpoints)).result()
     finally:
         if loop.memory is not None:
             loop.memory.close()
@@ -332,10 +336,15 @@ class _Loop:
             playing,
             feedback=feedback,
             limits=LIMITS,
-            identity=task.key if memory is None else memory.id,
+            identity=f"{task.key}#{attempt}" if memory is None else memory.id,
         )
+        if episode.stop in UNSOUND:
+            raise KeepworthError(
+                f"task {task.key} of {self.stream.family} came to nothing: {'; '.join(episode.errors)}.",
+                "See to its environment; the same command goes on.",
+            )
         if self.record is not None and explore:
-            self.record(episode if memory is None else self._decided(episode, memory))
+            self.record(episode)
         return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
     def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:
@@ -356,11 +365,6 @@ class _Loop:
         drawn = past[int(self.generator.integers(len(past)))] if past else own
         past.append(own)
         return drawn
-
-    def _decided(self, episode: Episode, memory: LiveEpisode) -> Episode:
-        """With what memory has on file of it."""
-        assert self.memory is not None
-        return replace(episode, decisions=self.memory.episode_record(memory.id).decisions)
 
     # Controls that know the generator.
 

@@ -40,6 +40,7 @@ class LivingMemory:
         self._owners: dict[str, Memory] = {}
         self._draws: dict[str, Any] = {}
         self._told: dict[str, Feedback] = {}
+        self._used: set[str] = set()
 
     def open(self, checkpoint: Checkpoint | None) -> None:
         """As it was at the checkpoint; empty where there is none, or one without a memory."""
@@ -62,6 +63,7 @@ class LivingMemory:
 
     def of(self, owner: str) -> Memory:
         """The memory of one owner."""
+        self._used.add(owner)
         known = self._owners.get(owner)
         if known is None:
             known = Memory(self.path, user_id=owner, encoder=self._encoder, policy=self._policy, seed=self._seed)
@@ -85,7 +87,13 @@ class LivingMemory:
                     feedback.ended(episode)
                     told += 1
         self._told.clear()  # episodes that were not trained on stay open in memory
-        return {"memory/told": float(told), "memory/items": float(sum(map(len, self._owners.values())))}
+        items = sum(len(self._owners[owner]) for owner in self._used)
+        for owner in self._owners.keys() - self._used:  # the training has moved on
+            memory = self._owners.pop(owner)
+            self._draws[owner] = memory.learning.draws if memory.learning is not None else {}
+            memory.close()
+        self._used.clear()
+        return {"memory/told": float(told), "memory/items": float(items)}
 
     def save(self, folder: Path) -> None:
         """A copy, and where the draws of each owner's policy stand."""

@@ -219,7 +219,7 @@ class Learning:
                 step=ask.step,
                 frozen=not ask.explore,
                 by=ask.by,
-                episode=ask.number if ask.number >= 0 else None,
+                episode=ask.number if ask.number >= 0 else self._begun(),
                 admits=lambda row: admits(pool.items[row]),
                 most=top_k,
             )
@@ -326,7 +326,7 @@ class Learning:
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
-            row = experience.observe(proposed, number)
+            row = experience.observe(proposed, self._begun() if number is None else number)
             if row is None:
                 return None
             self._seq, seq = -1, self._seq
@@ -338,6 +338,11 @@ class Learning:
             self._name(self.store.change(self.scope, work, vectors))
             self._seq = seq
             return pool.items[row].id
+
+    def _begun(self) -> int:
+        """How many episodes were begun: the number of the next."""
+        with self.store.database.reading() as connection:
+            return log.begun(connection)
 
     def _told(self, connection: apsw.Connection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
         """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
@@ -507,7 +512,7 @@ class Learning:
         self._put_aside(aside)
         self._experience.settle()
         if self._generator is None:
-            # Draws after a restart, or in another process, must not repeat those before it.
+            # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             place: list[int] = []
             if not self.store.database.in_memory:
                 place = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]

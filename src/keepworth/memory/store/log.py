@@ -538,6 +538,11 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
     return number
 
 
+def begun(connection: apsw.Connection) -> int:
+    """How many episodes were begun: the number of the next."""
+    return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
+
+
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
     def work(transaction: Transaction) -> None:
         transaction.connection.execute(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -217,7 +216,7 @@ def system(config: Config, run: RunFolder) -> System:
         return actor(feedback.memory), feedback
 
     if config.policy != NONE:
-        memory = LivingMemory(run.path, ROLE, policy, encoder=encoder_named(config.encoder), seed=config.seed)
+        memory = LivingMemory(run.path, ROLE, policy, encoder=config.encoder, seed=config.seed)
     play = Play(houses.environment, lambda task, bank: actor(), live=None if memory is None else live)
 
     def met(model: InProcessModel, tasks: Sequence[Task], way: str, label: str) -> list[Episode]:
@@ -294,14 +293,6 @@ def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scen
     return found
 
 
-@cache
-def encoder_named(name: str) -> Encoder | str:
-    """One for all memories of the process."""
-    from keepworth.defaults import encoder
-
-    return encoder(name)
-
-
 def met_in_order(
     model: InProcessModel,
     tasks: Sequence[Task],
@@ -316,6 +307,7 @@ def met_in_order(
 ) -> list[Episode]:
     """The tasks of each house in order, houses side by side; memory learns from each before the next. policy: of the memory that
     each house begins with, None for none; oracle: the agent is told a right action, as memory would tell it."""
+    from keepworth.learning.collect.living_memory import encoder_of
     from keepworth.memory.memory import Memory
     from keepworth.rollouts.driver import Play, play
     from keepworth.rollouts.feedback import Feedback
@@ -323,11 +315,11 @@ def met_in_order(
     waiting: dict[str, list[Task]] = {}
     for task in tasks:
         waiting.setdefault(house_of(task.key), []).append(task)
-    memories = {
-        house: Memory(policy=policy, encoder=config.encoder, seed=config.seed)
-        for house in waiting
-        if policy is not None
-    }
+    memories: dict[str, Memory] = {}
+    encoder: Encoder | str = config.encoder
+    for house in waiting if policy is not None else ():
+        memories[house] = Memory(policy=policy, encoder=encoder, seed=config.seed)
+        encoder = encoder_of(memories[house], encoder)  # one for all
     told: dict[str, Feedback] = {}
     met: dict[str, Staged] = {}
 

@@ -28,6 +28,11 @@ from keepworth.rollouts.feedback import Feedback
 COPY, STATE = "living.mem", "living.json"
 
 
+def encoder_of(memory: Memory, otherwise: Encoder | str) -> Encoder | str:
+    """The encoder that a memory has, for the next: a model that is loaded once serves all."""
+    return otherwise if memory.store.embedder is None else memory.store.embedder.encoder
+
+
 class LivingMemory:
     """The memory of one training, in its run's folder: of each owner (such as a house) its own, in one file. policy: makes a
     fresh policy; seed: of its draws."""
@@ -67,6 +72,7 @@ class LivingMemory:
         known = self._owners.get(owner)
         if known is None:
             known = Memory(self.path, user_id=owner, encoder=self._encoder, policy=self._policy, seed=self._seed)
+            self._encoder = encoder_of(known, self._encoder)
             if owner in self._draws and known.learning is not None:
                 known.learning.draws = self._draws[owner]
             self._owners[owner] = known

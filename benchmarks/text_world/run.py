@@ -133,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.headroom:
         rows = headroom(10, 40)
-        (HERE / "headroom.json").write_text(json.dumps({"command": "--headroom", "rows": rows}, indent=1) + "\n")
+        (HERE / "headroom.json").write_text(json.dumps({"command": "python -m benchmarks.text_world.run --headroom", "rows": rows}, indent=1) + "\n")
         return
     by_arm: dict[str, list[dict[str, float]]] = {}
     began = time.perf_counter()

@@ -169,7 +169,7 @@ class Houses:
         """A right action of every decision that right actions lead to, by situation and possible actions."""
         found: dict[tuple[str, tuple[str, ...]], str] = {}
 
-        async def played(task: StreamTask) -> None:
+        async def follow(task: StreamTask) -> None:
             environment = task.environment()
             await environment.reset(task.task, 0)
             for _ in range(MAX_TURNS):
@@ -180,7 +180,7 @@ class Houses:
                 found[scene.text, scene.actions] = min(scene.right)
 
         for task in stream.tasks:
-            asyncio.run(played(task))
+            asyncio.run(follow(task))
         return found
 
     def begun(self, task: StreamTask) -> Scene:

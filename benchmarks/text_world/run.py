@@ -132,8 +132,8 @@ def main() -> None:
     parser.add_argument("--headroom", action="store_true", help="only what there is to gain")
     options = parser.parse_args()
     if options.headroom:
-        rows = headroom(10, 40)
-        (HERE / "headroom.json").write_text(json.dumps({"command": "python -m benchmarks.text_world.run --headroom", "rows": rows}, indent=1) + "\n")
+        found = {"command": "python -m benchmarks.text_world.run --headroom", "rows": headroom(10, 40)}
+        (HERE / "headroom.json").write_text(json.dumps(found, indent=1) + "\n")
         return
     by_arm: dict[str, list[dict[str, float]]] = {}
     began = time.perf_counter()

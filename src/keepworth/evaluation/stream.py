@@ -139,18 +139,18 @@ def run_matrix(
         else:
             # Ctrl-C reaches every process of a terminal: this one tells the others.
             ignored = (signal.SIGINT, signal.SIG_IGN)
+            others = set(active_children())
             with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignored) as pool:
-                waiting = [pool.submit(run_job, job) for job in left]
                 try:
+                    waiting = [pool.submit(run_job, job) for job in left]
                     for number, future in enumerate(as_completed(waiting), start=1):
                         keep(future.result())
                         if progress:
                             progress(done + number, len(jobs))
                 except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    for each in active_children():
+                    for each in set(active_children()) - others:
                         each.terminate()
-                        each.join()
+                    pool.shutdown(cancel_futures=True)  # its own thread alone waits for them: two that do may both miss the end
                     raise
     place = {job: number for number, job in enumerate(jobs)}
     rows = [each for each in kept if (each.family, each.order, each.seed) in wanted]

@@ -90,11 +90,7 @@ class Setting:
 
 def _free(name: str, **changes: Any) -> Arm:
     """A preset without its KL term: the reference is not what is being tested."""
-    off: dict[str, Any] = {}
-    if PRESETS[name].kl_placement != "none":
-        off = {"kl_placement": "none", "kl_estimator": None, "kl_coefficient": 0.0, "reference": "none"}
-        off |= {"reset_kl": None, "reset_patience": None}
-    return Arm(name, name, {**off, **changes})
+    return Arm(name, name, {"kl": None, **changes})
 
 
 def every() -> tuple[Arm, ...]:
@@ -139,7 +135,7 @@ SETTINGS: dict[str, Setting] = {
             _free("ppo"),
             Arm("dapo, refilled", "dapo", refill=True),
             Arm("memory_r_plus", "memory_r_plus", aid=True),
-            Arm("kdrl", "kdrl", {"teacher_coefficient": 0.05, "teacher_final": 0.01, "teacher_steps": 60}),
+            Arm("kdrl", "kdrl", {"teacher": "Teacher(0.05, wrong, Anneal(0.01, 60))"}),
         ),
         "grpo",
         60,

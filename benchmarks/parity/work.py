@@ -28,25 +28,20 @@ class Case:
 CLIP = {"surrogate": "Clip(0.01, 0.02)"}  # narrow, so that it acts after one step
 THEIR_CLIP = {"epsilon": 0.01, "epsilon_high": 0.02}
 EPSILON = {"scale_epsilon": 1e-4}  # TRL's; ours is 1e-6
-NO_KL = {
-    "kl_placement": "none",
-    "kl_estimator": None,
-    "kl_coefficient": 0.0,
-    "reference": "none",
-}
+NO_KL = {"kl": None}
 CASES = (
     Case("grpo", "grpo", {**NO_KL, **CLIP, **EPSILON}, {"loss_type": "grpo", "beta": 0.0, **THEIR_CLIP}),
     Case(
         "grpo with KL, k3",
         "grpo",
-        {"kl_coefficient": 0.1, **CLIP, **EPSILON},
+        {"kl": "KlLoss(k3, 0.1)", **CLIP, **EPSILON},
         {"loss_type": "grpo", "beta": 0.1, "use_bias_correction_kl": False, **THEIR_CLIP},
         rate=0.01,
     ),
     Case(
         "grpo with KL, r k3",
         "grpo",
-        {"kl_coefficient": 0.1, "kl_estimator": "ratio_k3", **CLIP, **EPSILON},
+        {"kl": "KlLoss(ratio_k3, 0.1)", **CLIP, **EPSILON},
         {"loss_type": "grpo", "beta": 0.1, **THEIR_CLIP},  # the ratio is TRL's default
         rate=0.01,
     ),

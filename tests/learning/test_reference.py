@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from keepworth.learning.objective import preset
+from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
 from keepworth.learning.weights import forward
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.reference import OtherTokenizer, Snapshot, reference_values
@@ -42,7 +43,7 @@ def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> 
 
 def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> None:
     model = tiny_model(hidden=32)
-    objective = preset("prorl", reset_kl=1e-7, kl_coefficient=1e-4)
+    objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e-7, patience=5)))
     learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
     groups = sampled_groups(model)
     assert isinstance(learner.reference, Snapshot)
@@ -59,7 +60,7 @@ def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> Non
 
 def test_a_stalled_validation_resets_too() -> None:
     model = tiny_model(hidden=32)
-    objective = preset("prorl", reset_kl=1e9, reset_patience=2)
+    objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e9, patience=2)))
     learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
     groups, resets = sampled_groups(model), []
     for score in (0.5, 0.4, 0.4):
@@ -82,7 +83,7 @@ def test_a_teacher_must_read_the_same_tokens() -> None:
 
 def test_a_teacher_pulls_the_student_towards_it() -> None:
     model, teacher = tiny_model(hidden=32), tiny_model(seed=1, hidden=32)
-    objective = preset("kdrl", teacher_coefficient=1.0, teacher_final=None, teacher_steps=None, teacher_mask="all")
+    objective = preset("kdrl", teacher=Teacher(1.0, "all"))
     learner = Learner(model, unfreeze(model), objective, FAST, ROLE, teacher=teacher)
     groups = sampled_groups(model)
     flat = [replace(g, episodes=tuple(replace(e, rewards=()) for e in g.episodes)) for g in groups]

@@ -14,7 +14,7 @@ import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.objective import preset
-from keepworth.learning.objective.parts import Cispo, Clip
+from keepworth.learning.objective.parts import Cispo, Clip, KlLoss
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
@@ -23,7 +23,7 @@ RATE, LONGEST, BATCHES = 0.02, 6, 10
 PROMPTS = ((5, 9, 11), (40, 2, 3, 8, 13))
 NARROW = {"surrogate": Clip(0.01, 0.02)}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "grpo": ("grpo", {"kl_coefficient": 0.05, **NARROW}),
+    "grpo": ("grpo", {"kl": KlLoss("k3", 0.05), **NARROW}),
     "dr_grpo": ("dr_grpo", {"length_budget": LONGEST, **NARROW}),
     "token-mean": ("lite_ppo", {"scale": "group", **NARROW}),
     "lite_ppo": ("lite_ppo", NARROW),

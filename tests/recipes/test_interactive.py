@@ -17,7 +17,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
-from keepworth.learning.objective.parts import Clip, Truncate
+from keepworth.learning.objective.parts import Clip, KlLoss, Truncate
 from keepworth.learning.run import run_record
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
@@ -462,6 +462,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert (objective.name, objective.surrogate, objective.scale) == ("grpo", Clip(0.2, 0.28), "none")
     (tmp_path / "config.toml").write_text(as_toml(config))
     assert resolve(strings.Config, file=tmp_path / "config.toml") == config
+    other = resolve(strings.Config, assignments=["objective=grpo", "objective.kl=KlLoss(k3, 0.1)", "passes=2"])
+    assert objective_of(other).kl == KlLoss("k3", 0.1)
+    untaught = resolve(strings.Config, assignments=["objective=kdrl", "objective.teacher=none", "passes=2"])
+    assert objective_of(untaught).teacher is None
     own = resolve(strings.Config, assignments=["objective.correction=Truncate(3.0)"])  # of the recipe's own
     assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", (Truncate(3.0),))
     bare = ["objective=dapo", "objective.overlong=keep", "objective.overlong_buffer=none"]
@@ -485,6 +489,9 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
         (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"number of surrogate = Clip\(low, high\)"),
         (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
+        (["objective=grpo", "objective.kl_coefficient=0.1"], r"number of kl = KlLoss\(estimator, coefficient\)"),
+        (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
+        (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
         (["objective=grpo", "objective.anchor=current", "passes=2"], "could never clip"),
     ],
 )

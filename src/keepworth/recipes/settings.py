@@ -124,6 +124,11 @@ def objective_of(settings: TrainingSettings, own: Objective = GROUP_RELATIVE) ->
     return varied(chosen, **changes) if changes else chosen
 
 
+def own_entropy(settings: TrainingSettings) -> bool:
+    """Whether the entropy term is one of the objective's options, so that the setting `entropy` has no say."""
+    return isinstance(settings.objective, dict) and "entropy" in settings.objective
+
+
 def _option(name: str, value: object) -> object:
     """A text from the command line as the option takes it: `none` is nothing where a number may be left out."""
     field = Objective.model_fields.get(name)
@@ -141,6 +146,8 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield value, f"{called}, which has no value model", "set objective = ppo"
     elif settings.train == "full":
         yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
+    if own_entropy(settings):
+        yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
         yield ("rank", "alpha"), "with train = full", "set train = lora"
     if settings.difficulty is None:

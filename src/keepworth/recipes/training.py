@@ -20,6 +20,7 @@ from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.group_index import CANDIDATES, draw_seed, group_at
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
+from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.run.checkpoint import Checkpoint
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import is_run
@@ -32,7 +33,7 @@ from keepworth.models.adapter import attach_lora, load_trained, save_trained, un
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
 from keepworth.models.tree import round_up
-from keepworth.recipes.settings import TrainingSettings
+from keepworth.recipes.settings import TrainingSettings, own_entropy
 from keepworth.rollouts.batching import together
 from keepworth.rollouts.context import RolloutContext
 
@@ -97,8 +98,8 @@ def prepared(
         named = unfreeze(model)
     assert config.learning_rate is not None
     assert config.token_budget is not None
-    if config.entropy:
-        objective = varied(objective, entropy="bonus", entropy_coefficient=config.entropy)
+    if config.entropy and not own_entropy(config):
+        objective = varied(objective, entropy=EntropyBonus(config.entropy))
     optimisation = Optimisation(
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,

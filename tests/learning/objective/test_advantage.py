@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keepworth.learning.objective import Objective, advantages, preset, varied
 from keepworth.learning.objective.advantage import centered, overlong_penalty, scaled, whitened
+from keepworth.learning.objective.parts import KlReward
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")
@@ -126,7 +127,7 @@ def test_overlong_penalty() -> None:
 
 def test_kl_in_the_reward_is_subtracted_from_the_episode() -> None:
     reference = torch.tensor([[0.5], [0.0]], dtype=torch.float64)
-    objective = varied(preset("rloo"), kl_placement="reward", kl_coefficient=0.2, reference="frozen")
+    objective = varied(preset("rloo"), kl=KlReward(0.2))
     got = advantages(bandit_batch([1.0, 0.0], lp_reference=reference), objective)[:, 0]
     # lp - lp_reference is -0.5 and 0, so the first reward becomes 1 + 0.1.
     torch.testing.assert_close(got, torch.tensor([1.1, -1.1], dtype=torch.float64))

@@ -20,6 +20,7 @@ from keepworth.learning.objective import (
     without_kl,
 )
 from keepworth.learning.objective.distil import teacher_coefficient, teacher_rows
+from keepworth.learning.objective.parts import AdaptiveEntropy, Anneal, EntropyBonus, KlLoss, Reset, Teacher
 from tests.learning.objective.toys import bandit_batch, toy
 
 AEPO = preset("aepo")
@@ -61,9 +62,7 @@ def test_a_closed_gate_keeps_successes_alone() -> None:
 
 
 def test_the_adaptive_bonus_moves_by_its_step_and_acts_below_its_target() -> None:
-    objective = varied(
-        without_kl(preset("grpo")), entropy="adaptive", entropy_coefficient=0.01, entropy_target=0.2, entropy_step=0.005
-    )
+    objective = varied(without_kl(preset("grpo")), entropy=AdaptiveEntropy(0.01, target=0.2, step=0.005))
     controls = advanced(initial(objective), objective, entropy=0.1)
     assert controls.entropy_coefficient == pytest.approx(0.015)
     assert controls.entropy_active
@@ -84,7 +83,7 @@ def test_the_adaptive_bonus_moves_by_its_step_and_acts_below_its_target() -> Non
 
 
 def test_an_entropy_bonus_flattens_the_policy() -> None:
-    objective = varied(preset("reinforce"), entropy="bonus", entropy_coefficient=1.0)
+    objective = varied(preset("reinforce"), entropy=EntropyBonus(1.0))
     batch = bandit_batch([0.5, 0.5])
     logits = torch.tensor([2.0, 0.0], dtype=torch.float64, requires_grad=True)
     table = torch.log_softmax(logits, 0)
@@ -97,7 +96,7 @@ def test_an_entropy_bonus_flattens_the_policy() -> None:
 
 
 def test_the_reference_is_reset_by_kl_or_by_patience() -> None:
-    objective = preset("prorl", reset_kl=0.5, reset_patience=2)
+    objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=0.5, patience=2)))
     controls = advanced(initial(objective), objective, kl=0.6)
     assert controls.reset
     controls = advanced(controls, objective, kl=0.1, validation=0.4)
@@ -113,26 +112,27 @@ def test_the_reference_is_reset_by_kl_or_by_patience() -> None:
 
 
 def test_the_teacher_fades() -> None:
-    objective = preset("kdrl", teacher_steps=4)
-    values = [teacher_coefficient(objective, step) for step in range(7)]
+    teacher = Teacher(5e-3, "wrong", Anneal(1e-3, 4))
+    objective = preset("kdrl", teacher=teacher)
+    values = [teacher_coefficient(teacher, step) for step in range(7)]
     assert values == pytest.approx([5e-3, 4e-3, 3e-3, 2e-3, 1e-3, 1e-3, 1e-3])
     controls = initial(objective)
     assert controls.teacher_coefficient == 5e-3
     assert advanced(controls, objective).teacher_coefficient == pytest.approx(4e-3)
-    assert teacher_coefficient(varied(objective, teacher_final=None, teacher_steps=None), 50) == 5e-3
+    assert teacher_coefficient(Teacher(5e-3, "wrong"), 50) == 5e-3
 
 
 def test_an_answer_that_is_barely_right_is_taught() -> None:
     """By the metric, where there is one: token F1 of 0.1 is no right answer, whatever shaping adds to the reward."""
     batch = bandit_batch([0.3, 1.2, -0.1, 0.9], metric=torch.tensor([0.1, 1.0, 0.0, 0.6], dtype=torch.float64))
-    assert teacher_rows(batch, preset("kdrl", teacher_mask="wrong")).tolist() == [True, False, True, False]
+    assert teacher_rows(batch, "wrong").tolist() == [True, False, True, False]
 
 
 def test_the_teacher_acts_where_it_is_told() -> None:
     batch = bandit_batch([1.0, 0.0, 0.0, 0.0], [0, 0, 7, 7], lp_teacher=torch.full((4, 1), 0.5, dtype=torch.float64))
     for mask, expected in (("all", [1, 1, 1, 1]), ("wrong", [0, 1, 1, 1]), ("wrong_groups", [0, 0, 1, 1])):
-        objective = preset("kdrl", teacher_mask=mask)
-        assert teacher_rows(batch, objective).int().tolist() == expected
+        objective = preset("kdrl", teacher=f"Teacher(0.005, {mask})")
+        assert teacher_rows(batch, mask).int().tolist() == expected
         chosen = select(batch, objective, advantages(batch, objective))
         lp = torch.zeros(4, 1, dtype=torch.float64, requires_grad=True)
         estimate = torch.zeros(4, 1, dtype=torch.float64)

@@ -22,6 +22,7 @@ from keepworth.learning.objective import (
 )
 from keepworth.learning.objective.aggregation import aggregate, row_weights
 from keepworth.learning.objective.correction import correction, effective_sample_size
+from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.ratio import interpolated, log_ratio
 from keepworth.learning.objective.surrogate import cispo, clip, dual_clip, plain, soft_gate
 from tests.learning.objective.toys import bandit_batch, toy
@@ -287,7 +288,7 @@ def test_what_the_loss_lacks_is_named() -> None:
     with pytest.raises(ValueError, match="another objective"):
         loss(preset("dr_grpo", length_budget=8), zeros, None, zeros, batch, shared)
     with pytest.raises(ValueError, match="pass the entropy"):
-        loss(varied(GRPO, entropy="bonus", entropy_coefficient=0.1), zeros, None, zeros, batch, shared)
+        loss(varied(GRPO, entropy=EntropyBonus(0.1)), zeros, None, zeros, batch, shared)
     with pytest.raises(ValueError, match="shape"):
         loss(GRPO, zeros[:, :2], None, zeros, batch, shared)
     whole = varied(GRPO, ratio="sequence", ratio_unit="episode")

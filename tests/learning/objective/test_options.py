@@ -24,17 +24,25 @@ from keepworth.learning.objective import (
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import (
     PARTS,
+    AdaptiveEntropy,
+    Anneal,
     Cispo,
     Clip,
     DualClip,
+    EntropyBonus,
     GeometricMask,
     K2Mask,
     K3Mask,
+    KlLoss,
+    KlReward,
     Mask,
+    Plain,
     Regression,
+    Reset,
     SequenceMask,
     SequenceTruncate,
     SoftGate,
+    Teacher,
     Truncate,
     Veto,
     read,
@@ -53,34 +61,34 @@ GRPO = without_kl(preset("grpo"))
         ({"dual_clip": 3.0}, r"no option 'dual_clip': it is a number of surrogate = .*DualClip\(low, high, bound\)"),
         ({"anchor": "behaviour", "correction": Truncate(2.0)}, "count it twice"),
         ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
-        ({"correction": Clip(0.2, 0.2)}, "is none of Truncate, Mask"),
+        ({"correction": Clip(0.2, 0.2)}, r"is none of Truncate\(high, low\), Mask"),
         ({"correction_high": 2.0}, r"no option 'correction_high': it is a number of a correction, such as Mask"),
         ({"discount": 0.9}, "spreads one number"),
         ({"credit": "reward_to_go"}, "scale='group' is a statistic of whole episodes"),
-        (
-            {"kl_placement": "loss", "kl_coefficient": 0.1, "kl_estimator": "k1", "reference": "frozen"},
-            "gradient of zero",
-        ),
-        ({"kl_placement": "loss", "kl_coefficient": 0.1, "kl_estimator": "k2"}, "needs a reference"),
-        ({"kl_placement": "reward"}, "go together"),
-        ({"reference": "frozen"}, "read by no term"),
-        ({"entropy": "bonus"}, "go together"),
-        ({"entropy": "adaptive", "entropy_coefficient": 0.01}, "needs entropy_target"),
+        ({"kl": "KlLoss(k1, 0.1)"}, "KlLoss: estimator = 'k1': input should be 'k2', 'k3'"),
+        ({"kl": "KlLoss(0.1)"}, "estimator = 0.1: input should be 'k2'.*it needs coefficient"),
+        ({"kl": "KlReward(0.1, Clip(0.2, 0.2))"}, r"KlReward: reset = Clip\(0.2, 0.2\): input should be"),
+        ({"kl_estimator": "k2"}, r"no option 'kl_estimator': it is a number of kl = KlLoss\(estimator, coefficient\)"),
+        ({"kl": "KlReward(0.1)", "credit": "prefix_tree"}, r"kl=KlReward\(0.1\) has no effect"),
+        ({"kl": Clip(0.2, 0.2)}, r"is none of KlReward\(coefficient, reset\), KlLoss"),
+        ({"reference": "frozen"}, "no option 'reference': it is a number of kl = KlLoss"),
+        ({"entropy": "bonus"}, r"no part of an objective 'bonus'.*entropy takes EntropyBonus\(coefficient\)"),
+        ({"entropy": "AdaptiveEntropy(0.01)"}, "it needs target; it needs step"),
         ({"length_budget": 64}, "length_budget has no effect"),
         ({"overlong": "penalty"}, "needs overlong_buffer"),
         ({"negatives": "entropy_gate", "gate_low": 0.3, "gate_high": 0.2}, "gate_low must be below"),
         ({"selection": "tree_nodes"}, "belong together"),
         ({"selection_weight": "inclusion"}, "inclusion probability is known"),
         ({"step_control": "ess", "ess_base": 1.0, "ess_power": 0.5}, "set a correction"),
-        ({"teacher_coefficient": 0.1}, "needs teacher_mask"),
-        ({"teacher_mask": "all"}, "only a teacher_coefficient reads it"),
+        ({"teacher": "Teacher(0.1)"}, "it needs on"),
+        ({"teacher_mask": "all"}, r"number of teacher = Teacher\(coefficient, on"),
         ({"ratio_unit": "episode"}, "no effect at token level"),
         ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
         ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
         ({"surrogate": Regression(0.1)}, "belong together"),
         ({"veto": 1e-4}, r"no option 'veto': .*Veto\(below\)"),
         ({"scale_epsilon": 0.0}, r"scale_epsilon=0.0 is not in \(0, inf\)"),
-        ({"surrogate": 0.2}, "0.2 is none of Plain, Clip"),
+        ({"surrogate": 0.2}, r"0.2 is none of Plain\(\), Clip\(low, high\)"),
         ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
     ],
 )
@@ -96,7 +104,8 @@ def test_combinations_that_cannot_take_effect(changes: dict[str, object], compla
         ("Clip(0.2)", "Clip: it needs high"),
         ("Clip(0.2, 0.2, hihg=3)", "it takes no 'hihg'; did you mean 'high'"),
         ("DualClip(0.2, 0.2, 1.0)", "DualClip: bound = 1.0: input should be greater than 1"),
-        ("SoftGate(1, float('nan'))", "is not a part of an objective. Write it as Clip"),
+        ("SoftGate(1, float('nan'))", "no part of an objective 'float'"),
+        ("SoftGate(1, 2 ** 9)", "is not a part of an objective. Write it as Clip"),
         ("Regression('x')", "Regression: coefficient = 'x': input should be a valid number"),
         ("Clip(0.2", "is not a part of an objective"),
         ("__import__('os')", "no part of an objective '__import__'"),
@@ -110,11 +119,18 @@ def test_a_part_that_cannot_be_is_refused_by_name(text: str, complaint: str) -> 
 def test_parts_are_read_as_they_are_written() -> None:
     made = [Clip(0.2, 0.28), DualClip(0.2, 0.2, 3), Cispo(1, 4), SoftGate(1.0, 1.05), Regression(0.1)]
     made += [Truncate(2.0, low=0.1), Mask(0.5, 5), SequenceTruncate(8, "episode"), SequenceMask(0.5, 2)]
-    made += [GeometricMask(0.9, 1.1), K2Mask(0.3), K3Mask(0.3, unit="episode"), Veto(1e-4), PARTS["Plain"]()]
+    made += [GeometricMask(0.9, 1.1), K2Mask(0.3), K3Mask(0.3, unit="episode"), Veto(1e-4), Reset(0.1, 5)]
+    made += [KlReward(0.1, Reset(0.1, 5)), KlLoss("k3", 0.1), EntropyBonus(0.1), AdaptiveEntropy(0.1, 1.0, 0.01)]
+    made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Plain()]
     assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
     assert [read(repr(each)) for each in made] == made
     assert {type(each) for each in made} == set(PARTS.values())
     assert (repr(made[0]), read("Plain"), read("Clip(low=0.2, high=0.28)")) == ("Clip(0.2, 0.28)", made[-1], made[0])
+    assert (read("KlLoss(k3, 0.1)"), read("KlReward(0.1, none)"), read("none")) == (
+        KlLoss("k3", 0.1),
+        KlReward(0.1),
+        None,
+    )
 
 
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
@@ -147,10 +163,13 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     assert text.startswith(name)
     for doubt in SOURCES[name].unverified:
         assert doubt in text
-    for field in ("gate_high", "reset_kl", "teacher_final"):
+    for field in ("gate_high",):
         value = getattr(objective, field)
         if value is not None:
             assert f"{value:g}" in text, field
+    numbers = [objective.teacher.anneal.final] if objective.teacher and objective.teacher.anneal else []
+    numbers += [objective.reset.kl] if objective.reset else []
+    assert all(f"{number:g}" in text for number in numbers)
     for part in objective.correction:
         assert f"{part.high:g}" in text
     if isinstance(objective.surrogate, Clip | DualClip | Cispo):
@@ -170,10 +189,7 @@ def test_explanations_of_fields_no_preset_uses() -> None:
         correction=(GeometricMask(0.9, 1.1), Veto(1e-4)),
         max_lag=3,
         overlong="mask",
-        entropy="adaptive",
-        entropy_coefficient=0.01,
-        entropy_target=0.2,
-        entropy_step=0.005,
+        entropy=AdaptiveEntropy(0.01, 0.2, 0.005),
         advantage_clamp=3.0,
         group_filter="spread",
         filter_spread=0.3,

@@ -10,6 +10,7 @@ from torch import Tensor
 from keepworth.learning.objective import credit
 from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
 from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.parts import KlReward
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,20 +136,19 @@ def length_budget(objective: Objective) -> int:
 
 
 def kl_penalty(batch: Batch, objective: Objective) -> Tensor | None:
-    """[B,T]: kl_coefficient * (lp - lp_reference) on drawn tokens, for kl_placement='reward'; None otherwise."""
-    if objective.kl_placement != "reward":
+    """[B,T]: coefficient * (lp - lp_reference) on drawn tokens, for a `KlReward`; None otherwise."""
+    if not isinstance(objective.kl, KlReward):
         return None
     if batch.lp_reference is None:
         raise ValueError(f"objective {objective.name!r} puts the KL in the reward and needs Batch.lp_reference")
     policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
-    return torch.where(batch.mask > 0, objective.kl_coefficient * (policy - batch.lp_reference), 0.0).detach()
+    return torch.where(batch.mask > 0, objective.kl.coefficient * (policy - batch.lp_reference), 0.0).detach()
 
 
 def episode_advantages(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
     """[E] float64: centred and scaled rewards of whole episodes."""
-    if objective.kl_placement == "reward" and objective.credit == "episode":
-        penalty = kl_penalty(batch, objective)
-        assert penalty is not None
+    penalty = kl_penalty(batch, objective)
+    if penalty is not None and objective.credit == "episode":
         reward = reward.index_add(0, table.of_row, -penalty.to(torch.float64).sum(1))
     weight = None
     if objective.center == "optimal":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from keepworth.learning.objective import entropy as entropy_rules
 from keepworth.learning.objective.distil import teacher_coefficient
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import AdaptiveEntropy, Reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Controls:
 
 def initial(objective: Objective) -> Controls:
     return Controls(
-        entropy_coefficient=objective.entropy_coefficient, teacher_coefficient=objective.teacher_coefficient
+        entropy_coefficient=0.0 if objective.entropy is None else objective.entropy.coefficient,
+        teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient,
     )
 
 
@@ -47,7 +49,7 @@ def advanced(
 
     entropy: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one step),
     for the gate and the adaptive bonus.
-    kl: mean KL to the reference (for reference='reset'). validation: a score, higher is better, at steps that measured one.
+    kl: mean KL to the reference (for a `Reset`). validation: a score, higher is better, at steps that measured one.
     """
     following = replace(controls, step=controls.step + 1, reset=False)
     if objective.negatives == "entropy_gate":
@@ -56,22 +58,16 @@ def advanced(
         assert high is not None
         measured = _needed(objective, "entropy", entropy)
         following = replace(following, positives_only=entropy_rules.gate(controls.positives_only, measured, low, high))
-    if objective.entropy == "adaptive":
-        assert objective.entropy_target is not None
-        assert objective.entropy_step is not None
-        coefficient = entropy_rules.adapted(
-            controls.entropy_coefficient,
-            _needed(objective, "entropy", entropy),
-            objective.entropy_target,
-            objective.entropy_step,
-        )
+    bonus, reset = objective.entropy, objective.reset
+    if isinstance(bonus, AdaptiveEntropy):
+        measured = _needed(objective, "entropy", entropy)
+        coefficient = entropy_rules.adapted(controls.entropy_coefficient, measured, bonus.target, bonus.step)
         # The bonus applies only while entropy is at or below the target (arXiv 2505.22312).
-        active = _needed(objective, "entropy", entropy) <= objective.entropy_target
-        following = replace(following, entropy_coefficient=coefficient, entropy_active=active)
-    if objective.needs_teacher:
-        following = replace(following, teacher_coefficient=teacher_coefficient(objective, following.step))
-    if objective.reference == "reset":
-        following = _reset(following, objective, _needed(objective, "kl", kl), validation)
+        following = replace(following, entropy_coefficient=coefficient, entropy_active=measured <= bonus.target)
+    if objective.teacher is not None:
+        following = replace(following, teacher_coefficient=teacher_coefficient(objective.teacher, following.step))
+    if reset is not None:
+        following = _reset(following, reset, _needed(objective, "kl", kl), validation)
     return following
 
 
@@ -81,15 +77,13 @@ def _needed(objective: Objective, name: str, value: float | None) -> float:
     return value
 
 
-def _reset(controls: Controls, objective: Objective, kl: float, validation: float | None) -> Controls:
+def _reset(controls: Controls, rule: Reset, kl: float, validation: float | None) -> Controls:
     """ProRL, arXiv 2505.24864: reset the reference (and the optimiser's state) when the KL has grown to dominate or
     validation has stopped improving. Its numeric triggers are not published; these are explicit options."""
     best, waited = controls.best, controls.waited
     if validation is not None:
         best, waited = (validation, 0) if validation > best else (best, waited + 1)
-    assert objective.reset_kl is not None
-    assert objective.reset_patience is not None
-    reset = kl > objective.reset_kl or waited >= objective.reset_patience
+    reset = kl > rule.kl or waited >= rule.patience
     return replace(controls, best=best, waited=0 if reset else waited, reset=reset)
 
 

@@ -5,6 +5,11 @@ Free of torch.
 
 from __future__ import annotations
 
+import inspect
+import re
+from dataclasses import fields
+from typing import Any, cast
+
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
@@ -75,15 +80,12 @@ def formula(objective: Objective) -> list[str]:
         factors = [factor for factor, used in (("keep", _masks(objective)), ("c", _corrects(objective))) if used]
         inner = " * ".join([*factors, f"-{_surrogate(objective)}"])
         lines = [f"L = {_AGGREGATIONS[objective.aggregation]} {inner}"]
-    if objective.kl_placement == "loss":
-        lines.append(f"  + {objective.kl_coefficient:g} * (same average of) {objective.kl_estimator}(lp, lp_reference)")
-    if objective.entropy != "none":
-        changing = ", adapted" if objective.entropy == "adaptive" else ""
-        lines.append(f"  - {objective.entropy_coefficient:g}{changing} * (same average of) the token's entropy")
-    if objective.needs_teacher:
-        where = {"all": "", "wrong": ", on wrong episodes", "wrong_groups": ", on groups that are all wrong"}
-        part = where[objective.teacher_mask or "all"]
-        lines.append(f"  + {objective.teacher_coefficient:g} * (same average of) k2(lp, lp_teacher){part}")
+    if isinstance(objective.kl, parts.KlLoss):
+        lines.append(f"  + {said(objective.kl)}")
+    if objective.entropy is not None:
+        lines.append(f"  - {said(objective.entropy)}")
+    if objective.teacher is not None:
+        lines.append(f"  + {said(objective.teacher)}")
     if objective.adapter_decay:
         lines.append(f"  + {objective.adapter_decay:g} * |adapter|^2, applied by the trainer")
     if objective.value_coefficient:
@@ -92,6 +94,18 @@ def formula(objective: Objective) -> list[str]:
         )
         lines.append(f"  + {objective.value_coefficient:g} * (same average of) (V - target)^2 / 2{clipped}   (critic)")
     return lines
+
+
+def said(part: object) -> str:
+    """The first paragraph of a part's description, with its numbers in the place of `names`."""
+    text = " ".join(str(inspect.getdoc(type(part))).split("\n\n")[0].split()).removesuffix(".")
+    text = text[:1].lower() + text[1:]
+    values = {each.name: getattr(part, each.name) for each in fields(cast(Any, part))}
+    return re.sub(r"`(\w+)`", lambda found: _shown(values[found[1]]), text)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _masks(objective: Objective) -> bool:
@@ -193,12 +207,12 @@ def _step_advantage(objective: Objective, episode: str) -> str:
 
 
 def _reward(objective: Objective) -> str:
-    parts = ["the episode's combined reward"]
+    found = ["the episode's combined reward"]
     if objective.overlong == "penalty":
-        parts.append(f"- 0 to 1 over the last {objective.overlong_buffer:.0%} of length_budget tokens")
-    if objective.kl_placement == "reward":
-        parts.append(f"- {objective.kl_coefficient:g} * (lp - lp_reference) at each token")
-    return " ".join(parts)
+        found.append(f"- 0 to 1 over the last {objective.overlong_buffer:.0%} of length_budget tokens")
+    if isinstance(objective.kl, parts.KlReward):
+        found.append(said(objective.kl))
+    return "; ".join(found)
 
 
 def _correction(objective: Objective) -> str:
@@ -254,20 +268,10 @@ def controls(objective: Objective) -> list[str]:
     if objective.negatives == "entropy_gate":
         low, high = objective.gate_low, objective.gate_high
         rules.append(f"the gate closes when the batch entropy rises above {high} and opens when it falls below {low}")
-    if objective.entropy == "adaptive":
-        rules.append(
-            f"the entropy coefficient moves by {objective.entropy_step} towards an entropy of {objective.entropy_target}, "
-            "and acts only at or below it"
-        )
-    if objective.teacher_final is not None:
-        rules.append(
-            f"the teacher's coefficient goes linearly to {objective.teacher_final:g} over {objective.teacher_steps} updates"
-        )
-    if objective.reference == "reset":
-        rules.append(
-            f"the reference becomes the policy, and the optimiser forgets, when the KL exceeds {objective.reset_kl:g} or "
-            f"{objective.reset_patience} validations bring no improvement"
-        )
+    if objective.teacher is not None and objective.teacher.anneal is not None:
+        rules.append(f"the teacher's coefficient is {said(objective.teacher.anneal)}")
+    if objective.reset is not None:
+        rules.append(said(objective.reset))
     if objective.step_control == "ess":
         base, power = objective.ess_base, objective.ess_power
         rules.append(f"learning rate * min(1, ESS / {base:g})^{power:g}, ESS the effective share of sequence weights")
@@ -299,11 +303,6 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
     """One line a preset: name, credit, centre / scale, ratio and anchor, surrogate, correction, aggregation, KL."""
     lines = []
     for name, objective in PRESETS.items():
-        kl: str = objective.kl_placement
-        if kl == "loss":
-            kl = f"loss {objective.kl_estimator} {objective.kl_coefficient:g}"
-        elif kl == "reward":
-            kl = f"reward k1 {objective.kl_coefficient:g}"
         ratio = objective.ratio if objective.ratio == "none" else f"{objective.ratio}, {objective.anchor}"
         surrogate = repr(objective.surrogate).removesuffix("()")
         correction = " and ".join(map(repr, objective.correction)) or "none"
@@ -316,7 +315,7 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
                 surrogate,
                 correction,
                 str(objective.aggregation),
-                kl,
+                str(objective.kl or "none"),
             )
         )
     return lines

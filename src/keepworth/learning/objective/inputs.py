@@ -60,7 +60,7 @@ def inputs(objective: Objective) -> tuple[str, ...]:
         ("entropy_behaviour", objective.selection == "top_entropy"),
         ("critic", objective.needs_critic),
         ("group_filter", objective.group_filter != "none"),
-        ("reference_reset", objective.reference == "reset"),
+        ("reference_reset", objective.reset is not None),
         ("learning_rate_scale", objective.step_control != "constant"),
         ("adapter_decay", objective.adapter_decay != 0.0),
         ("whole_episodes", objective.needs_whole_episodes),

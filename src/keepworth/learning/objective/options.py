@@ -3,21 +3,36 @@
 Everything here is an instance of one formula, summed over the rows i and tokens t of an optimiser step:
 
     L = Agg[ keep * weight * -Surrogate(ratio, A) ]
-        + kl_coefficient      * Agg[ KL(lp, lp_reference) ]
-        - entropy_coefficient * Agg[ H ]
-        + teacher_coefficient * Agg[ teacher_mask * k2(lp, lp_teacher) ]
+        + kl      * Agg[ KL(lp, lp_reference) ]
+        - entropy * Agg[ H ]
+        + teacher * Agg[ k2(lp, lp_teacher) on some episodes ]
 
-One field per axis. A combination in which a field could not take effect is refused when the objective is made.
+One field per axis; what stands there is a part with its own numbers (`parts.py`). What parts can still say that could not take
+effect is refused when the objective is made.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_serializer, field_validator, model_validator
 
-from keepworth.episodes.errors import nearest
-from keepworth.learning.objective.parts import WEIGHING, Correction, Plain, Regression, Surrogate, read
+from keepworth.episodes.errors import UnknownName, nearest
+from keepworth.learning.objective.parts import (
+    WEIGHING,
+    Correction,
+    Entropy,
+    Kl,
+    KlLoss,
+    KlReward,
+    Plain,
+    Regression,
+    Reset,
+    Surrogate,
+    Teacher,
+    read,
+    signature,
+)
 from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
 
 Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
@@ -27,10 +42,6 @@ RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_
 Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 Unit = Literal["episode", "row"]
-KlPlacement = Literal["none", "reward", "loss"]
-KlEstimator = Literal["k1", "k2", "k3", "ratio_k3", "k3_straight_through"]
-Reference = Literal["none", "frozen", "reset"]
-EntropyTerm = Literal["none", "bonus", "adaptive"]
 Negatives = Literal["keep", "entropy_gate"]
 Selection = Literal["all", "first_and_random", "top_entropy", "tree_nodes"]
 SelectionWeight = Literal["none", "inclusion"]
@@ -39,7 +50,6 @@ Overlong = Literal["keep", "penalty", "mask"]
 Denominator = Literal["original", "kept"]
 StepControl = Literal["constant", "ess"]
 Bootstrap = Literal["none", "truncated"]
-TeacherMask = Literal["all", "wrong", "wrong_groups"]
 
 _TOKEN_RETURNS = ("reward_to_go", "gae")
 _STEP_CREDITS = ("step_state", "step_index")
@@ -53,6 +63,16 @@ _MOVED = {
     ),
     "surrogate = SoftGate(positive, negative)": ("gate_temperature_positive", "gate_temperature_negative"),
     "surrogate = Regression(coefficient)": ("regression_coefficient",),
+    "kl = KlLoss(estimator, coefficient), KlReward(coefficient) or none": (
+        *("kl_placement", "kl_estimator", "kl_coefficient", "reference"),
+    ),
+    "kl = KlLoss(estimator, coefficient, Reset(kl, patience))": ("reset_kl", "reset_patience"),
+    "entropy = EntropyBonus(coefficient) or AdaptiveEntropy(coefficient, target, step)": (
+        *("entropy_coefficient", "entropy_target", "entropy_step"),
+    ),
+    "teacher = Teacher(coefficient, on, Anneal(final, updates))": (
+        *("teacher_coefficient", "teacher_final", "teacher_steps", "teacher_mask"),
+    ),
     "a correction, such as Mask(low, high) or (Truncate(high), Veto(below))": (
         *("correction_low", "correction_high", "correction_unit", "veto"),
     ),
@@ -78,15 +98,6 @@ _RANGES = {
     "soft_value_temperature": "(0, inf)",
     "max_lag": "[0, inf)",
     "local_weight": "(0, inf)",
-    "kl_coefficient": "[0, inf)",
-    "reset_kl": "(0, inf)",
-    "reset_patience": "[1, inf)",
-    "entropy_coefficient": "[0, inf)",
-    "entropy_target": "(0, inf)",
-    "entropy_step": "(0, inf)",
-    "teacher_coefficient": "[0, inf)",
-    "teacher_final": "[0, inf)",
-    "teacher_steps": "[1, inf)",
     "adapter_decay": "[0, inf)",
     "gate_low": "[0, inf)",
     "gate_high": "[0, inf)",
@@ -108,6 +119,20 @@ def within_range(value: float, interval: str) -> bool:
     above = value > low if interval[0] == "(" else value >= low
     below = value < high if interval[-1] == ")" else value <= high
     return above and below  # false for what is not a number
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "surrogate": get_args(Surrogate),
+    "correction": get_args(Correction),
+    "kl": get_args(Kl),
+    "entropy": get_args(Entropy),
+    "teacher": (Teacher,),
+}
+"""The parts that each field takes."""
+
+
+def _taken(field: str) -> str:
+    return ", ".join(map(signature, _KINDS[field]))
 
 
 class Objective(BaseModel):
@@ -152,20 +177,9 @@ class Objective(BaseModel):
     local_weight: float | None = None
 
     # Regularisers.
-    kl_placement: KlPlacement = "none"
-    kl_estimator: KlEstimator | None = None
-    kl_coefficient: float = 0.0
-    reference: Reference = "none"
-    reset_kl: float | None = None
-    reset_patience: int | None = None
-    entropy: EntropyTerm = "none"
-    entropy_coefficient: float = 0.0
-    entropy_target: float | None = None
-    entropy_step: float | None = None
-    teacher_coefficient: float = 0.0
-    teacher_final: float | None = None
-    teacher_steps: int | None = None
-    teacher_mask: TeacherMask | None = None
+    kl: Kl | None = None
+    entropy: Entropy | None = None
+    teacher: Teacher | None = None
     adapter_decay: float = 0.0
 
     # Which tokens, episodes and groups count.
@@ -205,27 +219,26 @@ class Objective(BaseModel):
                     raise ValueError(f"an objective has no option {key!r}; {fix}")
         return data
 
-    @field_validator("surrogate", mode="before")
+    @field_validator(*_KINDS, mode="before")
     @classmethod
-    def _part(cls, value: Any) -> Any:
-        found = read(value) if isinstance(value, str) else value
-        if not isinstance(found, get_args(Surrogate)):
-            raise ValueError(f"{value!r} is none of {', '.join(each.__name__ for each in get_args(Surrogate))}")
+    def _part(cls, value: Any, info: ValidationInfo) -> Any:
+        """A part, as it is or as text. A field that may be left out takes None, that of corrections one or several."""
+        name = str(info.field_name)
+        kinds, several = _KINDS[name], name == "correction"
+        try:
+            found = read(value) if isinstance(value, str) else value
+        except UnknownName as error:
+            raise ValueError(f"{error} {name} takes {_taken(name)}.") from None
+        if several:
+            found = () if found is None else tuple(found) if isinstance(found, list | tuple) else (found,)
+        for each in found if several else (found,):
+            if not isinstance(each, kinds) and not (each is None and cls.model_fields[name].default is None):
+                raise ValueError(f"{each!r} is none of {_taken(name)}")
         return found
 
-    @field_validator("correction", mode="before")
-    @classmethod
-    def _parts(cls, value: Any) -> Any:
-        found = () if value in ("none", "()") else read(value) if isinstance(value, str) else value
-        found = tuple(found) if isinstance(found, list | tuple) else (found,)
-        for each in found:
-            if not isinstance(each, get_args(Correction)):
-                raise ValueError(f"{each!r} is none of {', '.join(each.__name__ for each in get_args(Correction))}")
-        return found
-
-    @field_serializer("surrogate", "correction")
-    def _written(self, value: Any) -> str:
-        return repr(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
+    @field_serializer(*_KINDS)
+    def _written(self, value: Any) -> str | None:
+        return None if value is None else repr(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
 
     @model_validator(mode="after")
     def _takes_effect(self) -> Objective:
@@ -236,7 +249,12 @@ class Objective(BaseModel):
 
     @property
     def needs_reference(self) -> bool:
-        return self.kl_placement != "none" or self.regresses
+        return self.kl is not None or self.regresses
+
+    @property
+    def reset(self) -> Reset | None:
+        """When the reference becomes the policy; None where it stays."""
+        return None if self.kl is None else self.kl.reset
 
     @property
     def regresses(self) -> bool:
@@ -252,12 +270,12 @@ class Objective(BaseModel):
 
     @property
     def needs_teacher(self) -> bool:
-        return self.teacher_coefficient != 0.0
+        return self.teacher is not None
 
     @property
     def needs_entropy(self) -> bool:
         """True if `loss` needs the per-token entropy with a gradient."""
-        return self.entropy != "none"
+        return self.entropy is not None
 
     @property
     def needs_selection(self) -> bool:
@@ -267,7 +285,7 @@ class Objective(BaseModel):
             or self.negatives != "keep"
             or self.overlong == "mask"
             or self.max_lag is not None
-            or self.teacher_mask is not None
+            or self.teacher is not None
         )
 
     @property
@@ -281,7 +299,7 @@ class Objective(BaseModel):
     @property
     def reads_every_row(self) -> bool:
         """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
-        return self.regresses or self.kl_placement == "loss" or self.entropy != "none" or self.needs_teacher
+        return self.regresses or isinstance(self.kl, KlLoss) or self.needs_entropy or self.needs_teacher
 
     @property
     def clips(self) -> bool:
@@ -317,19 +335,12 @@ def _pair(value: object, used: bool, field: str, reader: str) -> str | None:
 def _problems(o: Objective) -> list[str]:
     """Why the combination of fields of `o` cannot take effect; empty if it can."""
     corrected = bool(o.correction)
-    in_loss = o.kl_placement == "loss"
     needed: list[tuple[object, bool, str, str]] = [
         (o.trace_decay, o.credit == "gae", "trace_decay", "credit='gae'"),
         (o.episode_weight, o.credit in _STEP_CREDITS, "episode_weight", "credit='step_state' or 'step_index'"),
         (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
         (o.overlong_buffer, o.overlong == "penalty", "overlong_buffer", "overlong='penalty'"),
         (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
-        (o.kl_estimator, in_loss, "kl_estimator", "kl_placement='loss'"),
-        (o.reset_kl, o.reference == "reset", "reset_kl", "reference='reset'"),
-        (o.reset_patience, o.reference == "reset", "reset_patience", "reference='reset'"),
-        (o.entropy_target, o.entropy == "adaptive", "entropy_target", "entropy='adaptive'"),
-        (o.entropy_step, o.entropy == "adaptive", "entropy_step", "entropy='adaptive'"),
-        (o.teacher_mask, o.teacher_coefficient != 0.0, "teacher_mask", "a teacher_coefficient"),
         (o.gate_low, o.negatives == "entropy_gate", "gate_low", "negatives='entropy_gate'"),
         (o.gate_high, o.negatives == "entropy_gate", "gate_high", "negatives='entropy_gate'"),
         (o.filter_spread, o.group_filter == "spread", "filter_spread", "group_filter='spread'"),
@@ -412,27 +423,14 @@ def _problems(o: Objective) -> list[str]:
     )
     refuse(o.ratio_unit == "episode" and not o.ratio.startswith("sequence"), "ratio_unit has no effect at token level")
     refuse(o.regresses and corrected, "surrogate=Regression(...) takes no correction weight")
-    refuse((o.kl_placement == "none") != (o.kl_coefficient == 0.0), "kl_placement and kl_coefficient go together")
     refuse(
-        in_loss and o.kl_estimator == "k1",
-        "k1 as a loss has an expected gradient of zero: use k2, ratio_k3 or k3_straight_through, "
-        "or kl_placement='reward'",
+        isinstance(o.kl, KlLoss) and o.kl.estimator == "ratio_k3" and o.ratio == "none",
+        f"kl={o.kl!r} multiplies by a ratio, but ratio='none'",
     )
     refuse(
-        in_loss and o.kl_estimator == "ratio_k3" and o.anchor == "current" and o.ratio == "none",
-        "kl_estimator='ratio_k3' multiplies by a ratio, but ratio='none'",
+        isinstance(o.kl, KlReward) and o.credit not in ("episode", *_TOKEN_RETURNS),
+        f"kl={o.kl!r} has no effect with credit={o.credit!r}",
     )
-    refuse(
-        o.kl_placement == "reward" and o.credit not in ("episode", *_TOKEN_RETURNS),
-        f"kl_placement='reward' has no effect with credit={o.credit!r}",
-    )
-    refuse(
-        o.needs_reference and o.reference == "none", "the KL or regression term needs a reference: 'frozen' or 'reset'"
-    )
-    refuse(not o.needs_reference and o.reference != "none", f"reference={o.reference!r} is read by no term")
-    refuse((o.entropy == "none") != (o.entropy_coefficient == 0.0), "entropy and entropy_coefficient go together")
-    refuse((o.teacher_final is None) != (o.teacher_steps is None), "teacher_final and teacher_steps go together")
-    refuse(o.teacher_final is not None and not o.needs_teacher, "teacher_final has no effect without a teacher")
     refuse(o.value_coefficient != 0.0 and o.credit != "gae", "value_coefficient has no effect without credit='gae'")
     refuse(
         o.credit == "gae" and o.value_coefficient == 0.0, "credit='gae' needs a value_coefficient to train its critic"

@@ -1,7 +1,8 @@
 """Parts: what an objective is made of. Each holds its own numbers, so that no number can be written where nothing reads it.
 
 A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch: the functions
-of tensors that parts stand for are in the modules beside this one, and each has its source there.
+of tensors that parts stand for are in the modules beside this one, and each has its source there. The first paragraph of a
+part's description is what `explain` says of it, with the part's numbers in the place of `names`.
 """
 
 from __future__ import annotations
@@ -57,26 +58,26 @@ def _written(self: Any) -> str:
 
 def _complaints(cls: Any, error: ValidationError) -> str:
     names = [each.name for each in fields(cls)]
-    said = []
+    said: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
         name = names[place] if isinstance(place, int) and place < len(names) else str(place)
         message = str(entry["msg"])[:1].lower() + str(entry["msg"])[1:]
         if entry["type"] == "missing":
-            said.append(f"it needs {name}")
+            said.setdefault(name, f"it needs {name}")
         elif entry["type"].startswith("unexpected"):
             near = nearest(name, names)
-            said.append(
-                f"it takes no {name!r}; " + (f"did you mean {near!r}?" if near else f"it takes {', '.join(names)}")
-            )
+            fix = f"did you mean {near!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
+            said.setdefault(name, f"it takes no {name!r}; {fix}")
         else:
-            said.append(f"{name} = {entry['input']!r}: {message}")
-    return "; ".join(said)
+            said.setdefault(name, f"{name} = {entry['input']!r}: {message}")
+    return "; ".join(said.values())
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
@@ -205,17 +206,103 @@ Correction = Truncate | Mask | SequenceTruncate | SequenceMask | GeometricMask |
 WEIGHING = (Truncate, Mask, SequenceTruncate, SequenceMask)
 """Corrections that weigh what they keep; the others drop only."""
 
-PARTS: Mapping[str, type] = {each.__name__: each for each in (*get_args(Surrogate), *get_args(Correction))}
+# -- regularisers ---------------------------------------------------------------------------------------------------------
+
+
+@part
+class Reset:
+    """The reference becomes the policy, and the optimiser forgets, when the KL exceeds `kl` or `patience` validations bring no
+    improvement (ProRL)."""
+
+    kl: Positive
+    patience: Count
+
+
+@part
+class KlReward:
+    """`coefficient` * (lp - lp_reference) is taken off the reward of each token."""
+
+    coefficient: Positive
+    reset: Reset | None = None
+
+
+@part
+class KlLoss:
+    """`coefficient` * `estimator`(lp, lp_reference), averaged like the loss.
+
+    k1 is no estimator here: as a loss, its expected gradient is zero."""
+
+    estimator: Literal["k2", "k3", "ratio_k3", "k3_straight_through"]
+    coefficient: Positive
+    reset: Reset | None = None
+
+
+@part
+class EntropyBonus:
+    """`coefficient` * the token's entropy, averaged like the loss."""
+
+    coefficient: Positive
+
+
+@part
+class AdaptiveEntropy:
+    """`coefficient` * the token's entropy, averaged like the loss; the coefficient moves by `step` an update towards an entropy
+    of `target`, and acts only at or below it."""
+
+    coefficient: Positive
+    target: Positive
+    step: Positive
+
+
+@part
+class Anneal:
+    """Linear to `final` over `updates` updates."""
+
+    final: Amount
+    updates: Count
+
+
+@part
+class Teacher:
+    """`coefficient` * k2(lp, lp_teacher), averaged like the loss, on these episodes: `on` (KDRL).
+
+    wrong: by the score before shaping; wrong_groups: where the whole group is."""
+
+    coefficient: Positive
+    on: Literal["all", "wrong", "wrong_groups"]
+    anneal: Anneal | None = None
+
+
+Kl = KlReward | KlLoss
+Entropy = EntropyBonus | AdaptiveEntropy
+
+PARTS: Mapping[str, type] = {
+    each.__name__: each
+    for each in (
+        *get_args(Surrogate),
+        *get_args(Correction),
+        *(*get_args(Kl), Reset, *get_args(Entropy), Teacher, Anneal),
+    )
+}
 """By name, for configurations."""
 
 
+def signature(kind: type) -> str:
+    """How a part is written: `Clip(low, high)`."""
+    return f"{kind.__name__}({', '.join(each.name for each in fields(kind))})"
+
+
 def read(text: str) -> Any:
-    """A part as it is written in Python, or a tuple of them: `Clip(0.2, 0.28)`; without numbers also `Plain`.
+    """A part as it is written in Python, or a tuple of them: `Clip(0.2, 0.28)`; without numbers also `Plain`. A word inside
+    may go without quotes: `KlLoss(k3, 0.001)`. `none` is None.
 
     Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
-        return tuple(map(_made, node.elts)) if isinstance(node, ast.Tuple) else _made(node)
+        found = tuple(map(_made, node.elts)) if isinstance(node, ast.Tuple) else _made(node)
+        if isinstance(found, str):
+            raise UnknownName("part of an objective", found, PARTS)
+        return found
     except (SyntaxError, ValueError) as error:
         if isinstance(error, KeepworthError):
             raise
@@ -223,11 +310,12 @@ def read(text: str) -> Any:
 
 
 def _made(node: ast.expr) -> Any:
-    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not isinstance(call.func, ast.Name):
-        raise ValueError("no name")
-    arguments = [ast.literal_eval(each) for each in call.args]
-    named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    if call.func.id not in PARTS:
-        raise UnknownName("part of an objective", call.func.id, PARTS)
-    return PARTS[call.func.id](*arguments, **named)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in PARTS:
+            raise UnknownName("part of an objective", node.func.id, PARTS)
+        named = {str(each.arg): _made(each.value) for each in node.keywords}
+        return PARTS[node.func.id](*map(_made, node.args), **named)
+    if isinstance(node, ast.Name):
+        word = node.id
+        return PARTS[word]() if word in PARTS else None if word.lower() == "none" else word
+    return ast.literal_eval(node)

@@ -14,6 +14,7 @@ from keepworth.learning.objective.control import Controls, initial
 from keepworth.learning.objective.correction import correction, effective_sample_size, k3_gap
 from keepworth.learning.objective.kl import k2, k3, kl_estimate
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import KlLoss
 from keepworth.learning.objective.ratio import anchor_log_probs, log_ratio, unit_of, unit_sum
 from keepworth.learning.objective.regression import regression
 from keepworth.learning.objective.surrogate import clip_shares, surrogate
@@ -59,12 +60,11 @@ def loss(
         per_token = surrogate(objective, lp, log_r, advantages) * corrected.weight.to(lp.dtype)
         policy = -aggregate(kept * per_token, weights, kept)
     terms = {"policy_loss": policy}
-    if objective.kl_placement == "loss":
-        assert objective.kl_estimator is not None
+    if isinstance(objective.kl, KlLoss):
         assert batch.lp_reference is not None
-        estimate = kl_estimate(objective.kl_estimator, lp, batch.lp_reference.to(lp.dtype), log_r)
-        terms["kl_loss"] = objective.kl_coefficient * aggregate(estimate, weights, regular)
-    if objective.entropy != "none":
+        estimate = kl_estimate(objective.kl.estimator, lp, batch.lp_reference.to(lp.dtype), log_r)
+        terms["kl_loss"] = objective.kl.coefficient * aggregate(estimate, weights, regular)
+    if objective.needs_entropy:
         assert entropy is not None
         coefficient = controls.entropy_coefficient if controls.entropy_active else 0.0
         terms["entropy_loss"] = -coefficient * aggregate(entropy, weights, regular)

@@ -8,7 +8,21 @@ from pydantic import ValidationError
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import Cispo, Clip, DualClip, Mask, Regression, SequenceTruncate, Truncate
+from keepworth.learning.objective.parts import (
+    Anneal,
+    Cispo,
+    Clip,
+    DualClip,
+    EntropyBonus,
+    KlLoss,
+    KlReward,
+    Mask,
+    Regression,
+    Reset,
+    SequenceTruncate,
+    Teacher,
+    Truncate,
+)
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
@@ -37,15 +51,7 @@ def without_kl(objective: Objective) -> Objective:
         raise ObjectiveError(
             f"objective {objective.name!r} is a regression against its reference and cannot go without"
         )
-    return varied(
-        objective,
-        kl_placement="none",
-        kl_estimator=None,
-        kl_coefficient=0.0,
-        reference="none",
-        reset_kl=None,
-        reset_patience=None,
-    )
+    return varied(objective, kl=None)
 
 
 _GRPO = Objective(
@@ -56,10 +62,7 @@ _GRPO = Objective(
     anchor="proximal",
     surrogate=Clip(0.2, 0.2),
     aggregation="seq-mean-token-mean",
-    kl_placement="loss",
-    kl_estimator="k3",
-    kl_coefficient=0.001,
-    reference="frozen",
+    kl=KlLoss("k3", 0.001),
 )
 _PLAIN = varied(without_kl(_GRPO), name="plain", aggregation="token-mean")
 
@@ -71,18 +74,13 @@ _CRITIC_FREE = (
         credit="reward_to_go",
         center="none",
         scale="token",
-        kl_placement="reward",
-        kl_coefficient=0.001,
-        reference="frozen",
+        kl=KlReward(0.001),
     ),
     varied(
         _PLAIN,
         name="reinforce_pp_baseline",
         scale="token",
-        kl_placement="loss",
-        kl_estimator="k2",
-        kl_coefficient=0.001,
-        reference="frozen",
+        kl=KlLoss("k2", 0.001),
     ),
     Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
     _GRPO,
@@ -103,9 +101,7 @@ _CRITIC = (
         trace_decay=0.95,
         center="none",
         scale="token",
-        kl_placement="reward",
-        kl_coefficient=0.001,
-        reference="frozen",
+        kl=KlReward(0.001),
         value_coefficient=0.5,
         value_clip=0.2,
     ),
@@ -145,12 +141,7 @@ _STEERED = (
         name="prorl",
         surrogate=Clip(0.2, 0.4),
         group_filter="mixed",
-        kl_placement="loss",
-        kl_estimator="k2",
-        kl_coefficient=1e-4,
-        reference="reset",
-        reset_kl=0.1,
-        reset_patience=5,
+        kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
     ),
     Objective(
         name="aepo",
@@ -164,10 +155,7 @@ _STEERED = (
     varied(
         _PLAIN,
         name="kdrl",
-        teacher_coefficient=5e-3,
-        teacher_final=1e-3,
-        teacher_steps=100,
-        teacher_mask="wrong",
+        teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
     ),
 )
 
@@ -196,7 +184,6 @@ _FEWER_TOKENS = (
         surrogate=Regression(1e-3),
         soft_value_temperature=0.5,
         aggregation="seq-mean-token-sum",
-        reference="frozen",
     ),
 )
 
@@ -209,10 +196,7 @@ _MEMORY = (
         discount=0.95,
         episode_weight=1.0,
         step_weight=1.0,
-        kl_placement="loss",
-        kl_estimator="k3",
-        kl_coefficient=0.01,
-        reference="frozen",
+        kl=KlLoss("k3", 0.01),
     ),
     varied(
         _PLAIN,
@@ -222,12 +206,8 @@ _MEMORY = (
         aggregation="seq-mean-token-mean",
         aggregation_unit="row",
         local_weight=1.0,
-        kl_placement="loss",
-        kl_estimator="k3",
-        kl_coefficient=0.001,
-        reference="frozen",
-        entropy="bonus",
-        entropy_coefficient=0.001,
+        kl=KlLoss("k3", 0.001),
+        entropy=EntropyBonus(0.001),
         group_filter="mixed",
     ),
     varied(

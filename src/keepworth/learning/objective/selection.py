@@ -99,5 +99,5 @@ def select(
     if objective.negatives == "entropy_gate" and controls is not None and controls.positives_only:
         # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
-    taught = teacher_rows(batch, objective) if objective.teacher_mask is not None else None
+    taught = None if objective.teacher is None else teacher_rows(batch, objective.teacher.on)
     return replace(batch, keep=keep, teacher_rows=taught)

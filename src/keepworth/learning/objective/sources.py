@@ -41,13 +41,15 @@ SOURCES: dict[str, Source] = {
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",
         "2402.14740",
         "code",
-        note="For verifiable rewards; with a learned reward model add kl_placement='reward', kl_coefficient 0.03 to 0.05.",
+        note="For verifiable rewards; with a learned reward model add kl=KlReward(0.03) to 0.05.",
     ),
     "grpo": Source(
         "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
         "2402.03300",
         "code",
-        ("the paper's constants (group 64, KL 0.04, learning rate 1e-6); kl_coefficient here is a common practice",),
+        (
+            "the paper's constants (group 64, KL 0.04, learning rate 1e-6); the KL's coefficient here is common practice",
+        ),
         "Long wrong answers cost less per token; groups near all-right or all-wrong weigh more; the k3 loss has the "
         "gradient of the forward KL.",
     ),
@@ -92,7 +94,7 @@ SOURCES: dict[str, Source] = {
         "Proximal Policy Optimization Algorithms; High-Dimensional Continuous Control Using GAE",
         "1707.06347, 1506.02438",
         "code",
-        ("trace_decay, kl_coefficient and value_coefficient are picked from the usual ranges",),
+        ("trace_decay, value_coefficient and the KL's coefficient are picked from the usual ranges",),
         "Train the critic alone for some steps first; give a bootstrap value to truncated answers or mask them.",
         "Batch.values from a critic, trained with value_loss towards value_targets",
     ),
@@ -129,7 +131,7 @@ SOURCES: dict[str, Source] = {
         "2505.24864",
         "text",
         (
-            "all numbers; reset_kl and reset_patience are our choices, the paper gives no triggers",
+            "all numbers; the numbers of the Reset are our choices, the paper gives no triggers",
             "the KL estimator: k2 is used for its correct gradient",
         ),
         "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
@@ -151,7 +153,7 @@ SOURCES: dict[str, Source] = {
         "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",
         "2506.02208",
         "secondary",
-        ("teacher_steps, how long the annealing from 5e-3 to 1e-3 takes; the clip range",),
+        ("how long the annealing from 5e-3 to 1e-3 takes; the clip range",),
         needs="Batch.lp_teacher at the drawn tokens, from a teacher with the same tokeniser",
     ),
     "s_grpo": Source(

@@ -23,6 +23,7 @@ from keepworth.learning.objective.filters import kept_groups
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.optimal import score_norms
 from keepworth.learning.objective.options import Objective, ObjectiveError, require_range
+from keepworth.learning.objective.parts import AdaptiveEntropy, KlReward
 from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
@@ -197,7 +198,7 @@ class Learner:
         self.steps = 0
 
     def validated(self, score: float) -> None:
-        """A validation score, higher is better, for objectives that watch it (reference='reset')."""
+        """A validation score, higher is better, for objectives that watch it (a `Reset`)."""
         self._validation = score
 
     def state(self) -> dict[str, Any]:
@@ -285,10 +286,8 @@ class Learner:
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
-        steered = self.objective.negatives != "keep" or self.objective.entropy == "adaptive"
-        if (steered and "entropy" not in measured) or (
-            self.objective.reference == "reset" and "reference_kl" not in measured
-        ):
+        steered = self.objective.negatives != "keep" or isinstance(self.objective.entropy, AdaptiveEntropy)
+        if (steered and "entropy" not in measured) or (self._keeps_reference() and "reference_kl" not in measured):
             return
         self.controls = advanced(
             self.controls,
@@ -315,7 +314,7 @@ class Learner:
 
     def _keeps_reference(self) -> bool:
         """A reference that is reset is not a function of the checkpoint the run began from."""
-        return self.objective.reference == "reset"
+        return self.objective.reset is not None
 
     def _reads_proximal_first(self) -> bool:
         """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
@@ -325,7 +324,7 @@ class Learner:
         """
         objective = self.objective
         return (
-            objective.kl_placement == "reward"
+            isinstance(objective.kl, KlReward)
             or objective.center == "optimal"
             or objective.denominator == "kept"
             or objective.step_control != "constant"

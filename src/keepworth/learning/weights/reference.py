@@ -88,7 +88,7 @@ def reference_for(model: InProcessModel, named: Named, objective: Objective) -> 
     """The reference an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads none."""
     if not objective.needs_reference:
         return None
-    if objective.reference == "frozen" and hasattr(model.network, "disable_adapter"):
+    if objective.reset is None and hasattr(model.network, "disable_adapter"):
         return AdapterOff(model)
     return Snapshot(named)
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.streams import page
 from keepworth.environments.streams import KINDS
-from keepworth.evaluation.stream_claims import OURS
+from keepworth.evaluation.stream_claims import METHOD
 from keepworth.recipes.experience_methods import RIVALS
 
 TEXT = page.PAGE.read_text()
@@ -48,7 +48,7 @@ def test_rivals_have_the_better_of_published_and_tuned_settings_for_every_kind()
     tuned = json.loads((page.RESULTS.parent / "tuned.json").read_text())
     assert set(tuned) == set(KINDS)
     for methods in tuned.values():
-        assert set(methods) | {OURS} == {*RIVALS, OURS}
+        assert set(methods) | {METHOD} == {*RIVALS, METHOD}
         assert all(each["objective"] >= each["published_objective"] for each in methods.values())
 
 
@@ -63,7 +63,7 @@ def verdicts() -> dict[tuple[str, str], dict[str, Any]]:
 
 def ahead_of(rival: str, stream: str) -> bool:
     found = {each["name"]: each["verdict"] for each in page.of("one-step")["claims"]["against_rivals"]}
-    return found[f"{OURS} - {rival} on {stream}, stream"] == "ahead"
+    return found[f"{METHOD} - {rival} on {stream}, stream"] == "ahead"
 
 
 def means(name: str, key: str) -> dict[str, float]:
@@ -71,21 +71,21 @@ def means(name: str, key: str) -> dict[str, float]:
     table = page.of(name)["table"].values()
     return {
         arm: sum(values[arm][key] for values in table) / len(table)
-        for arm in (*RIVALS, OURS)
+        for arm in (*RIVALS, METHOD)
         if all(arm in values for values in table)
     }
 
 
 def highest(name: str, stream: str, key: str) -> str:
     found = page.of(name)["table"][stream]
-    return max((arm for arm in (*RIVALS, OURS) if arm in found), key=lambda arm: float(found[arm][key]))
+    return max((arm for arm in (*RIVALS, METHOD) if arm in found), key=lambda arm: float(found[arm][key]))
 
 
 def sure_parts() -> dict[tuple[str, str], float]:
     """What leaving a part out costs, where its interval leaves 0 out."""
     found = {}
     for each in page.of("parts")["claims"]["parts"]:
-        part, _, rest = each["name"].removeprefix(f"{OURS} - {OURS}-without-").partition(" on ")
+        part, _, rest = each["name"].removeprefix(f"{METHOD} - {METHOD}-without-").partition(" on ")
         if each["low"] > 0.0 or each["high"] < 0.0:
             found[part, rest.removesuffix(", stream")] = each["difference"]
     return found
@@ -109,7 +109,8 @@ STATISTICAL = ("kernel-mean", "kernel-mean-items", "nearest-mean", "linucb", "li
 COLUMNS = [(name, key) for name in page.MEASURED for key in ("auc", "held_out")]
 SENTENCES: dict[str, Callable[[], bool]] = {
     "has a higher mean than every published memory in every column": lambda: all(
-        max(STATISTICAL, key=lambda arm: found.get(arm, 0.0)) == max(found.keys() - {OURS}, key=lambda arm: found[arm])
+        max(STATISTICAL, key=lambda arm: found.get(arm, 0.0))
+        == max(found.keys() - {METHOD}, key=lambda arm: found[arm])
         for found in (means(*column) for column in COLUMNS)
     ),
     "is ahead of the best rival in none of 30 comparisons and behind it in 6": lambda: (
@@ -126,14 +127,14 @@ SENTENCES: dict[str, Callable[[], bool]] = {
         and highest("one-step", "drift", "held_out") == "kernel-mean"
     ),
     "Answers in free words, or variations of ScienceWorld's tasks: `advantage` has the highest mean": lambda: all(
-        max(found, key=lambda arm: found[arm]) == OURS
+        max(found, key=lambda arm: found[arm]) == METHOD
         and {each["verdict"] for (stream, _), each in verdicts().items() if stream in page.of(name)["table"]}
         == {"cannot be told apart"}
         for name in ("free-words", "science")
         for found in (means(name, "auc"), means(name, "held_out"))
     ),
     "`nearest-mean` with tuned settings for the maze, `exprecent` for the cards": lambda: (
-        highest("seen-before", "t-maze", "held_out") in ("nearest-mean", OURS)
+        highest("seen-before", "t-maze", "held_out") in ("nearest-mean", METHOD)
         and highest("seen-before", "repeat-previous", "auc") == "exprecent"
     ),
     "`linucb` is ahead of `advantage` on near-miss frozen and `kernel-mean` on drift frozen": lambda: (
@@ -167,7 +168,7 @@ SENTENCES: dict[str, Callable[[], bool]] = {
         values[arm]["auc"] < values["oracle"]["auc"] / 2
         for stream in ("repeat-previous", "events")
         for values in [page.of("seen-before")["table"][stream]]
-        for arm in (*RIVALS, OURS)
+        for arm in (*RIVALS, METHOD)
     ),
     "The shared model pays on near-miss and noisy-reward and costs under drift": lambda: (
         {stream: value > 0.0 for (part, stream), value in sure_parts().items() if part == "shared"}
@@ -196,7 +197,7 @@ SENTENCES: dict[str, Callable[[], bool]] = {
     ),
     "On updates items shown at random help more than that": lambda: (
         page.of("seen-before")["table"]["updates"]["random"]["auc"]
-        > page.of("seen-before")["table"]["updates"][f"{OURS}+shuffled"]["auc"]
+        > page.of("seen-before")["table"]["updates"][f"{METHOD}+shuffled"]["auc"]
     ),
     "A file needs a number of seeds before any verdict is possible; all files have it": lambda: all(
         each["verdict"] != "too few seeds"

@@ -56,7 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [each for each in ("adapters", "weights", "pause", "abort", "version_spans") if each in engine._found]
+        there = [each for each in ("adapters", "weights", "pause", "abort", "version_spans") if each in engine._proven]
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)

@@ -44,7 +44,10 @@ def compared(table: str, arms: list[str]) -> list[dict[str, Any]]:
         ]
         for arm in chosen:
             own = [row for row in found if row.arm == arm]
-            now = (np.mean([row.auc for row in own]), np.mean([np.mean([int(bit) for bit in row.held]) for row in own]))
+            now = (
+                np.mean([row.auc for row in own]),
+                np.mean([np.mean([int(bit) for bit in row.held_out_bits]) for row in own]),
+            )
             then = (stored["table"][stream][arm]["auc"], stored["table"][stream][arm]["held_out"])
             same = all(abs(new - old) < 1e-6 for new, old in zip(now, then, strict=True))
             rows.append(

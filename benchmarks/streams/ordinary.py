@@ -26,12 +26,12 @@ from keepworth.environments.attacks import ATTACKS, Attack, attacked
 from keepworth.environments.rules import generate
 from keepworth.environments.scene import Stream
 from keepworth.evaluation.statistics import paired_difference
-from keepworth.evaluation.stream_claims import OURS
+from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.rollouts.stream import StreamRun, run_stream
 
 RIVAL = "exprag"
-ARMS = (RIVAL, OURS, f"{OURS}+unnamed")
+ARMS = (RIVAL, METHOD, f"{METHOD}+unnamed")
 COST, GAIN, SHARE = 0.03, 0.02, 1 / 3
 """The bounds where rewarders are identified: at most this cost, and at most this gain or this share of what the rival loses."""
 CALM = ("near-miss", "noisy-reward", "drift", "benign")
@@ -109,7 +109,7 @@ def naming(runs: Runs, family: str, seeds: int) -> dict[str, Any]:
     record: dict[str, Any] = {"stream": family, "people": PEOPLE, "clusters": seeds}
     for name in ("success", "held_out"):
         one, other = (
-            [float(getattr(runs.without(each, OURS, seed), name).mean()) for seed in range(seeds)]
+            [float(getattr(runs.without(each, METHOD, seed), name).mean()) for seed in range(seeds)]
             for each in (nobody, people)
         )
         record[name] = {"mean": float(np.mean(np.subtract(one, other))), "unnamed": float(np.mean(one))}
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     tuned = json.loads(asked.tuned.read_text()).get("one-step", {})
-    settings = {name: dict(each["settings"]) for name, each in tuned.items() if name in (RIVAL, OURS)}
+    settings = {name: dict(each["settings"]) for name, each in tuned.items() if name in (RIVAL, METHOD)}
     runs, arms = Runs(asked.split, settings), asked.arms.split(",")
     names = asked.attacks.split(",")
     records: list[dict[str, Any]] = []

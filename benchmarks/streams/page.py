@@ -23,7 +23,7 @@ import numpy as np
 
 from keepworth.evaluation.stream import Results, load, table
 from keepworth.evaluation.stream_attacks import attacks, recovery, tampering
-from keepworth.evaluation.stream_claims import CONTROLS, OURS, claims
+from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -35,8 +35,8 @@ COLOURS = {
     "exprag": "#4477aa",
     "memrl": "#ee7733",
     "kernel-mean": "#aa3377",
-    OURS: "#117733",
-    f"{OURS}+shuffled": "#aadd99",
+    METHOD: "#117733",
+    f"{METHOD}+shuffled": "#aadd99",
     "oracle": "#222222",
 }
 Record = dict[str, Any]
@@ -93,7 +93,7 @@ def span(each: Record) -> str:
 
 def arms_of(found: Record) -> list[str]:
     """Arms of a file for a table: no memory first, right advice last, this project's parts left out."""
-    asked = [arm for arm in found["plan"]["arms"] if not arm.startswith(f"{OURS}-without-")]
+    asked = [arm for arm in found["plan"]["arms"] if not arm.startswith(f"{METHOD}-without-")]
     return sorted(asked, key=lambda arm: (arm == "oracle", arm not in CONTROLS, asked.index(arm)))
 
 
@@ -143,16 +143,16 @@ def best(*names: str) -> str:
                     " / ".join(str(counts.get(key, 0)) for key in ("ahead", "cannot be told apart", "behind")),
                 ]
             )
-    head = ["", f"`{OURS}`", "best rival", "difference", "verdict", "ahead of / level with / behind"]
+    head = ["", f"`{METHOD}`", "best rival", "difference", "verdict", "ahead of / level with / behind"]
     return lines(head, rows)
 
 
 def standing(*names: str) -> str:
     """How this project's method stands to the best rival of each stream, in a sentence for each verdict."""
     head = {
-        "ahead": f"`{OURS}` is ahead of the best rival",
-        "cannot be told apart": f"`{OURS}` cannot be told from the best rival",
-        "behind": f"`{OURS}` is behind the best rival",
+        "ahead": f"`{METHOD}` is ahead of the best rival",
+        "cannot be told apart": f"`{METHOD}` cannot be told from the best rival",
+        "behind": f"`{METHOD}` is behind the best rival",
         "too few seeds": "Too few seeds to say",
     }
     met: dict[str, list[str]] = {verdict: [] for verdict in head}
@@ -221,10 +221,10 @@ def parts(name: str) -> str:
     """What each part is worth on each stream: a star where its corrected interval leaves 0 out."""
     cells: dict[str, dict[str, str]] = {}
     for each in of(name)["claims"]["parts"]:
-        arm, _, rest = each["name"].removeprefix(f"{OURS} - ").partition(" on ")
+        arm, _, rest = each["name"].removeprefix(f"{METHOD} - ").partition(" on ")
         sure = each["low"] > 0.0 or each["high"] < 0.0
         shown = points(each["difference"], "+") + ("*" if sure else "")
-        cells.setdefault(arm.removeprefix(f"{OURS}-without-"), {})[rest.removesuffix(", stream")] = shown
+        cells.setdefault(arm.removeprefix(f"{METHOD}-without-"), {})[rest.removesuffix(", stream")] = shown
     names = list(next(iter(cells.values())))
     return lines(["left out", *names], [[part, *(each[stream] for stream in names)] for part, each in cells.items()])
 
@@ -312,7 +312,7 @@ def ordinary() -> str:
         cells = [f"{points(each[key]['mean'], '+')} ({span(each[key])})" for key in ("gain", "cost", "frozen_cost")]
         bound = (
             "—"
-            if each["arm"] != OURS
+            if each["arm"] != METHOD
             else f"{points(each['allowed'])}: {'holds' if each['holds'] else 'does not hold'}"
         )
         rows.append([each["attack"], f"`{each['arm']}`", points(each["calm_success"]), *cells, bound])
@@ -358,7 +358,7 @@ def overhead() -> str:
     return lines(["", "recall", "reward", "recall + reward", "the engine's own search", "difference"], rows)
 
 
-RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", OURS)
+RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", METHOD)
 STEPS = ("several-steps", "science")
 MEASURED = ("one-step", "free-words", "banking77", *STEPS, "seen-before")
 OVERVIEW = ("one-step", "free-words", "several-steps", "science", "seen-before", "banking77")
@@ -446,7 +446,7 @@ def _curve(axis: Any, results: Results, name: str, arm: str, colour: str) -> Non
     rolled = HUNDRED * np.array([np.convolve(each, kernel, mode="valid") for each in bits])
     met = np.arange(width, width + rolled.shape[1])
     mean, error = rolled.mean(axis=0), rolled.std(axis=0) / math.sqrt(len(rolled))
-    axis.plot(met, mean, color=colour, linewidth=2.2 if arm == OURS else 1.4)
+    axis.plot(met, mean, color=colour, linewidth=2.2 if arm == METHOD else 1.4)
     axis.fill_between(met, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
 
 

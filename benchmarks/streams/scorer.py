@@ -24,13 +24,13 @@ from keepworth.cli.stream import method_for
 from keepworth.environments.streams import generated, kind_of
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream import Job, Results, Row, row, run_matrix, table
-from keepworth.evaluation.stream_claims import CONTROLS, OURS, claims
+from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.stream import run_stream
 
-ARMS = f"none,oracle,exprag,memrl,kernel-mean,{OURS},{OURS}+shuffled"
+ARMS = f"none,oracle,exprag,memrl,kernel-mean,{METHOD},{METHOD}+shuffled"
 
 
 @lru_cache(maxsize=1)

@@ -168,7 +168,9 @@ def test_streams_are_evaluated_under_eval(command: Command) -> None:
 def test_doctor_says_that_slow_bfloat16_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepworth.cli.doctor._timed", lambda work: 1.0)
     (found,) = _bfloat16()
-    assert "not native: 1.00 times the speed of float32; runs measure it, and compute in what is faster" in found.said
+    assert (
+        "not native: 1.00 times the speed of float32; runs measure it, and compute in what is faster" in found.message
+    )
 
 
 @pytest.mark.usefixtures("recipe")

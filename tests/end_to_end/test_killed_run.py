@@ -78,7 +78,9 @@ def episodes(run: RunFolder) -> list[tuple[int, str, str, tuple[int, ...], float
 def state(run: RunFolder) -> dict[str, torch.Tensor]:
     last = run.latest_checkpoint()
     assert last is not None
-    found: dict[str, torch.Tensor] = torch.load(last.path / "learner.pt", weights_only=True)["learner"]["masters"]
+    found: dict[str, torch.Tensor] = torch.load(last.path / "learner.pt", weights_only=True)["learner"][
+        "master_weights"
+    ]
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.streams.ordinary import COST, GAIN, RIVAL, SHARE, Runs, measured
 from keepworth.environments.attacks import ATTACKS, Attack, attacked
 from keepworth.environments.rules import generate
-from keepworth.evaluation.stream_claims import OURS
+from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy import presenters
 from keepworth.memory.policy.maintainers import Capacity
 from keepworth.recipes import advantage as recipe
@@ -32,25 +32,25 @@ def mean(runs: Runs, attack: Attack, arm: str, seeds: int) -> tuple[float, float
 @pytest.mark.parametrize(("name", "length", "seeds"), [("own-sleeper", 300, 3), ("default-draft", 160, 1)])
 def test_who_misleads_a_memory_without_defence_gains_little_here(name: str, length: int, seeds: int) -> None:
     theirs, _ = mean(RUNS, small(name, length), RIVAL, seeds)
-    gain, cost = mean(RUNS, small(name, length), OURS, seeds)
+    gain, cost = mean(RUNS, small(name, length), METHOD, seeds)
     assert theirs > 0.2
     assert gain <= max(GAIN, SHARE * theirs)
     assert cost <= COST
 
 
 def test_a_flood_drives_out_what_is_known_by_age_and_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    attack, settings = small("flood-own"), {OURS: {"capacity": 120}}
-    gain, cost = mean(Runs("dev", settings), attack, OURS, 2)
+    attack, settings = small("flood-own"), {METHOD: {"capacity": 120}}
+    gain, cost = mean(Runs("dev", settings), attack, METHOD, 2)
     assert gain <= GAIN
     assert cost <= COST
     monkeypatch.setattr(recipe, "Room", Capacity)
     monkeypatch.setattr(recipe, "Crowd", lambda: lambda *_: None)
-    assert mean(Runs("dev", settings), attack, OURS, 2)[1] > 0.1
+    assert mean(Runs("dev", settings), attack, METHOD, 2)[1] > 0.1
 
 
 def test_an_agent_that_reads_is_not_misled_by_lines_that_a_question_forges(monkeypatch: pytest.MonkeyPatch) -> None:
     attack = small("forged-lines")
-    gain, cost = mean(RUNS, attack, OURS, 1)
+    gain, cost = mean(RUNS, attack, METHOD, 1)
     assert gain <= GAIN
     assert cost <= COST
     monkeypatch.setattr(presenters, "case_line", lambda text, label: text)
@@ -75,8 +75,8 @@ def test_an_attack_adds_to_the_calm_stream_and_changes_nothing_of_it() -> None:
 
 def test_the_record_says_whether_the_bounds_hold() -> None:
     runs: Any = Runs("dev", {})
-    records = measured(runs, small("default-draft", 60), (RIVAL, OURS), 3)
-    assert [each["arm"] for each in records] == [RIVAL, OURS]
+    records = measured(runs, small("default-draft", 60), (RIVAL, METHOD), 3)
+    assert [each["arm"] for each in records] == [RIVAL, METHOD]
     assert records[0]["allowed"] == max(GAIN, SHARE * records[0]["gain"]["mean"])
     assert not records[0]["holds"]
     assert records[0]["gain"]["low"] <= records[0]["gain"]["mean"] <= records[0]["gain"]["high"]

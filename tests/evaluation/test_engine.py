@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from keepworth.cli.main import app
 from keepworth.evaluation.engine import beside
 from keepworth.evaluation.engine.beside import Bounds
-from keepworth.evaluation.engine.stores import ENGINE, MEM0, POWER_SAFE, STORES, Ours, Store
+from keepworth.evaluation.engine.stores import ENGINE, MEM0, POWER_SAFE, STORES, Keepworth, Store
 
 
 def record(name: str, add: float, **more: object) -> dict[str, object]:
@@ -47,7 +47,7 @@ def test_a_store_whose_time_is_up_says_how_far_it_came(uncounted):
 
 
 def test_a_store_that_is_not_installed_is_named_with_what_to_install():
-    absent = Store("Nothing", ("apsw", "no-such-package"), Ours)
+    absent = Store("Nothing", ("apsw", "no-such-package"), Keepworth)
     (one,) = beside.beside(Bounds(100), [absent])
     assert one == {"name": "Nothing", "did not run": "not installed: pip install no-such-package"}
     assert list(beside.lines([one], 1.0)) == []

@@ -104,7 +104,7 @@ def test_a_healthy_run_is_left_in_peace() -> None:
 def test_each_anomaly_is_named_with_what_to_try(name: str, series: dict[str, list[float]], says: str) -> None:
     found = {each.name: each for each in anomalies(rows(**series))}
     assert set(found) == {name}
-    said = found[name].said.replace("29 %", "30 %").replace("31 %", "30 %")
+    said = found[name].message.replace("29 %", "30 %").replace("31 %", "30 %")
     assert says in said
     assert found[name].now
     assert found[name].tries
@@ -157,5 +157,5 @@ def test_a_long_run_is_looked_at_often_enough_and_quickly() -> None:
 )
 def test_whatever_a_row_holds_the_judgement_comes(found: list[dict[str, Any]]) -> None:
     numbered = [{"step": i + 1, **row} for i, row in enumerate(found)]
-    assert all(each.name and each.said for each in anomalies(numbered))
+    assert all(each.name and each.message for each in anomalies(numbered))
     assert {each.name for each in present(numbered)} <= {each.name for each in DETECTORS}

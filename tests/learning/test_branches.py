@@ -75,12 +75,12 @@ def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_pa
         )
     last = RunFolder.open(tmp_path / "b").checkpoints()[-1]
     opened = json.loads((last.path / "pipeline.json").read_text())["open"]
-    half = [log for each in opened if "rerolls" in each for log in each["tapes"] if log["entries"]]
+    half = [log for each in opened if "rerolls" in each for log in each["call_logs"] if log["entries"]]
     assert half, "no re-roll was under way where it was stopped"
     ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, remember=True, curriculum=curriculum)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert trained(tmp_path / "a") == trained(tmp_path / "b")
-    one, other = straight.master_weights.state()["masters"], ended.master_weights.state()["masters"]
+    one, other = straight.master_weights.state()["master_weights"], ended.master_weights.state()["master_weights"]
     assert all(torch.equal(one[name], other[name]) for name in one)
     kept = [row["memory/kept"] for row in metrics(tmp_path / "a")]
     assert max(kept) <= 4, "what re-rolls write is kept by nobody"
@@ -109,8 +109,8 @@ def test_a_group_that_waits_for_its_re_rolls_survives_a_stop_as_it_was(tmp_path:
     awaited = {}
     for path in (tmp_path / "run" / "finished" / "speaker").glob("after-*.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()):
-            if row.get("awaited") and row["ticket"] >= 8:
-                awaited[row["ticket"]] = [each["segments"][0]["ids"] for each in row["episodes"]]
+            if row.get("awaited") and row["group"] >= 8:
+                awaited[row["group"]] = [each["segments"][0]["ids"] for each in row["episodes"]]
     assert awaited
     curriculum = Curriculum(4, branches=Branches(again, SIZE, probability=1.0))
     train_letters(tmp_path / "run", 5, asynchrony, Letters(), 1, curriculum=curriculum)

@@ -179,7 +179,7 @@ class Stops(Letters):
 
 
 def same_weights(one: Learner, other: Learner) -> bool:
-    mine, theirs = one.master_weights.state()["masters"], other.master_weights.state()["masters"]
+    mine, theirs = one.master_weights.state()["master_weights"], other.master_weights.state()["master_weights"]
     return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 

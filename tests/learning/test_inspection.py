@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> RunFolder:
                 state = {"first": 0, "step": step, "role": "speaker", "torch_rng": torch.get_rng_state()}
                 torch.save({**state, "learner": learner.state()}, folder / "learner.pt")
                 if step == 2:
-                    groups = [{"ticket": 7, "episodes": {"0": {}}}]
+                    groups = [{"group": 7, "episodes": {"0": {}}}]
                     counts = {"retried": 3}
                     write_state(
                         folder,
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def test_everything_is_counted(run: RunFolder) -> None:
     found = inspect(find_checkpoint(str(run.path), run.path.parent))
-    masters = torch.load(found.path / "learner.pt", weights_only=True)["learner"]["masters"]
+    masters = torch.load(found.path / "learner.pt", weights_only=True)["learner"]["master_weights"]
     parameters = sum(each.numel() for each in masters.values())
     whole = {"model.safetensors", "config.json", "generation_config.json", "base.json"}
     assert set(found.files) == {"learner.pt", "pipeline.json", *(f"speaker/{name}" for name in whole)}
@@ -53,7 +53,7 @@ def test_everything_is_counted(run: RunFolder) -> None:
     assert said["training"]["role"] == "speaker"
     assert said["training"]["policy version"] == 2
     assert said["training"]["random state"].startswith("5056 bytes")
-    assert said["masters"] == {"tensors": len(masters), "parameters": parameters, "type": "float32"}
+    assert said["master weights"] == {"tensors": len(masters), "parameters": parameters, "type": "float32"}
     embeddings = 257 * 64  # saved with the rest, but not trained
     assert said["weights of speaker"]["parameters"] == parameters + embeddings
     assert said["optimiser"]["updates"] == 2

@@ -168,6 +168,13 @@ def test_state_continues_exactly() -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+def test_master_weights_of_a_checkpoint_under_their_name_of_before_are_read() -> None:
+    one, other = (MasterWeights({"w": torch.nn.Parameter(torch.full((3,), x))}, learning_rate=0.5) for x in (1.0, 2.0))
+    state = one.state()
+    other.load({"masters": state["master_weights"], "optimiser": state["optimiser"]})
+    assert torch.equal(other.state()["master_weights"]["w"], torch.ones(3))
+
+
 def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
     value = torch.nn.Parameter(torch.ones(3))
     masters = MasterWeights({"w": value}, learning_rate=0.5)
@@ -189,7 +196,7 @@ def test_a_step_to_weights_that_are_not_finite_is_not_taken_and_can_be_followed_
     with pytest.raises(Diverged, match=r"first in w.*not taken.*Lower the learning rate"):
         masters.step(scale)
     assert torch.equal(value, start)
-    assert torch.equal(masters.state()["masters"]["w"], value)
+    assert torch.equal(masters.state()["master_weights"]["w"], value)
     masters.optimiser.param_groups[0]["weight_decay"] = 0.0
     for each, moved in ((masters, value), (unharmed, fresh)):
         moved.grad = torch.tensor([1.0, 0.0, 1.0])

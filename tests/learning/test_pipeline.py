@@ -80,8 +80,8 @@ def test_serial_mode_repeats_exactly(tmp_path: Path, max_staleness: int, depth: 
     late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
     assert rows(tmp_path / "one") == rows(tmp_path / "other")
-    for name, value in one.master_weights.state()["masters"].items():
-        assert torch.equal(value, other.master_weights.state()["masters"][name])
+    for name, value in one.master_weights.state()["master_weights"].items():
+        assert torch.equal(value, other.master_weights.state()["master_weights"][name])
 
 
 @pytest.mark.parametrize(("score", "says"), [
@@ -191,7 +191,9 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
     straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
     if mode == "synchronous":
         assert rows(tmp_path / "run") == rows(tmp_path / "straight")
-        assert torch.equal(*(next(iter(each.master_weights.state()["masters"].values())) for each in (ended, straight)))
+        assert torch.equal(
+            *(next(iter(each.master_weights.state()["master_weights"].values())) for each in (ended, straight))
+        )
 
 
 def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_what_is_on_disk_is_json(tmp_path: Path) -> None:
     state = json.loads((last.path / "pipeline.json").read_text())
     assert state["done"] == [[0, 8]]
     assert state["updates"] == 2
-    assert {each["ticket"] for each in (*state["finished"], *state["open"])} == set(range(8, state["next"]))
+    assert {each["group"] for each in (*state["finished"], *state["open"])} == set(range(8, state["next"]))
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])
@@ -316,5 +318,5 @@ def test_a_training_that_kept_no_state_goes_on_where_it_stopped(tmp_path: Path) 
     ended = train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), curriculum=curriculum)
     assert called == [2, 3]
     assert rows(tmp_path / "straight") == rows(tmp_path / "stopped")
-    for name, value in straight.master_weights.state()["masters"].items():
-        assert torch.equal(value, ended.master_weights.state()["masters"][name])
+    for name, value in straight.master_weights.state()["master_weights"].items():
+        assert torch.equal(value, ended.master_weights.state()["master_weights"][name])

@@ -19,9 +19,10 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
+from keepworth.episodes.task import Task
 from keepworth.learning.collect import pipeline as pipelines
 from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
-from keepworth.learning.collect.groups import Journal, finished_from_json
+from keepworth.learning.collect.groups import BEFORE, Journal, finished_from_json, open_from_json, open_to_json
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -91,12 +92,12 @@ def journalled(folder: Path) -> set[int]:
     """GroupOrder of the groups that stand on disk as finished: in the files since the last checkpoint, and in it."""
     last = RunFolder(folder).checkpoints()
     step = last[-1].step if last else 0
-    found = {each["ticket"] for each in state(folder)["finished"]} if last else set()
-    found |= {each["ticket"] for each in state(folder)["open"] if "rerolls" in each} if last else set()
+    found = {each["group"] for each in state(folder)["finished"]} if last else set()
+    found |= {each["group"] for each in state(folder)["open"] if "rerolls" in each} if last else set()
     for path in (folder / "finished" / "speaker").glob("after-*.jsonl"):
         if int(path.stem.split("-")[1]) >= step:
             for text in path.read_bytes().split(b"\n")[:-1]:  # a torn last line was not finished
-                found.add(json.loads(text)["ticket"])
+                found.add(json.loads(text)["group"])
     return found
 
 
@@ -232,12 +233,12 @@ def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next_one(tmp_path: Path) 
     train_letters(folder, 2, settings(), checkpoint_every=1)
     record = state(folder)["finished"][0]
     for step in (2, 3):  # also a file of a step that is still to come, where the run went back to an earlier checkpoint
-        (folder / "finished" / "speaker" / f"after-{step:06d}.jsonl").write_bytes(b'{"ticket": 900, "born')
+        (folder / "finished" / "speaker" / f"after-{step:06d}.jsonl").write_bytes(b'{"group": 900, "born')
     journal = Journal(folder, "speaker", 2)
     journal.append(finished_from_json(record))
     journal.rotate(3, [2])
-    journal.append(finished_from_json({**record, "ticket": 901}))
-    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["ticket"], 901]
+    journal.append(finished_from_json({**record, "group": 901}))
+    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["group"], 901]
 
 
 def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> None:
@@ -255,9 +256,9 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         train_letters(tmp_path / "run", 5, settings_, stopping, checkpoint_every=1)
     parked = {
-        f"{group['ticket']}/{member}": log["entries"]
+        f"{group['group']}/{member}": log["entries"]
         for group in state(tmp_path / "run")["open"]
-        for member, log in enumerate(group["tapes"])
+        for member, log in enumerate(group["call_logs"])
         if str(member) not in group["episodes"]
     }
     assert any(entries and entries[0]["ids"] for entries in parked.values())
@@ -272,3 +273,19 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
                 assert segment.logprobs[:count] == tuple(entry["logprobs"])
                 checked += count
     assert checked > 0
+
+
+def test_groups_on_file_under_names_of_before_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train_letters(folder, 2, settings(), checkpoint_every=1)
+    now = state(folder)
+    before = {name: key for key, name in BEFORE.items()}
+    (record, *_), (half, *_) = now["finished"], now["open"]
+    old = {before.get(name, name): value for name, value in record.items()}
+    assert "ticket" in old
+    assert finished_from_json(old) == finished_from_json(record)
+    (folder / "finished" / "speaker" / "after-000002.jsonl").write_text(json.dumps(old) + "\n")
+    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["group"]]
+    task = Task(half["task"], "", "", (), "")
+    again = open_from_json({before.get(name, name): value for name, value in half.items()}, task)
+    assert open_to_json(again, 0) == open_to_json(open_from_json(half, task), 0)

@@ -228,7 +228,7 @@ def test_a_checkpoint_that_was_signed_anew_is_refused_in_the_words_of_inspect(
     model = tiny_model()
     learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(), "speaker")
     saved = {"first": 0, "step": 1, "role": "speaker", "torch_rng": torch.get_rng_state(), "learner": learner.state()}
-    masters = saved["learner"]["masters"]
+    masters = saved["learner"]["master_weights"]
     name = next(iter(masters))
     changes: dict[str, object] = {
         "code": {**saved, "first": Evil()},
@@ -251,7 +251,7 @@ def test_a_checkpoint_that_was_signed_anew_is_refused_in_the_words_of_inspect(
 
 
 def _with_masters(saved: dict[str, object], masters: dict[str, torch.Tensor]) -> dict[str, object]:
-    return {**saved, "learner": {**saved["learner"], "masters": masters}}  # type: ignore[dict-item]
+    return {**saved, "learner": {**saved["learner"], "master_weights": masters}}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("linked", ["episodes", "checkpoints", "weights/policy"])

@@ -188,8 +188,8 @@ def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_r
     inside, go = threading.Event(), threading.Event()
 
     def commit(batch):
-        for ticket in batch:
-            ticket.result = ticket.work(None)
+        for queued in batch:
+            queued.result = queued.work(None)
 
     queue = WriteQueue(commit)
 
@@ -207,18 +207,18 @@ def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_r
     first = threading.Thread(target=queue.carry_out, args=(slow,))
     first.start()
     assert inside.wait(10)
-    real = database.Ticket.__init__
+    real = database.QueuedWrite.__init__
 
-    def impatient(ticket, work):
-        real(ticket, work)
-        ticket.woken = Impatient()
+    def impatient(queued, work):
+        real(queued, work)
+        queued.woken = Impatient()
 
-    database.Ticket.__init__ = impatient
+    database.QueuedWrite.__init__ = impatient
     try:
         with pytest.raises(KeyboardInterrupt):
             queue.carry_out(lambda _: carried.append(1))
     finally:
-        database.Ticket.__init__ = real
+        database.QueuedWrite.__init__ = real
     others = [threading.Thread(target=queue.carry_out, args=(lambda _, n=n: carried.append(n),)) for n in (2, 3)]
     for other in others:
         other.start()

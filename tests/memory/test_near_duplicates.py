@@ -18,7 +18,7 @@ from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.store.maintenance import check
-from keepworth.memory.store.near_duplicates import NearDuplicates, Pair, near_duplicates, said
+from keepworth.memory.store.near_duplicates import NearDuplicates, Pair, near_duplicates, wording
 
 from .stub_encoder import WordEncoder
 
@@ -180,22 +180,26 @@ def test_two_words_exchanged_are_never_the_same(words: list[str], data: st.DataO
     one, other = data.draw(st.lists(st.integers(0, len(words) - 1), min_size=2, max_size=2, unique=True))
     exchanged = words.copy()
     exchanged[one], exchanged[other] = words[other], words[one]
-    same = said(" ".join(words)) == said(" ".join(exchanged))
+    same = wording(" ".join(words)) == wording(" ".join(exchanged))
     # Only where the two are spellings of one word: then nothing was exchanged.
-    assert same is False or said(f"x {words[one]} x") == said(f"x {words[other]} x") or _same_but_ends(words, exchanged)
+    assert (
+        same is False
+        or wording(f"x {words[one]} x") == wording(f"x {words[other]} x")
+        or _same_but_ends(words, exchanged)
+    )
 
 
 def _same_but_ends(words: list[str], exchanged: list[str]) -> bool:
     """Where the first or the last word took part, the spelling of beginnings and ends takes part too."""
     one, other = (" ".join(each).rstrip(". ").lower() for each in (words, exchanged))
-    return said(f"x {one} x") == said(f"x {other} x")
+    return wording(f"x {one} x") == wording(f"x {other} x")
 
 
 @given(st.lists(WORDS, min_size=1, max_size=8), st.data())
 def test_a_word_more_or_less_is_never_the_same(words: list[str], data: st.DataObject):
     place = data.draw(st.integers(0, len(words)))
     more = [*words[:place], "not", *words[place:]]
-    assert said(" ".join(words)) != said(" ".join(more))
+    assert wording(" ".join(words)) != wording(" ".join(more))
 
 
 def test_who_is_trusted_less_does_not_swallow_who_is_trusted_more():

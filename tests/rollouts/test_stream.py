@@ -78,9 +78,12 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
     with path.open("rb+") as file:
         file.truncate(len("".join(text[: 2 * len(ARMS)])))
     again = run_matrix(jobs, job, path)
-    strip = [(r.family, r.seed, r.arm, r.bits, r.held) for r in whole]
-    assert [(r.family, r.seed, r.arm, r.bits, r.held) for r in again] == strip
+    strip = [(r.family, r.seed, r.arm, r.bits, r.held_out_bits) for r in whole]
+    assert [(r.family, r.seed, r.arm, r.bits, r.held_out_bits) for r in again] == strip
     assert len(load(path)) == len(jobs) * len(ARMS)
+    before = tmp_path / "before.jsonl"
+    before.write_text(path.read_text().replace('"held_out_bits"', '"held"'))
+    assert load(before) == load(path)
     results = Results(again)
     summary = table(results)
     assert summary["benign"]["oracle"]["auc"] > summary["benign"]["none"]["auc"]
@@ -114,7 +117,7 @@ def test_checkpoints_leave_the_run_as_it_is() -> None:
     assert float(checked.checks[0].mean()) <= float(checked.held_out.mean()) + 0.2
 
 
-def test_a_masked_memory_sees_likeness_and_not_value() -> None:
+def test_a_masked_memory_sees_similarity_and_not_value() -> None:
     masked = Masked(method("advantage").valuer)
     experience = Experience(method("advantage"), ENCODER, seed=0)
     experience.policy.valuer = masked
@@ -122,10 +125,10 @@ def test_a_masked_memory_sees_likeness_and_not_value() -> None:
         use = experience.recall("", "red round thing", ("push it", "pull it"))
         experience.finish([(use, "push it")], reward)
     use = experience.recall("", "red round thing", ("push it", "pull it"))
-    likeness = use.candidates.similarities
+    similarity = use.candidates.similarities
     advised = ~experience.pool.warns[use.candidates.rows]
-    assert len(likeness) >= 1
-    assert np.allclose(use.values.means[advised], 1.2 * likeness[advised] - 0.3)
+    assert len(similarity) >= 1
+    assert np.allclose(use.values.means[advised], 1.2 * similarity[advised] - 0.3)
     seen = masked.learning.estimate(use.query, use.candidates, experience.pool)
     assert not np.allclose(seen.means, use.values.means)
 

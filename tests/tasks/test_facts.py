@@ -72,7 +72,7 @@ NEW = _session("I have four bikes now.", "I like jam a lot.", id="new", date="20
 
 
 def test_a_step_is_the_last_decisive_fact_with_the_old_value_in_the_bank() -> None:
-    steps, counts = manager_tuples([_task("t", (NEW, OLD), "four")], kept=0, bystanders=1)
+    steps, counts = manager_tuples([_task("t", (NEW, OLD), "four")], other_questions=0, bystanders=1)
     assert (counts.tasks, counts.tuples, counts.no_fact) == (1, 2, 0)
     decisive, bystander = steps
     assert decisive.fact.statement == "I have four bikes now."
@@ -91,7 +91,7 @@ def test_the_window_drops_other_facts_but_never_evidence() -> None:
 def test_questions_whose_evidence_is_in_the_bank_must_survive() -> None:
     tea = dataclasses.replace(OLD, turns=(OLD.turns[0], dataclasses.replace(OLD.turns[1], evidence=True)))
     tasks = [_task("bikes", (OLD, NEW), "four"), _task("tea", (tea,), "tea", "What do I like?")]
-    steps, _ = manager_tuples(tasks, kept=2, bystanders=0)
+    steps, _ = manager_tuples(tasks, other_questions=2, bystanders=0)
     assert [(q.task, q.linked) for q in steps[0].questions] == [("bikes", True), ("tea", False)]
     assert [q.task for q in steps[1].questions] == ["tea"]
 

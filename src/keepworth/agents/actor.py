@@ -37,15 +37,15 @@ class Actor:
         possible = "; ".join(as_line(action, ";") for action in observation.actions)
         return self.head + remembered + ASKED.format(situation=situation, actions=possible)
 
-    async def act(self, observation: Observation, model: Caller, told: str = "") -> Action:
-        """told: what is shown besides what memory shows."""
+    async def act(self, observation: Observation, model: Caller, extra: str = "") -> Action:
+        """extra: what is shown besides what memory shows."""
         if len(observation.actions) == 1:
             return Action(observation.actions[0])
-        text, shown = told, tuple[Shown, ...]()
+        text, shown = extra, tuple[Shown, ...]()
         if self._memory is not None:
             hits = self._memory.search(observation.text, actions=observation.actions)
             text, shown = (
-                "\n".join(filter(None, (told, hits.text))),
+                "\n".join(filter(None, (extra, hits.text))),
                 tuple(Shown(hit.id, hit.score, hit.text) for hit in hits),
             )
         sample = await model.call(
@@ -61,9 +61,9 @@ class Actor:
         return Action(action, cut=sample.finish is FinishReason.LENGTH, shown=shown)
 
 
-def named(said: str, actions: tuple[str, ...]) -> str:
-    """The action that `said` is, or the only one that begins with it; else `said` itself."""
-    folded = said.strip().rstrip(".;").casefold()
+def named(text: str, actions: tuple[str, ...]) -> str:
+    """The action that `text` is, or the only one that begins with it; else `text` itself."""
+    folded = text.strip().rstrip(".;").casefold()
     same = [action for action in actions if as_line(action, ";").casefold() == folded]
     begun = [action for action in actions if folded and as_line(action, ";").casefold().startswith(folded)]
-    return (same or begun)[0] if same or len(begun) == 1 else said
+    return (same or begun)[0] if same or len(begun) == 1 else text

@@ -47,9 +47,9 @@ class LinearAgent:
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
     ) -> str:
         logits = np.asarray(leaning, dtype=np.float64) + noise
-        for action, weight, likeness in shown.advice:
+        for action, weight, similarity in shown.advice:
             if action in actions:
-                share = min(1.0, max(0.0, (likeness - self.none) / (self.full - self.none)))
+                share = min(1.0, max(0.0, (similarity - self.none) / (self.full - self.none)))
                 logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
         return actions[int(logits.argmax())]
 

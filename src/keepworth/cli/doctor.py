@@ -33,7 +33,7 @@ class Finding:
 
     subject: str
     verdict: Verdict
-    said: str
+    message: str
     fix: str = ""
 
 
@@ -58,7 +58,7 @@ def doctor(
         marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
         console = terminal(soft_wrap=True)
         for each in found:
-            console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.said))
+            console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.message))
             if each.fix:
                 console.print(Text.assemble(f"   {'':<13} ", (each.fix, "cyan")))
     if any(each.verdict is Verdict.BAD for each in found):

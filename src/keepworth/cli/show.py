@@ -162,24 +162,24 @@ def print_tables(run: RunFolder, console: Console) -> None:
     headline = (run.result() or {}).get("headline")
     if headline:
         console.print(f"\n{headline}\n", style="bold")
-    for found in tables_of(run):
-        print_table(found, console)
+    for result in tables_of(run):
+        print_table(result, console)
 
 
-def print_table(found: ResultTable, console: Console) -> None:
+def print_table(result: ResultTable, console: Console) -> None:
     """One line per arm; means with their intervals beside them, or below where there are many columns. Where the terminal is
     too narrow for that, one line per arm and metric: nothing is cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=found.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(title=result.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("")
-    for metric in found.metrics:
+    for metric in result.metrics:
         table.add_column(metric, justify="right")
     table.add_column("n", justify="right")
-    gap = "  " if len(found.metrics) < 3 else "\n"
-    for row in found.rows:
+    gap = "  " if len(result.metrics) < 3 else "\n"
+    for row in result.rows:
         texts = [
             Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
             if cell
@@ -188,24 +188,24 @@ def print_table(found: ResultTable, console: Console) -> None:
         ]
         table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
     whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
-    console.print(table if whole else _long_table(found))
-    if found.note:
-        console.print(found.note, style="dim")
+    console.print(table if whole else _long_table(result))
+    if result.note:
+        console.print(result.note, style="dim")
 
 
-def _long_table(found: ResultTable) -> RenderableType:
+def _long_table(result: ResultTable) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(f"\n{found.title}", style="bold")]
-    for row in found.rows:
+    parts: list[RenderableType] = [Text(f"\n{result.title}", style="bold")]
+    for row in result.rows:
         style = "bold" if row.emphasis else ""
         parts.append(Text.assemble("\n", (row.label, style), (f"  n {row.n}" if row.n else "", "dim")))
         lines = Table.grid(padding=(0, 2))
-        lines.add_column(min_width=max(map(len, found.metrics)) + 2)
+        lines.add_column(min_width=max(map(len, result.metrics)) + 2)
         lines.add_column(justify="right")
-        for metric, cell in zip(found.metrics, row.cells, strict=True):
+        for metric, cell in zip(result.metrics, row.cells, strict=True):
             if cell:
                 lines.add_row(f"  {metric}", f"{cell.mean:.3f}", Text(cell.interval, style="not bold dim"), style=style)
         parts.append(lines)

@@ -59,7 +59,7 @@ def stream(
         str,
         typer.Option(
             "--agent",
-            help="The frozen policy: linear (advice counts by likeness), tabular (advice counts fully), or usual: tabular "
+            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), or usual: tabular "
             "where memory is of the same episode, else linear.",
         ),
     ] = "usual",
@@ -244,7 +244,7 @@ def run_job(
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import FAMILIES, kind_of, opened
     from keepworth.evaluation.stream import row
-    from keepworth.evaluation.stream_claims import CONTROLS, OURS
+    from keepworth.evaluation.stream_claims import CONTROLS, METHOD
     from keepworth.learning.run.run_episodes import write_episodes
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
@@ -260,7 +260,7 @@ def run_job(
         base, _, changed = arm.partition("+")
         control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
         # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
-        tuned = changed == "tuned" or not (changed == "published" or base.startswith(OURS))
+        tuned = changed == "tuned" or not (changed == "published" or base.startswith(METHOD))
         chosen = settings.get(kind_of(name), {}) if tuned else {}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         met: list[Episode] = []

@@ -148,7 +148,7 @@ def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
                 measured[curve.label] = len(curve.values)
         for each in view.anomalies:
             if each.name not in named:
-                say(f"!! {each.name}: {each.said}. Try: {'; or '.join(each.tries)}.")
+                say(f"!! {each.name}: {each.message}. Try: {'; or '.join(each.tries)}.")
         named = {each.name for each in view.anomalies}
         if once or not _goes_on(view):
             break

@@ -84,7 +84,7 @@ class Kitchen:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._found = False
+        self._has_thing = False
         self._tried: set[str] = set()
         self._game: Any = None
         self._over: Any = None
@@ -116,9 +116,9 @@ class Kitchen:
         order = self._order
         place = action.split(" the ")[1]
         self._go(place)
-        if not self._found:
+        if not self._has_thing:
             good = self._step(f"take {order.thing.lower()}_1 from {place}_1")
-            self._found = good
+            self._has_thing = good
         else:
             good = self._step(f"{order.treatment} {order.thing.lower()}_1 with {place}_1")
         if not good:
@@ -136,11 +136,11 @@ class Kitchen:
     @property
     def scene(self) -> Scene:
         order = self._order
-        verb, right = ("look in", order.lies) if not self._found else (f"{order.treatment} it at", "")
-        if self._found:
+        verb, right = ("look in", order.lies) if not self._has_thing else (f"{order.treatment} it at", "")
+        if self._has_thing:
             right = TREATMENTS[order.treatment][1]
         actions = tuple(f"{verb} the {place.lower()}" for place in PLACES if place.lower() not in self._tried)
-        seen = f"{order.thing} to be found" if not self._found else f"{order.thing} to {order.treatment}"
+        seen = f"{order.thing} to be found" if not self._has_thing else f"{order.thing} to {order.treatment}"
         return Scene(
             order.text,
             seen.lower(),

@@ -41,10 +41,12 @@ WALK = "walk on"
 class Corridor:
     """One maze: walk `length` times, then choose a door."""
 
-    __slots__ = ("_doors", "_leaning", "_said", "_step", "_way_out")
+    __slots__ = ("_doors", "_leaning", "_step", "_texts", "_way_out")
 
-    def __init__(self, said: tuple[str, ...], doors: tuple[str, ...], way_out: str, leaning: tuple[float, ...]) -> None:
-        self._said = said
+    def __init__(
+        self, texts: tuple[str, ...], doors: tuple[str, ...], way_out: str, leaning: tuple[float, ...]
+    ) -> None:
+        self._texts = texts
         self._doors = doors
         self._way_out = way_out
         self._leaning = leaning
@@ -55,7 +57,7 @@ class Corridor:
         return self.scene.seen
 
     async def step(self, action: str) -> Step:
-        if self._step == len(self._said) - 1:
+        if self._step == len(self._texts) - 1:
             return ends(float(action == self._way_out))
         self._step += 1
         return goes_on(self.scene)
@@ -65,13 +67,13 @@ class Corridor:
 
     @property
     def scene(self) -> Scene:
-        if self._step < len(self._said) - 1:
-            said = self._said[self._step]
+        if self._step < len(self._texts) - 1:
+            said = self._texts[self._step]
             named = tuple(each for each in self._doors if each in said)
             return Scene(GOAL, said, (WALK,), named=named, right=frozenset({WALK}), leaning=(0.0,))
         return Scene(
             GOAL,
-            self._said[self._step],
+            self._texts[self._step],
             self._doors,
             right=frozenset({self._way_out}),
             leaning=self._leaning,

@@ -94,11 +94,11 @@ class Conductivity:
             f"pick up {self._thing}",
             "teleport to workshop",
         ):
-            _told(self._game, command)
+            _command(self._game, command)
 
     def _put(self, action: str) -> float:
         box = self._boxes["conductive" if action == CONDUCTS else "nonconductive"]
-        _told(self._game, f"move {self._thing} to {box}")
+        _command(self._game, f"move {self._thing} to {box}")
         return _won(self._game)
 
 
@@ -116,7 +116,7 @@ class LifeSpan:
         solved = _solution(self._game, self._task, self._variation)
         self._right = [animal(each.removeprefix("focus on ")) for each in solved if each.startswith("focus on ")]
         self._game.load(self._task, self._variation, "easy")
-        _told(self._game, "teleport to outside")
+        _command(self._game, "teleport to outside")
         offered = sorted(self._game.get_valid_action_object_combinations())
         rooms = {each.removeprefix("teleport to ") for each in offered if each.startswith("teleport to ")}
         names = [each.removeprefix("focus on ") for each in offered if each.startswith("focus on ")]
@@ -126,7 +126,7 @@ class LifeSpan:
 
     async def step(self, action: str) -> Step:
         before = self._game.server.getScore()
-        _told(self._game, f"focus on {self._animals[action.removeprefix('focus on ')]}")
+        _command(self._game, f"focus on {self._animals[action.removeprefix('focus on ')]}")
         rose = float(self._game.server.getScore() > before)
         self._done += 1
         if not rose or self._done == len(self._asked):
@@ -242,7 +242,7 @@ def _solution(game: Any, task: str, variation: int) -> tuple[str, ...]:
     return tuple(game.get_gold_action_sequence())
 
 
-def _told(game: Any, command: str) -> None:
+def _command(game: Any, command: str) -> None:
     # The package's `step` also lists all valid commands, which takes longer than the step.
     said = game.server.step(command)
     if said.startswith("Ambiguous"):

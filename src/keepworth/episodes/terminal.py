@@ -39,8 +39,8 @@ def json_line(record: Any, **settings: Any) -> str:
     return _LONE.sub(_escaped, _NOT_PLAIN.sub(_escaped, text))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def terminal(**settings: Any) -> Console:

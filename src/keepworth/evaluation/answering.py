@@ -46,10 +46,10 @@ def answers(
     return Answers(episodes, values)
 
 
-def rows(arm: str, found: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
+def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
     """Table rows: the mean of each metric with its 95 % bootstrap interval over questions."""
     result = []
     for metric in metrics:
-        e = found.estimate(metric)
+        e = answers.estimate(metric)
         result.append({"arm": arm, "metric": metric, "mean": e.mean, "low": e.low, "high": e.high, "n": e.n, **more})
     return result

@@ -83,9 +83,9 @@ def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
     return [panel for role in roles for panel in [*held_out, *training] if panel.role == role]
 
 
-def drawn(found: Iterable[Panel]) -> list[Panel]:
+def drawn(panels: Iterable[Panel]) -> list[Panel]:
     """Those with something to draw: a curve needs two points, and what was measured once stands in the tables."""
-    return [panel for panel in found if len({step for series in panel.series for step in series.steps}) > 1]
+    return [panel for panel in panels if len({step for series in panel.series for step in series.steps}) > 1]
 
 
 def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
@@ -276,18 +276,18 @@ def colour_indices(keys: Sequence[str]) -> list[int]:
     return found
 
 
-def write_picture(found: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
+def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
     """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one."""
     require("train", "A picture of curves", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    lines = max(1, -(-len(found) // columns))
-    several = len({panel.role for panel in found}) > 1
+    lines = max(1, -(-len(panels) // columns))
+    several = len({panel.role for panel in panels}) > 1
     figure = Figure(figsize=(4.15 * columns, 3.1 * lines + 0.35), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(_as_text(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
-    for place, panel in enumerate(found):
+    for place, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, place + 1)
         name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
         axes.set_title(_as_text(name), loc="left", fontsize=10, fontweight="bold")

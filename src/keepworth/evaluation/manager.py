@@ -263,7 +263,7 @@ def maintained_answers(
         exact=tuple(exact_match(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)),
         bank_sizes=tuple(len(bank) for bank in banks),
         evidence_kept=tuple(
-            _kept(task, stream, bank) for task, stream, bank in zip(tasks, streams, banks, strict=True)
+            _evidence_kept(task, stream, bank) for task, stream, bank in zip(tasks, streams, banks, strict=True)
         ),
         operations=dict(sorted(operations.items())),
         invalid=invalid / total if total else 0.0,
@@ -272,37 +272,37 @@ def maintained_answers(
     )
 
 
-def _kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
+def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
     """1.0 if the last decisive fact of the stream is a current item of the bank."""
     decisive = decisive_facts(task, stream)
     return float(bool(decisive) and any(item.text == decisive[-1].statement for item in bank.items()))
 
 
-def operation_rows(arm: str, found: OperationAccuracy) -> list[dict[str, object]]:
+def operation_rows(arm: str, result: OperationAccuracy) -> list[dict[str, object]]:
     """Rows of the table of operation accuracy: overall with the value of each case, by its number; the kind alone; then by
     right operation."""
-    cases = {str(number): value for number, value in enumerate(found.exact)}
+    cases = {str(number): value for number, value in enumerate(result.exact)}
     rows: list[dict[str, object]] = [
-        {**_row(arm, "operation_accuracy", found.accuracy), "values": cases},
-        _row(arm, "operation_kind", estimate(found.kind_only)),
+        {**_row(arm, "operation_accuracy", result.accuracy), "values": cases},
+        _row(arm, "operation_kind", estimate(result.kind_only)),
     ]
-    rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in found.by_operation.items()]
-    n = len(found.exact)
-    return [*rows, {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": n}]
+    rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in result.by_operation.items()]
+    n = len(result.exact)
+    return [*rows, {"arm": arm, "metric": "invalid", "mean": result.invalid, "low": None, "high": None, "n": n}]
 
 
-def answer_rows(arm: str, found: MaintainedAnswers) -> list[dict[str, object]]:
+def answer_rows(arm: str, result: MaintainedAnswers) -> list[dict[str, object]]:
     """Rows of the table of the real measure: answer F1, whether the evidence survived, and the size of the bank. The
     first three carry the value of each question, so that arms of different runs can be compared question by question."""
-    sizes = tuple(float(size) for size in found.bank_sizes)
-    columns = (("f1", found.f1), ("evidence_kept", found.evidence_kept), ("bank_size", sizes))
+    sizes = tuple(float(size) for size in result.bank_sizes)
+    columns = (("f1", result.f1), ("evidence_kept", result.evidence_kept), ("bank_size", sizes))
     rows: list[dict[str, object]] = [
-        {**_row(arm, metric, estimate(values)), "values": dict(zip(found.tasks, values, strict=True))}
+        {**_row(arm, metric, estimate(values)), "values": dict(zip(result.tasks, values, strict=True))}
         for metric, values in columns
     ]
     return [
         *rows,
-        {"arm": arm, "metric": "invalid", "mean": found.invalid, "low": None, "high": None, "n": found.facts},
+        {"arm": arm, "metric": "invalid", "mean": result.invalid, "low": None, "high": None, "n": result.facts},
     ]
 
 

@@ -82,11 +82,11 @@ def page_html(name: str, title: str, kind: str, below: str, body: str, footer: s
 """
 
 
-def charts_html(found: Sequence[Panel]) -> str:
+def charts_html(panels: Sequence[Panel]) -> str:
     """One grid per role."""
     grids = []
-    for role in dict.fromkeys(panel.role for panel in found):
-        drawn = "".join(chart(panel) for panel in found if panel.role == role)
+    for role in dict.fromkeys(panel.role for panel in panels):
+        drawn = "".join(chart(panel) for panel in panels if panel.role == role)
         grids.append(f'{f"<h3>{escape(role.capitalize())}</h3>" if role else ""}<div class="charts">{drawn}</div>')
     return "".join(grids)
 
@@ -102,7 +102,7 @@ def _anomalies(run: RunFolder) -> str:
         tries = "".join(f"<li>{escape(what)}</li>" for what in each.tries)
         cards.append(
             f'<div class="card anomaly{" now" if each.now else ""}"><h3>{escape(each.name.capitalize())}'
-            f"<small>{escape(where)}</small></h3><p>{escape(each.said.capitalize())}.</p>"
+            f"<small>{escape(where)}</small></h3><p>{escape(each.message.capitalize())}.</p>"
             f"<p class='tries'>What to try:</p><ul>{tries}</ul></div>"
         )
     return f'<section><h2>What to look at</h2><div class="anomalies">{"".join(cards)}</div></section>'

@@ -28,8 +28,8 @@ RunJob = Callable[[Job], "list[Row]"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One arm on one stream. bits: success per task as a string of 0 and 1; held: the same for held-out tasks, checks: at the
-    checkpoints before; words: read by the agent for one task, situation and memory; detection: per hostile source, as in
+    """One arm on one stream. bits: success per task as a string of 0 and 1; held_out_bits: the same for held-out tasks, checks:
+    at the checkpoints before; words: read by the agent for one task, situation and memory; detection: per hostile source, as in
     StreamRun."""
 
     family: str
@@ -37,7 +37,7 @@ class Row:
     seed: int
     arm: str
     bits: str
-    held: str
+    held_out_bits: str
     calls: float
     target: float
     triggered: int
@@ -61,15 +61,17 @@ class Row:
 
     @property
     def final(self) -> float:
-        return self.held.count("1") / len(self.held) if self.held else float("nan")
+        return self.held_out_bits.count("1") / len(self.held_out_bits) if self.held_out_bits else float("nan")
 
     @property
     def forgotten(self) -> float:
         """Share of held-out tasks solved at some checkpoint and failed at the end."""
-        if not self.checks or not self.held:
+        if not self.checks or not self.held_out_bits:
             return float("nan")
         solved = ["1" in before for before in zip(*self.checks, strict=True)]
-        return sum(was and now == "0" for was, now in zip(solved, self.held, strict=True)) / len(self.held)
+        return sum(was and now == "0" for was, now in zip(solved, self.held_out_bits, strict=True)) / len(
+            self.held_out_bits
+        )
 
 
 def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
@@ -150,7 +152,9 @@ def run_matrix(
                 except BaseException:
                     for each in set(active_children()) - others:
                         each.terminate()
-                    pool.shutdown(cancel_futures=True)  # its own thread alone waits for them: two that do may both miss the end
+                    pool.shutdown(
+                        cancel_futures=True
+                    )  # its own thread alone waits for them: two that do may both miss the end
                     raise
     place = {job: number for number, job in enumerate(jobs)}
     rows = [each for each in kept if (each.family, each.order, each.seed) in wanted]
@@ -168,6 +172,8 @@ def load(path: Path) -> list[Row]:
     found = []
     for part in text.split("\n")[:-1]:
         values: dict[str, Any] = json.loads(part)
+        if "held" in values:  # written before the field had its name of today
+            values["held_out_bits"] = values.pop("held")
         for name, each in values.items():
             values[name] = tuple(each) if isinstance(each, list) else each
         found.append(Row(**values))
@@ -214,7 +220,7 @@ class Results:
         return found
 
     def held_out(self, name: str, arm: str) -> list[float]:
-        return [float(bit) for each in self.of(name, arm) for bit in each.held]
+        return [float(bit) for each in self.of(name, arm) for bit in each.held_out_bits]
 
 
 def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:

@@ -19,7 +19,7 @@ import numpy as np
 from keepworth.evaluation.statistics import Comparison, family, paired_difference
 from keepworth.evaluation.stream import Results, Row
 
-OURS = "advantage"
+METHOD = "advantage"
 """The arm that is this project's own method."""
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 EASY = ("benign", "similarity-mid", "similarity-low")
@@ -41,32 +41,32 @@ def final(each: Row) -> float:
 MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (("stream", auc), ("frozen", final))
 
 
-def rivals(results: Results, ours: str = OURS) -> list[str]:
-    """Arms that learn from reward, other than `ours` and what was made of it. ARM+published counts: it is another setting."""
-    own = (ours, f"{ours}-without-", f"{ours}+", f"{ours}-quarantine")
+def rivals(results: Results, method: str = METHOD) -> list[str]:
+    """Arms that learn from reward, other than `method` and what was made of it. ARM+published counts: it is another setting."""
+    own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
         for arm in results.arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published")
-        and arm != ours
+        and arm != method
         and not arm.startswith(own[1:])
     ]
 
 
-def claims(results: Results, ours: str = OURS) -> dict[str, Any]:
+def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     """The comparisons, each with its verdict. Streams or arms that were not run are left out by name."""
-    others = rivals(results, ours)
-    parts = sorted(arm for arm in results.arms if arm.startswith(f"{ours}-without-") and "+" not in arm)
-    against = _all(results, ours, others)
+    others = rivals(results, method)
+    parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
+    against = _all(results, method, others)
     return {
         "against_rivals": against,
-        "best_rival": _best(results, ours, others, against),
-        "not_worse": _margin(_against(results, ours, EASY, others, auc, "stream")),
-        "gain_left_when_permuted": _left(results, f"{ours}+shuffled", "none"),
-        "gain_left_when_masked": _left(results, f"{ours}+masked", "none"),
-        "no_lower_than_none": _margin(_against(results, ours, results.families, ("none",), auc, "stream")),
-        "parts": _family(_against(results, ours, results.families, parts, auc, "stream")),
+        "best_rival": _best(results, method, others, against),
+        "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
+        "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
+        "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
+        "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
+        "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
     }
 
 
@@ -103,12 +103,12 @@ def _against(
     return [(name, values) for name, values in named if np.isfinite(values).all()]
 
 
-def _all(results: Results, ours: str, others: Sequence[str]) -> list[dict[str, Any]]:
+def _all(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
     return _family(
         [
             pair
             for where, measure in MEASURES
-            for pair in _against(results, ours, results.families, others, measure, where)
+            for pair in _against(results, method, results.families, others, measure, where)
         ]
     )
 
@@ -138,14 +138,14 @@ def _quantile(level: float) -> float:
 
 
 def _best(
-    results: Results, ours: str, others: Sequence[str], against: Sequence[dict[str, Any]]
+    results: Results, method: str, others: Sequence[str], against: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
     by_name = {each["name"]: each for each in against}
     found = []
     for where, measure in MEASURES:
         for name in results.families:
-            met = {arm: by_name.get(f"{ours} - {arm} on {name}, {where}") for arm in others}
+            met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
             compared = {arm: each for arm, each in met.items() if each is not None}
             if not compared:
                 continue
@@ -159,7 +159,7 @@ def _best(
                     "measure": where,
                     "rival": best,
                     "rival_mean": means[best],
-                    "mean": float(np.mean([measure(row) for row in results.of(name, ours)])),
+                    "mean": float(np.mean([measure(row) for row in results.of(name, method)])),
                     "rivals": len(compared),
                     "counts": {each: verdicts.count(each) for each in dict.fromkeys(verdicts)},
                     # A lead is one over every rival, the one with the wider spread included.

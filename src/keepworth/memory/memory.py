@@ -84,11 +84,11 @@ from keepworth.memory.search.search import (
 from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
-    LIKENESS,
     NEIGHBOURS,
+    SAME_FROM,
     NearDuplicates,
     Pair,
-    likeness,
+    cosine_bound,
     may_be_same,
     merge,
     merge_two,
@@ -337,7 +337,7 @@ class Memory:
         learning = self.learning if selector is None and not options.get("as_of") else None
         if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = self._found(asks, scope, wide, 0, mode, threshold, options)
+            found = self._candidates(asks, scope, wide, 0, mode, threshold, options)
             label = f"static:{mode or ('lexical' if self.store.embedder is None else 'hybrid')}"
             chosen = [_selected(*each, top_k, selector, label) for each in zip(asks, found, strict=True)]
         else:
@@ -363,7 +363,7 @@ class Memory:
         while True:
             try:
                 if learning.searches:
-                    found = self._found(asks, scope, top_k, NEARBY, mode, threshold, options)
+                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options)
                     words = mode == "lexical"
                     return [
                         learning.among(ask, hits, top_k, by_words=words) for ask, hits in zip(asks, found, strict=True)
@@ -373,7 +373,7 @@ class Memory:
             except OtherPolicy:
                 continue
 
-    def _found(
+    def _candidates(
         self,
         asks: Sequence[Ask],
         scope: Scope,
@@ -686,7 +686,7 @@ class Memory:
         ]
         vectors = self.store.encode([key] if key else texts)
         if dedupe:
-            return self._add_unlike(acts, scope, vectors, likeness(dedupe), episode)
+            return self._add_unlike(acts, scope, vectors, cosine_bound(dedupe), episode)
         done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
         return [_there(item, outcome) for outcome, item in done]
 
@@ -851,11 +851,11 @@ class Memory:
         return result
 
     def near_duplicates(
-        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = LIKENESS
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = SAME_FROM
     ) -> list[Pair]:
         """Items that say the same as an older one in another spelling. `Memory(dedupe=True)` merges them as they come."""
         scope = self._narrowed(user_id, agent_id, session_id)
-        return list(near_duplicates(self.store, scope, threshold=likeness(threshold)))
+        return list(near_duplicates(self.store, scope, threshold=cosine_bound(threshold)))
 
     def merge_near_duplicates(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Close the newer item of each pair in favour of the older; returns the pairs that were open still. Taken back with
@@ -974,7 +974,7 @@ class Memory:
 
     def _merging(self, dedupe: bool | float) -> NearDuplicates:
         try:
-            bound = likeness(dedupe)
+            bound = cosine_bound(dedupe)
             if self.store.embedder is None:
                 raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
             if self.read_only:

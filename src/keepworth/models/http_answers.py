@@ -102,13 +102,13 @@ def chat_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(log_probability(each.get("logprob")) for each in found)
 
 
-def prompt_logprobs(found: Any, prompt: Tokens, branch: Tokens) -> tuple[float, ...]:
-    if found is None:
+def prompt_logprobs(entries: Any, prompt: Tokens, branch: Tokens) -> tuple[float, ...]:
+    if entries is None:
         raise BadAnswer("The engine's answer has no prompt_logprobs.", "It must be able to score what it is given.")
-    if len(found) != len(prompt) + len(branch):
-        raise other_prompt(len(prompt) + len(branch), len(found))
+    if len(entries) != len(prompt) + len(branch):
+        raise other_prompt(len(prompt) + len(branch), len(entries))
     scores = []
-    for token, entry in zip(branch, found[len(prompt) :], strict=True):
+    for token, entry in zip(branch, entries[len(prompt) :], strict=True):
         own = (entry or {}).get(str(token))
         if own is None:
             raise BadAnswer(f"The engine scored other tokens than those that were sent: {token} is missing.")

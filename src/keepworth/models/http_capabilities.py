@@ -38,7 +38,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Proven:
     """there: the capabilities that were proven; refusals: what the engine said to those that were not."""
 
     there: frozenset[str]
@@ -72,11 +72,11 @@ def card_of(client: JsonClient, model: str) -> Card:
     return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
 
 
-def capabilities_of(client: JsonClient, owner: str) -> Found:
+def capabilities_of(client: JsonClient, owner: str) -> Proven:
     """Of SGLang all but "version_spans", which a sample tells."""
     answers = _sglang(client) if owner == "sglang" else _vllm(client)
     there = frozenset(name for name, (proven, _) in answers.items() if proven)
-    return Found(there, {name: said for name, (proven, said) in answers.items() if not proven})
+    return Proven(there, {name: said for name, (proven, said) in answers.items() if not proven})
 
 
 def _vllm(client: JsonClient) -> dict[str, tuple[bool, str]]:
@@ -126,12 +126,12 @@ def _route(client: JsonClient, path: str) -> bool:
     return client.tried("OPTIONS", path).status not in (401, 403, 404)
 
 
-def wire_for(client: JsonClient, card: Card, found: Found) -> Wire:
+def wire_for(client: JsonClient, card: Card, proven: Proven) -> Wire:
     if card.owner == "keepworth":
         return Together()
     if card.owner == "sglang":
         return Native(base=card.name)
-    if "version_spans" in found:
+    if "version_spans" in proven:
         return TokensInOut()
     if client.tried("POST", "/v1/completions", {}).status in _INVALID:
         return Completions()

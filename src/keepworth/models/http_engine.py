@@ -22,7 +22,7 @@ from keepworth.episodes.model import Capabilities, FinishReason, Receipt, Sample
 from keepworth.models.beginning import beginning, begun
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.http_answers import Drawn, as_sample, checked_sample
-from keepworth.models.http_capabilities import FIXES, Card, Found, capabilities_of, card_of, wire_for
+from keepworth.models.http_capabilities import FIXES, Card, Proven, capabilities_of, card_of, wire_for
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.http_errors import (
     BadAnswer,
@@ -49,7 +49,7 @@ class HttpModel:
         client: JsonClient,
         card: Card,
         wire: Wire,
-        found: Found,
+        proven: Proven,
         tokenizer: Any,
         publisher: Publisher,
         scoring: int,
@@ -57,7 +57,7 @@ class HttpModel:
         self._client = client
         self._card = card
         self._wire = wire
-        self._found = found
+        self._proven = proven
         self._scoring = threading.BoundedSemaphore(scoring)
         self._tokenizer = tokenizer
         self._beginning = beginning(tokenizer)
@@ -164,19 +164,19 @@ class HttpModel:
     @property
     def versions_kept(self) -> int:
         """How many published adapters stay loaded at once: `max_staleness` of `connect`, and one."""
-        return self._publisher.kept
+        return self._publisher.versions_kept
 
     def require(self, *capabilities: str) -> None:
         """Raises MissingCapability for the first of them that the engine lacks."""
         for each in capabilities:
-            self._found.need(each, self.url)
+            self._proven.need(each, self.url)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            adapters="adapters" in self._found,
-            in_flight_update="adapters" in self._found or {"weights", "pause", "version_spans"} <= self._found.there,
+            adapters="adapters" in self._proven,
+            in_flight_update="adapters" in self._proven or {"weights", "pause", "version_spans"} <= self._proven.there,
             token_input=True,
-            version_spans="version_spans" in self._found or "adapters" in self._found,
+            version_spans="version_spans" in self._proven or "adapters" in self._proven,
         )
 
     # -- text -------------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class HttpModel:
 
         SGLang cannot wait, so there it is aborted. Whatever goes wrong in between, the engine goes on afterwards, and the
         error that says why is the one that is raised."""
-        spans = "version_spans" in self._found
+        spans = "version_spans" in self._proven
         self.pause("keep" if spans else "abort" if self._card.owner == "sglang" else "wait")
         try:
             yield
@@ -474,7 +474,7 @@ class HttpModel:
         params = SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1))
         ((drawn,),), labelled = self._labelled([prompt], params)
         if labelled and self._card.owner == "sglang":
-            self._found = Found(self._found.there | {"version_spans"}, self._found.refusals)
+            self._proven = Proven(self._proven.there | {"version_spans"}, self._proven.refusals)
         if drawn.finish is FinishReason.ABORTED:
             raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
         ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])

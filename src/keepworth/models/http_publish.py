@@ -51,7 +51,7 @@ class InService:
 
 @dataclass(frozen=True, slots=True)
 class _Proven:
-    ours: Scores
+    local: Scores
     theirs: Scores
 
 
@@ -70,7 +70,7 @@ class Publisher:
         self._client = client
         self._base = base
         self._run = run
-        self.kept = max_staleness + 1
+        self.versions_kept = max_staleness + 1
         self.tolerance = tolerance
         self._native = owner == "sglang"
         self._prefix = "" if self._native else "/v1"
@@ -100,27 +100,27 @@ class Publisher:
             )
         return self._labels[label]
 
-    def calibrate(self, ours: Scores, score_of: ScoreOf) -> float:
+    def calibrate(self, local: Scores, score_of: ScoreOf) -> float:
         theirs = score_of(self.in_service.name)
-        gap = mean_gap(ours, theirs)
+        gap = mean_gap(local, theirs)
         if gap > self.tolerance:
             raise DeliveryFailed(
                 f"Before any publication {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, "
                 f"more than the tolerance of {self.tolerance:g}.",
                 "They must start from the same weights; a wider dtype gap needs a wider probe_tolerance.",
             )
-        self._noise, self._proven = gap, _Proven(ours, theirs)
+        self._noise, self._proven = gap, _Proven(local, theirs)
         return gap
 
     def publish(
         self,
         folder: Path,
         version: int,
-        ours: Scores,
+        local: Scores,
         score_of: ScoreOf,
         paused: Callable[[], AbstractContextManager[None]],
     ) -> Receipt:
-        """See `HttpModel.publish`. ours: the witness's log-probabilities of the probe; paused: holds the engine still inside."""
+        """See `HttpModel.publish`. local: the witness's log-probabilities of the probe; paused: holds the engine still inside."""
         begun = time.perf_counter()
         with self._lock:
             if version <= self.in_service.version:
@@ -133,17 +133,17 @@ class Publisher:
             self._wait_for_unloading()
             before = self._before(score_of)
             if (folder / "adapter_config.json").exists():
-                gap = self._publish_adapter(folder, version, before, ours, score_of)
+                gap = self._publish_adapter(folder, version, before, local, score_of)
             else:
-                gap = self._publish_weights(folder, version, before, ours, score_of, paused)
+                gap = self._publish_weights(folder, version, before, local, score_of, paused)
             # SGLang unloads only after an adapter's last request: nobody waits here for that.
-            old, self._loaded = self._loaded[: -self.kept], self._loaded[-self.kept :]
+            old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
             if old:
                 self._unloading = self._unloader.submit(self._forget, *old)
         return Receipt(version, gap, time.perf_counter() - begun)
 
     def rehearse(
-        self, folder: Path, ours: Scores, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
+        self, folder: Path, local: Scores, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
     ) -> None:
         """See `HttpModel.rehearse`."""
         with self._lock:
@@ -155,7 +155,7 @@ class Publisher:
                     self._forget(name)
             else:
                 theirs = self._install(folder, self._new_label(0), score_of, paused)
-            self._within_tolerance("the rehearsal", mean_gap(ours, theirs))
+            self._within_tolerance("the rehearsal", mean_gap(local, theirs))
 
     def close(self) -> None:
         self._unloader.shutdown(wait=False)
@@ -174,10 +174,10 @@ class Publisher:
 
     # -- adapters ---------------------------------------------------------------------------------------------------
 
-    def _publish_adapter(self, folder: Path, version: int, before: _Proven, ours: Scores, score_of: ScoreOf) -> float:
+    def _publish_adapter(self, folder: Path, version: int, before: _Proven, local: Scores, score_of: ScoreOf) -> float:
         name = f"{self._run}@{version}"
         try:
-            gap = self._prove(version, before, ours, self._load(folder, name, score_of))
+            gap = self._prove(version, before, local, self._load(folder, name, score_of))
         except _Taken:
             raise
         except Exception:
@@ -231,7 +231,7 @@ class Publisher:
         folder: Path,
         version: int,
         before: _Proven,
-        ours: Scores,
+        local: Scores,
         score_of: ScoreOf,
         paused: Callable[[], AbstractContextManager[None]],
     ) -> float:
@@ -241,7 +241,7 @@ class Publisher:
                 "One run publishes one or the other: adapters are relative to the base weights.",
             )
         theirs = self._install(folder, self._new_label(version), score_of, paused)
-        gap = self._prove(version, before, ours, theirs)
+        gap = self._prove(version, before, local, theirs)
         self.in_service = InService(self._base, version, by_name=False)
         return gap
 
@@ -295,11 +295,11 @@ class Publisher:
 
     # -- the proof --------------------------------------------------------------------------------------------------
 
-    def _prove(self, version: int, before: _Proven, ours: Scores, theirs: Scores) -> float:
-        gap = mean_gap(ours, theirs)
+    def _prove(self, version: int, before: _Proven, local: Scores, theirs: Scores) -> float:
+        gap = mean_gap(local, theirs)
         moved_there = mean_gap(theirs, before.theirs)
-        moved_here = mean_gap(ours, before.ours) if before.ours else 0.0
-        if before.ours:
+        moved_here = mean_gap(local, before.local) if before.local else 0.0
+        if before.local:
             if moved_here > 4 * self._noise and moved_there < moved_here / 4:
                 raise NothingDelivered(
                     f"Version {version} did not reach {self._client.url}: on the probe the witness moved by "
@@ -313,9 +313,9 @@ class Publisher:
                 _LOOK_AT_THE_SERVER,
             )
         self._within_tolerance(f"the publication of version {version}", gap)
-        if not before.ours or moved_here > 4 * self._noise:
-            self._proven = _Proven(ours, theirs)
-        return _largest_gap(ours, theirs)
+        if not before.local or moved_here > 4 * self._noise:
+            self._proven = _Proven(local, theirs)
+        return _largest_gap(local, theirs)
 
     def _within_tolerance(self, what: str, gap: float) -> None:
         if gap > self.tolerance:

@@ -112,13 +112,13 @@ KNOWN = MappingProxyType(
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
     """The known name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    close = {each: _likeness(bare, each) for each in among}
+    close = {each: _similarity(bare, each) for each in among}
     best = max(close, key=close.__getitem__, default=None)
     return best if best is not None and close[best] >= 0.65 else None
 
 
-def _likeness(bare: str, known: str) -> float:
-    """From 0 to 1: the likeness of two names, or of a short one and as many parts of the other ("smolm2", "minilm")."""
+def _similarity(bare: str, known: str) -> float:
+    """From 0 to 1: the similarity of two names, or of a short one and as many parts of the other ("smolm2", "minilm")."""
     parts = known.split("-")
     count = bare.count("-") + 1
     some = ("-".join(parts[i : i + count]) for i in range(len(parts) - count + 1))

@@ -42,7 +42,7 @@ PARTS = (
     "maintenance",
 )
 SETTINGS = AdvantageSettings(
-    likeness=1.2,
+    similarity=1.2,
     bias=-0.3,
     spread=0.01,
     words=0.05,
@@ -93,9 +93,9 @@ def advantage(
     elif without == "maintenance":
         settings = replace(settings, keep=1.0, forget=1.0)
     gated = without != "gate"
-    upkeep: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
+    maintainers: list[Maintainer] = [Probation(**(admission or {}))] if gated else []
     if without != "maintenance":
-        upkeep += [RetireHarmful(), MergeDuplicates(), Crowd()]
+        maintainers += [RetireHarmful(), MergeDuplicates(), Crowd()]
     method = Policy(
         "advantage" if not without else f"advantage-without-{without}",
         whole,
@@ -105,7 +105,7 @@ def advantage(
         Exemplars(),
         RawCases(failures and without != "failures", steps=True),
         Trust() if gated else admit_all,
-        (*upkeep, Room(capacity)),
+        (*maintainers, Room(capacity)),
     )
     return seeing_the_episode(method, here, recent)
 
@@ -115,6 +115,10 @@ def from_flat(name: str, flat: Mapping[str, Any], *, seed: int = 0) -> Policy:
     valuation = {field.name for field in fields(AdvantageSettings)}
     choice = {field.name for field in fields(Thompson)}
     trust = {field.name for field in fields(Probation) if not field.name.startswith("_")} - {"keep", "noise"}
+    if "likeness" in flat:
+        raise InvalidPolicy(
+            "advantage has no setting 'likeness': it is called 'similarity'.", "Rename it where it is written."
+        )
     rest = {key: value for key, value in flat.items() if key not in valuation | choice | trust}
     return advantage(
         seed=seed,

@@ -62,8 +62,8 @@ class Guard:
                     self._actions.append(each.removeprefix("do "))
             del self._vectors[: -self.most], self._actions[: -self.most]
 
-    def present(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
-        shown = Exemplars()(items, query, likeness)
+    def present(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+        shown = Exemplars()(items, query, similarities)
         advised = {action for action, weight, _ in shown.advice if weight > 0}
         warned = [action for action in self.near(query) if action not in advised]
         if not warned:
@@ -77,8 +77,8 @@ class Guard:
         """Actions of the lessons closest to the query, each once, at most `lessons`."""
         if not self._vectors:
             return []
-        likeness = np.stack(self._vectors) @ query.vector
-        order = [place for place in np.argsort(-likeness, kind="stable") if likeness[place] >= self.close]
+        similarities = np.stack(self._vectors) @ query.vector
+        order = [place for place in np.argsort(-similarities, kind="stable") if similarities[place] >= self.close]
         return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
 
 

@@ -2,7 +2,7 @@
 
 Settings of the paper: k = 4. It embeds with bge-base-en-v1.5; here the encoder is whatever the memory was opened with.
 `failures` and `steps` of every recipe are ours: keep failed cases too, and keep every step by its own reward.
-ReMem's model decides what to prune; without a model the rule form prunes by likeness, and uses no extra model call.
+ReMem's model decides what to prune; without a model the rule form prunes by similarity, and uses no extra model call.
 """
 
 from __future__ import annotations

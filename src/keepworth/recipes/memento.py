@@ -1,4 +1,4 @@
-"""Memento, first named AgentFly (arXiv 2508.16153): cases chosen by likeness, by a learned Q, or by a kernel Q per step.
+"""Memento, first named AgentFly (arXiv 2508.16153): cases chosen by similarity, by a learned Q, or by a kernel Q per step.
 
 K = 4 and cosine as in the paper (the released code uses 8). Differences: the parametric Q keeps its encoder frozen and is
 trained at each write as the paper says, where the code trains offline; alpha, gamma and the rates of the multi-step form
@@ -18,7 +18,7 @@ from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import CaseNetwork, Unvalued
 from keepworth.memory.policy.writers import RawCases
 
-SUMMARY = "cases chosen by likeness, by a network Q(s, c) learned online, or by a kernel Q with soft targets"
+SUMMARY = "cases chosen by similarity, by a network Q(s, c) learned online, or by a kernel Q with soft targets"
 
 
 def non_parametric(*, seed: int = 0, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:

@@ -1,7 +1,7 @@
-"""MemRL (arXiv 2601.03192): gate by likeness, rank by a blend of likeness and Q, Q a moving average of +1 and -1.
+"""MemRL (arXiv 2601.03192): gate by similarity, rank by a blend of similarity and Q, Q a moving average of +1 and -1.
 
 alpha = 0.3, lambda = 0.5, k1 = 5, k2 = 3, Q starts at 0, as published; the gate delta is set per benchmark there (0.25 to
-0.62). Likeness is standardised over the candidates, where the code uses constants measured per benchmark.
+0.62). Similarity is standardised over the candidates, where the code uses constants measured per benchmark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from keepworth.memory.policy.slots import Policy
 from keepworth.memory.policy.values import MovingAverage
 from keepworth.memory.policy.writers import RawCases
 
-SUMMARY = "two-phase retrieval: likeness gate, then a blend of likeness and a moving average of reward"
+SUMMARY = "two-phase retrieval: similarity gate, then a blend of similarity and a moving average of reward"
 
 
 def memrl(

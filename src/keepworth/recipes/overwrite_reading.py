@@ -129,7 +129,7 @@ def system(config: Config) -> System:
         imitated=(lambda model: imitated(model, config, texts.train)) if imitates else None,
         imitation_rate=config.warm_start_learning_rate,
         right=right,
-        note=f"{texts.said}, greedy.",
+        note=f"{texts.description}, greedy.",
     )
 
 
@@ -168,7 +168,7 @@ class Texts:
     test: Sequence[Task]
     whole: Callable[[Task], tuple[str, ...]]
     evidence: Callable[[Task], tuple[str, ...]]
-    said: str
+    description: str
 
 
 def _people(config: Config) -> Texts:
@@ -183,7 +183,7 @@ def _people(config: Config) -> Texts:
         test=tasks("test", config.held_out, 0),
         whole=text_of,
         evidence=evidence_of,
-        said=f"Texts about people, {config.sections} sections of {config.sentences} sentences",
+        description=f"Texts about people, {config.sections} sections of {config.sentences} sentences",
     )
 
 
@@ -198,7 +198,7 @@ def _conversations(config: Config) -> Texts:
         test=test,
         whole=lambda task: sections(task, layout),
         evidence=lambda task: evidence(task, layout),
-        said=(
+        description=(
             f"Extractive LongMemEval questions, {config.sections} sections of {config.windows} windows of up to "
             f"{config.words} words"
         ),

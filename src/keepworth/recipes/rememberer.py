@@ -1,6 +1,6 @@
 """REMEMBERER (arXiv 2306.07929): a table of action values per goal and observation, shown as good and bad examples.
 
-m = 2 records, lambda = 0.5, gamma = 1 and alpha = 1/N as in the released code. Differences: likeness of both parts is the
+m = 2 records, lambda = 0.5, gamma = 1 and alpha = 1/N as in the released code. Differences: similarity of both parts is the
 cosine (the paper writes one table per environment); discouraged actions are those with a value at or below min(0, mean),
 where the code takes values of exactly 0; no random action is made up where a list would be empty.
 """

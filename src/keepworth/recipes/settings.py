@@ -190,10 +190,10 @@ def with_budget(objective: Objective, tokens: int) -> Objective:
     return varied(objective, length_budget=tokens) if missing else objective
 
 
-def require_objective(objective: Objective, settings: TrainingSettings, held: Collection[str] = ()) -> None:
+def require_objective(objective: Objective, settings: TrainingSettings, provided: Collection[str] = ()) -> None:
     """Raises ObjectiveError, before anything is loaded or measured, where the recipe cannot give the objective what it needs.
 
-    held: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
+    provided: what its episodes hold besides rewards of whole episodes, as `episode_inputs` calls it."""
     if settings.minibatches > settings.tasks_per_step:
         raise ValueError(
             f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "
@@ -206,7 +206,7 @@ def require_objective(objective: Objective, settings: TrainingSettings, held: Co
         "soft_value": settings.sampling == "synchronous",
     }
     require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "this recipe")
-    require_episodes(objective, held, "this recipe")
+    require_episodes(objective, provided, "this recipe")
     stale = 0 if settings.sampling == "synchronous" else settings.max_staleness
     require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=stale)
     require_clip(objective, settings.passes, settings.minibatches)

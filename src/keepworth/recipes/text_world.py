@@ -330,7 +330,7 @@ def met_in_order(
         return environment
 
     def agent(task: Task, bank: object) -> Agent:
-        return _Told(actor(None), met[task.key]) if oracle else actor(None)
+        return _WithOracle(actor(None), met[task.key]) if oracle else actor(None)
 
     def live(task: Task, context: RolloutContext) -> tuple[Agent, Feedback]:
         feedback = told[context.id] = Feedback(memories[house_of(task.key)].episode(task.input))
@@ -369,7 +369,7 @@ class _Weighed:
         return replace(step, rewards=terms)
 
 
-class _Told:
+class _WithOracle:
     """An actor that is told a right action."""
 
     def __init__(self, actor: Actor, environment: Staged) -> None:
@@ -378,7 +378,7 @@ class _Told:
     async def act(self, observation: Observation, model: Caller) -> Action:
         scene = self._environment.scene
         lines = [f"- (worked) {scene.text} -> {action}: it worked" for action in sorted(scene.right)]
-        return await self._actor.act(observation, model, told="\n".join(lines))
+        return await self._actor.act(observation, model, extra="\n".join(lines))
 
 
 def train(config: Config, run: RunFolder, progress: Progress) -> None:

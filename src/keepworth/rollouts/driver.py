@@ -343,13 +343,13 @@ async def _turns(
                 return StopReason.ABORTED
             step: Step = await guard.run("step", environment.step(action.text))
             if not isinstance(step, Step):
-                said = f"{guard.name}.step returned {type(step).__name__}, not a Step"
-                raise _Failed(StopReason.ENVIRONMENT_ERROR, said)
+                message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
             try:
                 record.rewards[:] = checked_terms((*record.rewards, *step.rewards))
             except ValueError as error:
-                said = f"{guard.name}.step gave {error}"
-                raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from None
+                message = f"{guard.name}.step gave {error}"
+                raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
             if feedback is not None:
                 feedback.after(observation, step)
             record.errors += step.errors
@@ -371,8 +371,8 @@ async def _turns(
 class _Failed(Exception):
     """An environment failed: how the episode ends."""
 
-    def __init__(self, stop: StopReason, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, stop: StopReason, message: str) -> None:
+        super().__init__(message)
         self.stop = stop
 
 
@@ -391,10 +391,10 @@ class _Guard:
                 return await work
             return await within(work, self.seconds, f"{self.name}.{what}")
         except OutOfTime as error:
-            said = f"{self.name}.{what} took more than {self.seconds:g} s"
-            raise _Failed(StopReason.TIMEOUT, said) from error
+            message = f"{self.name}.{what} took more than {self.seconds:g} s"
+            raise _Failed(StopReason.TIMEOUT, message) from error
         except Exception as error:
-            said = f"{self.name}.{what} failed: {type(error).__name__}: {error}"
-            raise _Failed(StopReason.ENVIRONMENT_ERROR, said) from error
+            message = f"{self.name}.{what} failed: {type(error).__name__}: {error}"
+            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from error
         finally:
             self.record.environment_seconds += time.perf_counter() - begun

@@ -17,7 +17,8 @@ class Feedback:
     each, else 1 where the situation moved on and 0 where it stayed as it was, and the episode's reward for the last; of an
     episode in which it knows of one action the reward alone.
 
-    by: on whose word, "" for the program's own. told, told_step: what is said in place of a reward and of a step's, for controls.
+    by: on whose word, "" for the program's own. reward_as, step_reward_as: what is told
+    in place of a reward and of a step's, for controls.
     """
 
     def __init__(
@@ -25,11 +26,11 @@ class Feedback:
         memory: LiveEpisode,
         *,
         by: str = "",
-        told: Callable[[float], float] = float,
-        told_step: Callable[[float], float] = float,
+        reward_as: Callable[[float], float] = float,
+        step_reward_as: Callable[[float], float] = float,
     ) -> None:
         self.memory, self._by = memory, by
-        self._told, self._told_step = told, told_step
+        self._reward_as, self._step_reward_as = reward_as, step_reward_as
         self._low, self._high = memory.reward_range or (0.0, 1.0)
         self._seen = ""
         self._progress: float | None = None
@@ -64,11 +65,11 @@ class Feedback:
         reward = sum(term.value * term.weight for term in whole)
         if self.memory.acts > max(1, self._credited):
             self._step(reward if self._progress is None else self._progress)
-        self.memory.reward(self._scaled(self._told(reward)), by=self._by)
+        self.memory.reward(self._scaled(self._reward_as(reward)), by=self._by)
 
     def _step(self, value: float) -> None:
         self._credited = self.memory.acts
-        self.memory.step_reward(self._scaled(self._told_step(value)))
+        self.memory.step_reward(self._scaled(self._step_reward_as(value)))
 
     def _scaled(self, value: float) -> float:
         return self._low + value * (self._high - self._low)

@@ -354,10 +354,10 @@ class _Loop:
             return Feedback(
                 memory,
                 by=by,
-                told=lambda outcome: self._another(flipped(outcome), self.outcomes),
-                told_step=lambda reward: self._another(reward, self.rewards),
+                reward_as=lambda outcome: self._another(flipped(outcome), self.outcomes),
+                step_reward_as=lambda reward: self._another(reward, self.rewards),
             )
-        return Feedback(memory, by=by, told=flipped)
+        return Feedback(memory, by=by, reward_as=flipped)
 
     def _another(self, own: float, past: list[float]) -> float:
         """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it

@@ -122,7 +122,7 @@ class _Bodies:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.held = 0
+        self.bytes = 0
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
@@ -132,13 +132,13 @@ class _Bodies:
             async for part in request.stream():
                 if len(own) + len(part) > self.limits.body:
                     raise _too_long(self.limits.body)
-                if self.held + len(part) > self.limits.bodies:
+                if self.bytes + len(part) > self.limits.bodies:
                     raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
                 own += part
-                self.held += len(part)
+                self.bytes += len(part)
             yield bytes(own)
         finally:
-            self.held -= len(own)
+            self.bytes -= len(own)
 
 
 async def _answered(request: Request, raw: bytes, model: ServedModel, answers: Answers, workers: Executor) -> Response:

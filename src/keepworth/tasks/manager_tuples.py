@@ -51,18 +51,18 @@ class TupleCounts:
 
 
 def manager_tuples(
-    tasks: Sequence[Task], *, window: int = WINDOW, kept: int = 1, bystanders: int = 1, seed: int = 0
+    tasks: Sequence[Task], *, window: int = WINDOW, other_questions: int = 1, bystanders: int = 1, seed: int = 0
 ) -> tuple[list[ManagerTuple], TupleCounts]:
     """The steps of `tasks`, in their order, and what was left out.
 
     For each task: the step of every decisive fact (`decisive_facts`) of its last turn that has one, with the task's own
     question linked; and `bystanders` steps whose fact is no evidence and comes later than all evidence, where the
-    question must survive. Each step gets up to `kept` questions of *other* tasks of the list whose evidence the bank
+    question must survive. Each step gets up to `other_questions` questions of *other* tasks of the list whose evidence the bank
     holds. Draws depend on (seed, task key) only. Hand in the tasks of one split.
 
     Raises ValueError for a negative count or an empty list of tasks.
     """
-    for name, value in (("window", window), ("kept", kept), ("bystanders", bystanders)):
+    for name, value in (("window", window), ("other_questions", other_questions), ("bystanders", bystanders)):
         if value < 0:
             raise ValueError(f"manager_tuples: {name} must be 0 or more, not {value}")
     if not tasks:
@@ -90,7 +90,7 @@ def manager_tuples(
                 and {(f.session, f.turn, f.sentence) for f in needed[other.key]} <= places
             ]
             others.sort(key=lambda question: draw_order(seed, task.key, number, question.task))
-            found.append(ManagerTuple(f"{task.key}#{number}", bank, fact, (own, *others[:kept])))
+            found.append(ManagerTuple(f"{task.key}#{number}", bank, fact, (own, *others[:other_questions])))
     return found, TupleCounts(len(tasks), len(found), without)
 
 
@@ -99,9 +99,9 @@ def decisive_facts(task: Task, facts: Sequence[Fact]) -> list[Fact]:
     half as many as the one that holds most, and one at least."""
     marked = _marked(task)
     wanted = {word for answer in task.answers for word in tokens(answer)}
-    held = [(fact, len(wanted & set(tokens(fact.statement)))) for fact in facts if fact.place in marked]
-    most = max((count for _, count in held), default=0)
-    return [fact for fact, count in held if count and 2 * count >= most]
+    shared = [(fact, len(wanted & set(tokens(fact.statement)))) for fact in facts if fact.place in marked]
+    most = max((count for _, count in shared), default=0)
+    return [fact for fact, count in shared if count and 2 * count >= most]
 
 
 def _steps(task: Task, bystanders: int, seed: int) -> list[tuple[list[Fact], Fact, bool]]:

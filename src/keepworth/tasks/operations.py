@@ -104,7 +104,7 @@ def operation_case(
     name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
     draw = random.Random(f"{name}/plain" if plain else name)
     if plain and draw.random() < SAID_SHARE:
-        return _said(split, entries, draw)
+        return _from_users(split, entries, draw)
     kind = draw.choice((OperationKind.ADD, OperationKind.UPDATE, OperationKind.DELETE, OperationKind.NOOP))
     person = draw.choice(names_of(split))
     attribute = draw.choice(ATTRIBUTES)
@@ -138,7 +138,7 @@ def operation_case(
     if plain:
         count = draw.randint(len(memories), entries)
         foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(memories)))
-        said = [_as_said(text) for text in _unlike(fact.text, foreign, split, draw)]
+        said = [_as_statement(text) for text in _unlike(fact.text, foreign, split, draw)]
         memories += [*said, *_strangers(person, attribute, count - len(memories) - foreign, split, draw)]
     else:
         count = draw.randint(2, entries)
@@ -146,17 +146,17 @@ def operation_case(
     return _case(memories, fact, kind, target, trait, draw)
 
 
-def _said(split: str, entries: int, draw: random.Random) -> OperationCase:
+def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
     """A case made of what users said: what is new, what was said before, what was said before with another number."""
     said = draw.choice(utterances(split))
     place = draw.randrange(1, len(said))
     kind = draw.choices((OperationKind.ADD, OperationKind.UPDATE, OperationKind.NOOP), (0.7, 0.15, 0.15))[0]
     if kind is OperationKind.UPDATE:
         text, new = _countable(split, draw)
-        fact, trait = _as_said(new), "said with another number"
-        target: Statement | None = _as_said(text)
+        fact, trait = _as_statement(new), "said with another number"
+        target: Statement | None = _as_statement(text)
     else:
-        fact = _as_said(said[place])
+        fact = _as_statement(said[place])
         target = fact if kind is OperationKind.NOOP else None
         trait = "said again" if target else "said for the first time"
     memories = [] if target is None else [target]
@@ -165,9 +165,9 @@ def _said(split: str, entries: int, draw: random.Random) -> OperationCase:
     before = [text for text in said[:place] if token_f1(text, (fact.text,)) < 0.5]
     near = draw.sample(before, min(len(before), draw.randint(0, count)))
     foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(near)))
-    memories += [_as_said(text) for text in near]
+    memories += [_as_statement(text) for text in near]
     memories += _strangers("", None, foreign, split, draw)
-    memories += [_as_said(text) for text in _unlike(fact.text, count - len(near) - foreign, split, draw, near)]
+    memories += [_as_statement(text) for text in _unlike(fact.text, count - len(near) - foreign, split, draw, near)]
     return _case(memories, fact, kind, target, trait, draw)
 
 
@@ -189,7 +189,7 @@ def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Seque
     return found
 
 
-def _as_said(text: str) -> Statement:
+def _as_statement(text: str) -> Statement:
     return Statement("", "", "", Form.STATE, text)
 
 

@@ -184,19 +184,19 @@ def lines(records: Sequence[dict[str, Any]], sync: float) -> Iterator[Figure]:
                 limit = {"add": syncs * sync if syncs else None, "search": end["reading limit"]}.get(key)
                 p50, p95 = end[key]
                 yield Figure(f"{record['name']}: {name}", "ms", p50, p95, limit=limit, note=note, n=end["n_adds"])
-    for name, ours, target in (("as each comes", ENGINE, ">= 100"), ("both power-safe", POWER_SAFE, ">= 5")):
-        times = ratio(records, ours)
+    for name, store, target in (("as each comes", ENGINE, ">= 100"), ("both power-safe", POWER_SAFE, ">= 5")):
+        times = ratio(records, store)
         if times is not None:
             note = f"one sync takes {sync:.2g} ms here"
             yield Figure(f"add: mem0 / this engine, {name}", "ratio", times, target=target, note=note)
 
 
-def ratio(records: Sequence[dict[str, Any]], ours: Store) -> float | None:
+def ratio(records: Sequence[dict[str, Any]], store: Store) -> float | None:
     """How many times as long an add takes mem0; None where either did not run."""
     adds = {record["name"]: record["at the end"]["add"][0] for record in records if "at the end" in record}
-    if MEM0.name not in adds or ours.name not in adds:
+    if MEM0.name not in adds or store.name not in adds:
         return None
-    return float(adds[MEM0.name] / adds[ours.name])
+    return float(adds[MEM0.name] / adds[store.name])
 
 
 def sync_here() -> float:

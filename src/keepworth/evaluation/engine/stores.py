@@ -25,7 +25,7 @@ class Peer(Protocol):
     def search(self, query: int, user: str | None) -> list[Any]: ...
 
 
-class Ours:
+class Keepworth:
     def __init__(self, data: Corpus, folder: Path, durability: str = "process") -> None:
         from keepworth.memory.memory import Memory
 
@@ -39,7 +39,7 @@ class Ours:
         return self._memory.search(self._data.queries[query], mode="dense", user_id=user or "")
 
 
-class OursPowerSafe(Ours):
+class PowerSafeKeepworth(Keepworth):
     def __init__(self, data: Corpus, folder: Path) -> None:
         super().__init__(data, folder, "power")
 
@@ -211,8 +211,8 @@ class Store:
         return {package: found for package in self.packages if (found := _version(package)) is not None}
 
 
-ENGINE = Store("keepworth", ("apsw",), Ours)
-POWER_SAFE = Store("keepworth, power-safe", ("apsw",), OursPowerSafe)
+ENGINE = Store("keepworth", ("apsw",), Keepworth)
+POWER_SAFE = Store("keepworth, power-safe", ("apsw",), PowerSafeKeepworth)
 MEM0 = Store("mem0 (infer=False, Qdrant local)", ("mem0ai", "qdrant-client"), Mem0, everywhere=False)
 STORES = (
     ENGINE,

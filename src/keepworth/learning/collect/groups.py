@@ -110,13 +110,22 @@ def reason_of(episodes: Sequence[Episode]) -> str:
     return next((each.errors[-1] for each in episodes if each.errors), "its episodes start from different memories")
 
 
+BEFORE = {"ticket": "group", "tapes": "call_logs"}
+"""What the fields of a group were called in run folders of before."""
+
+
+def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A group as it stands on disk, under the names of today."""
+    return {BEFORE.get(name, name): value for name, value in record.items()}
+
+
 def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
     """version: of the weights that the latest tokens were drawn under."""
     record = {
-        "ticket": group.index,
+        "group": group.index,
         "born": group.born,
         "task": group.task.key,
-        "tapes": [log_to_json(log, version) for log in group.logs],
+        "call_logs": [log_to_json(log, version) for log in group.logs],
         "episodes": {str(member): episode_to_json(each) for member, each in sorted(group.done.items())},
     }
     if (rerolls := group.rerolls) is not None:
@@ -131,20 +140,21 @@ def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
 
 def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
     """task: of this group, as it is now. Raises KeepworthError where it is another than it was."""
+    record = renamed(record)
     if task.key != record["task"]:
         raise KeepworthError(
-            f"Group {record['ticket']} was of task {record['task']!r} when the checkpoint was written and is of "
+            f"Group {record['group']} was of task {record['task']!r} when the checkpoint was written and is of "
             f"{task.key!r} now.",
             "Continue with the tasks that the run began with, or start over with --fresh.",
         )
     done = {int(member): episode_from_json(each) for member, each in record["episodes"].items()}
-    logs = [log_from_json(each) for each in record["tapes"]]
+    logs = [log_from_json(each) for each in record["call_logs"]]
     rerolls = None
     if (of := record.get("rerolls")) is not None:
         episodes = tuple(episode_from_json(each) for each in of["trunk"])
         trunk = Group(task.key, episodes[0].memory_snapshot, episodes)
         rerolls = Rerolls(trunk, tuple(of["calls"]), int(of["members"]), int(of["size"]))
-    return OpenGroup(int(record["ticket"]), int(record["born"]), task, logs, done, rerolls)
+    return OpenGroup(int(record["group"]), int(record["born"]), task, logs, done, rerolls)
 
 
 def require_rerolls(anchor: Episode, index: int, episodes: Sequence[Episode], number: int = 0) -> None:
@@ -162,7 +172,7 @@ STATE = "pipeline.json"
 FOLDER = "finished"
 _JOURNAL = re.compile(r"after-(\d{6,})\.jsonl")
 _FIELDS: Fields = {
-    "ticket": ("a whole number", (int,)),
+    "group": ("a whole number", (int,)),
     "born": ("a whole number", (int,)),
     "episodes": ("a list", (list,)),
 }
@@ -186,16 +196,17 @@ class Finished:
 
 
 def finished_to_json(finished: Finished) -> dict[str, Any]:
-    record = {"ticket": finished.index, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
+    record = {"group": finished.index, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
     if finished.rerolls or finished.awaited:
         record |= {"rerolls": [_episodes_to_json(each) for each in finished.rerolls], "awaited": finished.awaited}
     return record
 
 
 def finished_from_json(record: Mapping[str, Any]) -> Finished:
+    record = renamed(record)
     group = _group_from_json(record["episodes"])
     rerolls = tuple(_group_from_json(each) for each in record.get("rerolls", ()))
-    return Finished(int(record["ticket"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
+    return Finished(int(record["group"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
 
 
 def _episodes_to_json(group: Group) -> list[dict[str, Any]]:
@@ -223,11 +234,11 @@ class Journal:
         with disk(self.folder), open(self.folder / f"after-{self._step:06d}.jsonl", "ab") as lines:
             lines.write(line(finished_to_json(finished)))
 
-    def rotate(self, step: int, kept: Iterable[int]) -> None:
-        """Begin the file of `step`, whose checkpoint is still to be written; drop those that no checkpoint of `kept` needs.
+    def rotate(self, step: int, checkpoints: Iterable[int]) -> None:
+        """Begin the file of `step`, whose checkpoint is still to be written; drop those that none of `checkpoints` needs.
         Where there is none yet, nothing is dropped: a run that is killed now begins again, from these files alone."""
         self._step = step
-        oldest = min(kept, default=0)
+        oldest = min(checkpoints, default=0)
         for at, path in self._files():
             if at < oldest:
                 path.unlink()
@@ -236,7 +247,7 @@ class Journal:
         """Every group written since the checkpoint of `step`, oldest file first; a torn last line is dropped."""
         for at, path in sorted(self._files()):
             if at >= step:
-                for row in read_rows(path, _FIELDS):
+                for row in read_rows(path, _FIELDS, BEFORE):
                     yield finished_from_json(row)
 
     def _files(self) -> list[tuple[int, Path]]:
@@ -274,7 +285,7 @@ class Waiting:
         if not finished.awaited:
             self.groups[finished.index] = finished
 
-    def found(self, finished: Finished, version: int) -> None:
+    def restore(self, finished: Finished, version: int) -> None:
         """A group that stands on disk: perhaps twice, or beside one that it replaces. Of weights that are lost, it
         counts as born under `version`, that of those the run continues from."""
         index = finished.index

@@ -179,7 +179,7 @@ class GrowingMemory:
         return episodes[int(np.random.default_rng((self.seed, step, number)).integers(len(episodes)))]
 
 
-class Kept(Protocol):
+class TrainingMemory(Protocol):
     """A memory of a training's own: `GrowingMemory`, or `keepworth.learning.collect.living_memory.LivingMemory`."""
 
     def open(self, checkpoint: Checkpoint | None) -> None: ...
@@ -194,7 +194,7 @@ class Kept(Protocol):
 class Remembering:
     """Another collector whose trained groups leave something in a memory; checkpoints hold both."""
 
-    def __init__(self, inner: Collector, memory: Kept) -> None:
+    def __init__(self, inner: Collector, memory: TrainingMemory) -> None:
         self._inner, self.memory = inner, memory
         self._groups: list[Group] = []
         self._step = 0

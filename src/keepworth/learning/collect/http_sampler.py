@@ -55,14 +55,14 @@ class HttpSampler:
         self._learner, self._host, self._engine = learner, host, engine
         self._slots = settings.width
         self._recomputes = settings.caches == "recompute"
-        self._kept = settings.staleness.max_staleness + 2
+        self._versions_kept = settings.staleness.max_staleness + 2
         self._folder = run / FOLDER / learner.role
         self._waits: dict[int, asyncio.Future[None]] = {}
         self._waiting: list[Draft] = []
         self._running: dict[int, Draft] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._publications = 0
-        self._held = False
+        self._publishing = False
 
     @property
     def version(self) -> int:
@@ -73,7 +73,7 @@ class HttpSampler:
         folder = self._folder / f"version-{model.version:06d}"
         with replacing_folder(folder) as temporary:
             save_trained(model, self._learner.master_weights.named, temporary)
-        for old in sorted(self._folder.glob("version-*"))[: -self._kept]:
+        for old in sorted(self._folder.glob("version-*"))[: -self._versions_kept]:
             shutil.rmtree(old, ignore_errors=True)
         return Written(folder, model.version)
 
@@ -91,13 +91,13 @@ class HttpSampler:
         await in_thread(self._engine.publish, sent.folder, sent.version, model)
 
     async def publish(self, sent: Written) -> Receipt:
-        self._held = True  # what comes back unfinished waits for the new weights
+        self._publishing = True  # what comes back unfinished waits for the new weights
         try:
             if self._recomputes:
                 await in_thread(self._engine.abort)
             receipt = await in_thread(self._engine.publish, sent.folder, sent.version, self._learner.model)
         finally:
-            self._held = False
+            self._publishing = False
         self._publications += 1
         self.wake()
         return receipt
@@ -126,7 +126,7 @@ class HttpSampler:
 
     def wake(self) -> None:
         """Send requests for as many of the waiting as there are free slots."""
-        while self._waiting and not self._held and len(self._running) < self._slots:
+        while self._waiting and not self._publishing and len(self._running) < self._slots:
             draft = min(self._waiting, key=self._host.order)
             self._waiting = [each for each in self._waiting if each is not draft]
             self._running[id(draft)] = draft
@@ -150,7 +150,7 @@ class HttpSampler:
         )
         try:
             ((drawn,),) = await in_thread(self._engine.sample, [(*draft.prompt, *draft.ids)], params)
-            if drawn.finish is FinishReason.ABORTED and before == self._publications and not self._held:
+            if drawn.finish is FinishReason.ABORTED and before == self._publications and not self._publishing:
                 raise BadAnswer(
                     f"{self._engine.url} ended a sample that nobody asked it to end.", "Is it shutting down?"
                 )

@@ -44,7 +44,7 @@ class LivingMemory:
         self._policy, self._encoder, self._seed = policy, encoder, seed
         self._owners: dict[str, Memory] = {}
         self._draws: dict[str, Any] = {}
-        self._told: dict[str, Feedback] = {}
+        self._feedback: dict[str, Feedback] = {}
         self._used: set[str] = set()
 
     def open(self, checkpoint: Checkpoint | None) -> None:
@@ -64,7 +64,7 @@ class LivingMemory:
     def close(self) -> None:
         for memory in self._owners.values():
             memory.close()
-        self._owners, self._told = {}, {}
+        self._owners, self._feedback = {}, {}
 
     def of(self, owner: str) -> Memory:
         """The memory of one owner."""
@@ -80,19 +80,19 @@ class LivingMemory:
 
     def begin(self, owner: str, task: str, id: str) -> Feedback:
         """What tells the owner's memory of the episode `id` of a training, whose rollout searches in `Feedback.memory`."""
-        self._told[id] = Feedback(self.of(owner).episode(task))
-        return self._told[id]
+        self._feedback[id] = Feedback(self.of(owner).episode(task))
+        return self._feedback[id]
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Tell the memory how the episodes of trained groups went."""
         told = 0
         for group in groups:
             for episode in group.episodes:
-                feedback = self._told.pop(episode.id, None)
+                feedback = self._feedback.pop(episode.id, None)
                 if feedback is not None:
                     feedback.ended(episode)
                     told += 1
-        self._told.clear()  # episodes that were not trained on stay open in memory
+        self._feedback.clear()  # episodes that were not trained on stay open in memory
         items = sum(len(self._owners[owner]) for owner in self._used)
         for owner in self._owners.keys() - self._used:  # the training has moved on
             memory = self._owners.pop(owner)

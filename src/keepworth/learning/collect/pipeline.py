@@ -44,6 +44,7 @@ from keepworth.learning.collect.groups import (
     open_to_json,
     read_state,
     reason_of,
+    renamed,
     write_state,
 )
 from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
@@ -237,7 +238,7 @@ class Pipeline:
         self._curriculum.restore(self._first)
         if self._journal is not None:
             for each in self._journal.since(self._step):
-                self._waiting.found(each, self._version)
+                self._waiting.restore(each, self._version)
         if checkpoint is not None and state is not None:
             with reading(checkpoint.path / STATE, checkpoint):
                 for record in state["open"]:
@@ -306,7 +307,7 @@ class Pipeline:
             "finished": [finished_to_json(each) for each in waiting],
             "open": [open_to_json(self._open[index], self._version) for index in sorted(self._open)],
             "counts": self._counts,
-            "steering": self._curriculum.state(),
+            "curriculum": self._curriculum.state(),
             "lengths": self._lengths.state(),
         }
 
@@ -475,14 +476,14 @@ class Pipeline:
         self._updates, self._first = int(state["updates"]), int(state.get("first", self._first))
         self._group_order.load(state)
         self._counts |= {name: int(state["counts"][name]) for name in self._counts}
-        self._curriculum.load(state.get("steering", {}))
+        self._curriculum.load(state.get("curriculum", state.get("steering", {})))
         self._lengths.load(state["lengths"])
         for record in state["finished"]:
-            self._waiting.found(finished_from_json(record), self._version)
+            self._waiting.restore(finished_from_json(record), self._version)
 
     def _continue(self, record: Mapping[str, Any]) -> None:
         """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
-        index = int(record["ticket"])
+        index = int(renamed(record)["group"])
         if not self._waiting.fills(index):
             self._begin_group(open_from_json(record, self._episodes.task(index)))
 

@@ -42,8 +42,8 @@ class NeighbourMemory:
         if not self.entries:
             return None
         stored = list(self.entries.values())
-        likeness = np.stack([_unit(other) for other, _ in stored]) @ _unit(query)
-        best = np.argsort(-likeness, kind="stable")[:neighbours]
+        similarity = np.stack([_unit(other) for other, _ in stored]) @ _unit(query)
+        best = np.argsort(-similarity, kind="stable")[:neighbours]
         return np.stack([response for index in best for response in stored[index][1]])
 
 

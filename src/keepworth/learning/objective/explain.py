@@ -226,7 +226,7 @@ def _correction(objective: Objective) -> str:
     return f"product of rho over the {chosen.unit}"
 
 
-def _kept(chosen: parts.Correction) -> str:
+def _kept_where(chosen: parts.Correction) -> str:
     """What a correction keeps; "" where it only weighs."""
     if isinstance(chosen, parts.Mask):
         return f"{chosen.low:g} <= rho <= {chosen.high}"
@@ -242,7 +242,7 @@ def _kept(chosen: parts.Correction) -> str:
 
 
 def _keep(objective: Objective) -> str:
-    found = [said for each in objective.correction if (said := _kept(each))]
+    found = [said for each in objective.correction if (said := _kept_where(each))]
     if objective.selection == "first_and_random":
         limit = "" if objective.selection_limit is None else f", at most {objective.selection_limit}"
         first, share = objective.selection_first, objective.selection_probability

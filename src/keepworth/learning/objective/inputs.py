@@ -102,9 +102,9 @@ def episode_inputs(objective: Objective) -> tuple[str, ...]:
     return tuple(name for name, condition in wanted if condition)
 
 
-def require_episodes(objective: Objective, held: Collection[str], who: str) -> None:
+def require_episodes(objective: Objective, provided: Collection[str], who: str) -> None:
     """Raises ObjectiveError naming what the objective needs of its episodes and those of `who` do not hold."""
-    missing = [name for name in episode_inputs(objective) if name not in held]
+    missing = [name for name in episode_inputs(objective) if name not in provided]
     if missing:
         raise ObjectiveError(
             f"objective {objective.name!r} needs {', '.join(missing)}, which episodes of {who} do not hold.",

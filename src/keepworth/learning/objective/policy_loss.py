@@ -125,7 +125,7 @@ def _metrics(
     entropy: Tensor | None,
     advantages: Tensor,
     batch: Batch,
-    kept: Tensor,
+    kept_mask: Tensor,
 ) -> dict[str, Tensor]:
     mask = (batch.mask > 0).to(lp.dtype)
     tokens = mask.sum()
@@ -144,7 +144,7 @@ def _metrics(
         "ratio_max": (shown.exp() * mask).max() if mask.numel() else tokens,
         "approx_kl": mean(k3_gap(-moved)),
         "ess": effective_sample_size(unit_sum(total, unit_of(batch, "row"))),
-        "masked_share": 1 - (kept > 0).to(lp.dtype).sum() / count,
+        "masked_share": 1 - (kept_mask > 0).to(lp.dtype).sum() / count,
         "advantage_abs_mean": mean(advantages.abs()),
     }
     if batch.lp_proximal is not None:

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
@@ -194,8 +195,9 @@ def line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
+def read_rows(path: Path, fields: Fields, renamed: Mapping[str, str] = MappingProxyType({})) -> Iterator[Row]:
     """Rows of a JSON-lines file, each with `fields`. Raises KeepworthError naming file and line of any other.
+    renamed: what fields were called before, with their names of today.
 
     A last line without its newline was being written when the process died: dropped."""
     if not path.exists():
@@ -208,6 +210,8 @@ def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
                 row = json.loads(text)
             except ValueError as error:
                 raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
+            if renamed and isinstance(row, dict):
+                row = {renamed.get(name, name): value for name, value in row.items()}
             wrong = mismatch(row, fields)
             if wrong:
                 raise KeepworthError(f"{path} line {number} {wrong}.", "Delete the line.")

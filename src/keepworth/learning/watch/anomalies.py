@@ -56,12 +56,12 @@ LOOKS = 300
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """`name` in two or three words; `said`: what was seen, with numbers, at `last`; `tries`: what to change, best first.
+    """`name` in two or three words; `message`: what was seen, with numbers, at `last`; `tries`: what to change, best first.
 
     It held from step `first` to step `last`; `now`: it holds at the latest step of its role."""
 
     name: str
-    said: str
+    message: str
     tries: tuple[str, ...]
     role: str
     first: int
@@ -103,7 +103,7 @@ def _of_role(role: str, rows: Rows) -> list[Anomaly]:
     stride = max(1, len(rows) // LOOKS)
     for count in sorted({*range(stride, len(rows) + 1, stride), len(rows)}):
         for each in present(rows[:count]):
-            held.setdefault(each.name, []).append((int(rows[count - 1]["step"]), each.said))
+            held.setdefault(each.name, []).append((int(rows[count - 1]["step"]), each.message))
     last = int(rows[-1]["step"])
     tries = {each.name: each.tries for each in DETECTORS}
     return [

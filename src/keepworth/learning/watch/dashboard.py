@@ -99,7 +99,7 @@ def dashboard(view: View, width: int, height: int | None = None) -> RenderableTy
     spent = _spent(view.rows)
     advice = True
     if height is not None:
-        seen = sum(2 + len(each.said) // max(1, width - 2) + 1 for each in view.anomalies)
+        seen = sum(2 + len(each.message) // max(1, width - 2) + 1 for each in view.anomalies)
         room = height - 2 - (2 if spent else 0) - seen
         lines = 2 * bool(training) + 2 * bool(held_out)
         advice = lines + len(training) + len(held_out) + sum(len(each.tries) for each in view.anomalies) <= room
@@ -126,7 +126,7 @@ def anomaly_lines(each: Anomaly, *, advice: bool = True) -> RenderableType:
     style = "bold yellow" if each.now else "bold"
     where = ", ".join([each.role] * bool(each.role) + [steps] + ["over"] * (not each.now))
     parts: list[RenderableType] = [Text.assemble((f"! {each.name}", style), (f"  {where}", "dim"))]
-    parts.append(Padding(Text(each.said), (0, 0, 0, 2)))
+    parts.append(Padding(Text(each.message), (0, 0, 0, 2)))
     if advice:
         tries = Table.grid(padding=(0, 2, 0, 0))
         for number, what in enumerate(each.tries):

@@ -97,14 +97,15 @@ def _learner(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
     if isinstance(random := state.get("torch_rng"), torch.Tensor):
         training["random state"] = f"{random.numel()} bytes, {_digest(random)}"
     sections: dict[str, Mapping[str, Any]] = {"training": training}
-    if isinstance(masters := learner.get("masters"), dict):
-        sections["masters"] = _tensors(list(_leaves(masters)))
+    weights = learner.get("master_weights", learner.get("masters"))  # checkpoints of before called them "masters"
+    if isinstance(weights, dict):
+        sections["master weights"] = _tensors(list(_leaves(weights)))
     if isinstance(optimiser := learner.get("optimiser"), dict):
         sections["optimiser"] = _optimiser(optimiser)
     if isinstance(controls := learner.get("controls"), dict) and controls:
         sections["controls"] = {_words(key): value for key, value in controls.items()}
     for key, value in learner.items():
-        if key not in ("masters", "optimiser", "controls", "version", "steps"):
+        if key not in ("master_weights", "masters", "optimiser", "controls", "version", "steps"):
             leaves = list(_leaves(value))
             sections[_words(key)] = _tensors(leaves) if leaves else {"value": _brief(value)}
     return sections

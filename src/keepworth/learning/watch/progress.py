@@ -90,7 +90,7 @@ class PlainProgress:
         here = present(self._rows)
         for each in here:
             if each.name not in self._named:
-                self._say(f"!! {each.name}: {each.said}. Try: {'; or '.join(each.tries)}.")
+                self._say(f"!! {each.name}: {each.message}. Try: {'; or '.join(each.tries)}.")
         self._named = {each.name for each in here}
 
     def note(self, text: str) -> None:

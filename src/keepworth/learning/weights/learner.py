@@ -215,7 +215,7 @@ class Learner:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.master_weights.load({"masters": state["masters"], "optimiser": state["optimiser"]})
+        self.master_weights.load(state)
         self.controls = Controls(**state["controls"])
         self.steps = int(state["steps"])
         self.model.version = int(state["version"])

@@ -1,8 +1,9 @@
-"""Float32 master weights of low-precision ones, and the optimiser that moves them. Checkpoints call them "masters"."""
+"""Float32 master weights of low-precision ones, and the optimiser that moves them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from keepworth.episodes.extras import needs_train
@@ -101,14 +102,15 @@ class MasterWeights:
         )
 
     def state(self) -> dict[str, Any]:
-        return {"masters": self._master_weights, "optimiser": self.optimiser.state_dict()}
+        return {"master_weights": self._master_weights, "optimiser": self.optimiser.state_dict()}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
-        if set(state["masters"]) != set(self._master_weights):
-            other = sorted(set(state["masters"]) ^ set(self._master_weights))[:3]
+        saved = state["master_weights"] if "master_weights" in state else state["masters"]  # checkpoints of before
+        if set(saved) != set(self._master_weights):
+            other = sorted(set(saved) ^ set(self._master_weights))[:3]
             raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
-        for name, value in state["masters"].items():
+        for name, value in saved.items():
             if value.shape != self._master_weights[name].shape:
                 raise ValueError(
                     f"{name} is {list(value.shape)} there and {list(self._master_weights[name].shape)} here"
@@ -116,7 +118,7 @@ class MasterWeights:
             if not bool(torch.isfinite(value).all()):
                 raise ValueError(f"{name} holds numbers that are not finite")
         with torch.no_grad():
-            for name, value in state["masters"].items():
+            for name, value in saved.items():
                 self._master_weights[name].copy_(value)
                 self.named[name].copy_(value)
         self.optimiser.load_state_dict(state["optimiser"])

@@ -57,12 +57,12 @@ class Snapshot:
 
     def __init__(self, named: Named) -> None:
         self._named = named
-        self._held = {name: value.detach().clone() for name, value in named.items()}
+        self._weights = {name: value.detach().clone() for name, value in named.items()}
 
     def retake(self) -> None:
         """The reference becomes the policy as it is now."""
         for name, value in self._named.items():
-            self._held[name].copy_(value.detach())
+            self._weights[name].copy_(value.detach())
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -74,14 +74,14 @@ class Snapshot:
 
     def _exchange(self) -> None:
         for name, value in self._named.items():
-            value.data, self._held[name] = self._held[name], value.data
+            value.data, self._weights[name] = self._weights[name], value.data
 
     def state(self) -> dict[str, torch.Tensor]:
-        return self._held
+        return self._weights
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         for name, value in state.items():
-            self._held[name].copy_(value)
+            self._weights[name].copy_(value)
 
 
 def reference_for(model: InProcessModel, named: Named, objective: Objective) -> Reference | None:

@@ -79,7 +79,7 @@ class Actions:
         open_rows, open_columns = ~self._listed[numbers], ~self._listed[others]
         if not len(numbers) or not len(others) or not (open_rows.any() or open_columns.any()):
             return same
-        near, usual = self._likeness(numbers, others)
+        near, usual = self._similarity(numbers, others)
         free = open_rows[:, None] | open_columns[None, :]
         graded = np.clip((near - usual) / max(1.0 - usual, 1e-6), 0.0, 1.0)
         found: Floats = np.where(free, np.maximum(same, graded), same)
@@ -96,11 +96,11 @@ class Actions:
         free = ~(self._listed[numbers][:, None] & self._listed[others][None, :])
         if not free.any():
             return differ
-        near, usual = self._likeness(numbers, others)
+        near, usual = self._similarity(numbers, others)
         known: Bools = differ & (~free | (near < APART * usual))
         return known
 
-    def _likeness(self, numbers: Numbers, others: Numbers) -> tuple[Floats, float]:
+    def _similarity(self, numbers: Numbers, others: Numbers) -> tuple[Floats, float]:
         """Cosines (n, m), and the mean cosine of two different actions."""
         self._encode_all()
         assert self._vectors is not None

@@ -41,7 +41,7 @@ HEARD = 0.3
 
 @dataclass(frozen=True, slots=True)
 class AdvantageSettings:
-    """likeness, bias: prior value of an item = likeness * cosine + bias. spread: prior variance of the shared weights.
+    """similarity, bias: prior value of an item = similarity * cosine + bias. spread: prior variance of the shared weights.
 
     heterogeneity: tau^2; noise: variance of one outcome; bandwidth: of the kernel exp((cos - 1) / bandwidth);
     own: weight of the item's outcomes elsewhere; keep: what one task leaves of old evidence's weight; in a frozen memory it
@@ -54,7 +54,7 @@ class AdvantageSettings:
     their difference from the long run, which the shared model then learns: large under drift, small under noise.
     """
 
-    likeness: float = 0.6
+    similarity: float = 0.6
     bias: float = -0.1
     spread: float = 0.1
     words: float = 0.05
@@ -208,7 +208,7 @@ class Advantage:
         action."""
         s, m = self.settings, self._count
         first = self._first_that_counts(query)
-        near: Floats = np.exp((self._likeness(query, first, m) - 1.0) / s.bandwidth)
+        near: Floats = np.exp((self._similarity(query, first, m) - 1.0) / s.bandwidth)
         near = near * self._aged(query, self._time[first:m])
         same = pool.actions.sameness(self._content[first:m], contents)
         return capped(near[:, None] * same, self._person[first:m], s.person, pool.person_of(query.by))
@@ -217,7 +217,7 @@ class Advantage:
         self, query: Query, pool: Pool, rows: npt.NDArray[np.intp], contents: npt.NDArray[np.int64], first: int
     ) -> Floats:
         m = self._count
-        # Plain likeness: which words matter is learned, so whoever rewards has a say in it. From far away nobody is heard.
+        # Plain similarity: which words matter is learned, so whoever rewards has a say in it. From far away nobody is heard.
         near = np.exp((self._vectors[first:m] @ query.vector - 1.0) / self.settings.bandwidth)
         near = np.where(near >= HEARD, near, 0.0)[:, None] * pool.actions.sameness(self._content[first:m], contents)
         gained = self._advantage[first:m, None]
@@ -256,12 +256,12 @@ class Advantage:
         gaps: Floats = (gained @ fast) / (fast.sum(axis=0) + 0.1) - (gained @ near) / (near.sum(axis=0) + 0.1)
         return gaps
 
-    def _likeness(self, query: Query, first: int, m: int) -> Floats:
+    def _similarity(self, query: Query, first: int, m: int) -> Floats:
         """Cosine of word sets under weights that the shared model has learned: words that decide transfer count more."""
         s = self.settings
         if not s.relevance or self._mean is None:
-            likeness: Floats = (self._vectors[first:m] @ query.vector).astype(np.float64)
-            return likeness
+            similarity: Floats = (self._vectors[first:m] @ query.vector).astype(np.float64)
+            return similarity
         width = len(query.words)
         both, theirs, mine = self._mean[_SCALARS:].reshape(3, width)
         relevance = np.clip(1.0 + s.relevance * (both - theirs - mine), 0.1, 20.0).astype(np.float32)
@@ -325,7 +325,7 @@ class Advantage:
             self._start = np.full(features.shape[1], s.words)
             self._start[:_SCALARS] = s.spread
             self._mean = np.zeros(features.shape[1])
-            self._mean[:2] = s.bias, s.likeness
+            self._mean[:2] = s.bias, s.similarity
             self._mean[6] = s.surprise
             self._start[6] = s.surprise_spread
             self._variance = self._start.copy()

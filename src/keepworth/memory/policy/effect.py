@@ -107,7 +107,7 @@ class Effect:
 
     def reset(self) -> None:
         self._vectors: Vectors = np.zeros((0, 0), dtype=np.float32)
-        self._told = np.zeros(0)
+        self._rewards = np.zeros(0)
         self._weight = np.zeros(0)
         self._count = self._first = 0
         self._span: tuple[float, float] | None = None
@@ -123,7 +123,7 @@ class Effect:
         left_out = {*use.slate, *use.withheld}
         self.add(
             use.query.vector,
-            use.told,
+            use.raw_reward,
             [ids[place] for place in use.slate],
             [ids[place] for place in use.withheld],
             unshown=[id for place, id in enumerate(ids) if place not in left_out],
@@ -133,7 +133,7 @@ class Effect:
     def add(
         self,
         vector: Vectors,
-        told: float,
+        reward: float,
         shown: Sequence[str],
         withheld: Sequence[str] = (),
         *,
@@ -147,12 +147,12 @@ class Effect:
         same decision takes the place of the earlier one."""
         known = self._places.get(decision, -1) if decision else -1
         if known >= self._first:
-            self._told[known], self._weight[known], self._span = told, weight, None
+            self._rewards[known], self._weight[known], self._span = reward, weight, None
             return
-        if self._count == len(self._told):
+        if self._count == len(self._rewards):
             self._make_room(len(vector))
         m = self._count
-        self._vectors[m], self._told[m], self._weight[m], self._span = vector, told, weight, None
+        self._vectors[m], self._rewards[m], self._weight[m], self._span = vector, reward, weight, None
         if decision:
             self._places[decision] = m
         for table, ids in ((self._shown, shown), (self._withheld, withheld), (self._unshown, unshown)):
@@ -205,9 +205,9 @@ class Effect:
         low, high = self._bounds()
         shown, withheld, unshown = (rows[rows >= self._first] - self._first for rows in (shown, withheld, unshown))
         withheld = np.concatenate([withheld, unshown[same[unshown]]])
-        told = self._told[self._first : self._count]
+        rewards = self._rewards[self._first : self._count]
         n1, n0 = float(near[shown].sum()), float(near[withheld].sum())
-        s1, s0 = float(near[shown] @ told[shown]), float(near[withheld] @ told[withheld])
+        s1, s0 = float(near[shown] @ rewards[shown]), float(near[withheld] @ rewards[withheld])
         usual = (s1 + s0) / (n1 + n0) if n1 + n0 else 0.0
         mean1, mean0 = (s1 / n1 if n1 else usual), (s0 / n0 if n0 else usual)
         if not n1 or not n0 or not high > low:
@@ -219,8 +219,8 @@ class Effect:
         if self.bounds is not None:
             return self.bounds
         if self._span is None:
-            told = self._told[self._first : self._count]
-            self._span = float(told.min()), float(told.max())
+            rewards = self._rewards[self._first : self._count]
+            self._span = float(rewards.min()), float(rewards.max())
         return self._span
 
     def _make_room(self, width: int) -> None:
@@ -228,7 +228,7 @@ class Effect:
         gone, kept = self._first, slice(self._first, self._count)
         size = max(64, 2 * (self._count - gone))
         self._vectors = _grown(self._vectors[kept], (size, width))
-        self._told, self._weight = _grown(self._told[kept], (size,)), _grown(self._weight[kept], (size,))
+        self._rewards, self._weight = _grown(self._rewards[kept], (size,)), _grown(self._weight[kept], (size,))
         if gone:
             for table in (self._shown, self._withheld, self._unshown, self._after):
                 table.shift(gone)

@@ -144,8 +144,8 @@ class Experience:
         return Use(query, candidates, values, choice, slate, part)
 
     def present(self, use: Use) -> Presented:
-        likeness = use.candidates.similarities[list(use.slate)].tolist()
-        return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, likeness)
+        similarities = use.candidates.similarities[list(use.slate)].tolist()
+        return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
         """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected.
@@ -191,7 +191,7 @@ class Experience:
         self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
     ) -> None:
         """Learn again from an episode that is on file: what it wrote and retired is there already."""
-        with self.pool.held():
+        with self.pool.frozen():
             for use, _ in taken:
                 if self.policy.rehearse is not None:
                     self.policy.rehearse(use.query, use.candidates, self.pool)
@@ -210,8 +210,8 @@ class Experience:
             self._rescale()
         for place, (use, action) in enumerate(taken):
             use.following = taken[place + 1][0] if place + 1 < len(taken) else None
-            use.taken, use.told, use.by, use.share = action, rewards[place], by, share
-            use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.told)
+            use.taken, use.raw_reward, use.by, use.share = action, rewards[place], by, share
+            use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.raw_reward)
         for use, _ in taken:
             self.learn(use)
             self.scale.count(use.reward, share)
@@ -244,7 +244,7 @@ class Experience:
 
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
-        with self.pool.held():
+        with self.pool.frozen():
             for maintain in self.policy.maintainers:
                 maintain(self.pool, self.policy.valuer, None, self.clock.now)
 
@@ -259,7 +259,7 @@ class Experience:
         self.policy.valuer.learn(use, self.pool)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
-        self.uses.append((use, use.told))
+        self.uses.append((use, use.raw_reward))
 
     def roll_back_source(self, name: str) -> list[int]:
         """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""

@@ -284,7 +284,7 @@ class Learning:
                 with self.store.database.reading() as reading:
                     experience = self._now(reading)
                 before = self._seq
-                task, person, choices = self._told(connection, about, value)
+                task, person, choices = self._rewarded_choices(connection, about, value)
                 if choices is None:
                     return Outcome(False, reason="it has this reward already")
                 credited = tuple((id, each.decision.propensity) for each in choices for id in each.decision.chosen)
@@ -344,7 +344,9 @@ class Learning:
         with self.store.database.reading() as connection:
             return log.begun(connection)
 
-    def _told(self, connection: apsw.Connection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
+    def _rewarded_choices(
+        self, connection: apsw.Connection, about: Rewarded, value: float
+    ) -> tuple[str, str, list[Choice] | None]:
         """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
         record = log.record(connection, self._scopes(connection), about.episode) if about.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
@@ -407,8 +409,10 @@ class Learning:
                     predicted = model.predict(use.slate, near, means)
                     slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
                     expected = float(np.mean([model.predict(slate, near, means) for slate in slates]))
-                    model.learn(use.slate, near, means, use.told)
-                rows.append(LoggedSlate(use.told, use.propensity, choice.probability(use.slate), predicted, expected))
+                    model.learn(use.slate, near, means, use.raw_reward)
+                rows.append(
+                    LoggedSlate(use.raw_reward, use.propensity, choice.probability(use.slate), predicted, expected)
+                )
                 other.valuer.learn(use, pool)
             return evaluate(rows, method)
 
@@ -606,7 +610,9 @@ class Learning:
                 each.episode or each.decision, f"entry {each.seq} does not fit its choices: {error!r:.200}"
             )
 
-    def _add_evidence(self, valuer: Effect, task: str, choice: Choice, told: float, weight: float, stale: bool) -> None:
+    def _add_evidence(
+        self, valuer: Effect, task: str, choice: Choice, reward: float, weight: float, stale: bool
+    ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
             text = self._experience.policy.keyer(task or choice.decision.query, choice.details.get("observation", ""))
@@ -617,7 +623,7 @@ class Learning:
         others = [id for id, _ in decision.candidates if id not in decision.chosen and id not in withheld]
         valuer.add(
             vector,
-            told,
+            reward,
             decision.chosen,
             withheld,
             unshown=others,
@@ -640,9 +646,9 @@ class Learning:
             choices = choices if single is None else [single]
         return task, person, choices
 
-    def _put_aside(self, found: dict[str, str]) -> None:
-        fresh = {id: why for id, why in found.items() if id not in self.set_aside}
-        self.set_aside = found
+    def _put_aside(self, unreadable: dict[str, str]) -> None:
+        fresh = {id: why for id, why in unreadable.items() if id not in self.set_aside}
+        self.set_aside = unreadable
         if not fresh:
             return
         self._unreadable = [
@@ -761,11 +767,11 @@ class Learning:
             use = self._use(experience, rows, task, person, choice)
             if use is not None:
                 use.taken, use.by = choice.action, each.by
-                use.told = choice.reward if math.isfinite(choice.reward) else each.value
-                experience.scale.see([use.told], experience.pool.person_of(each.by))
+                use.raw_reward = choice.reward if math.isfinite(choice.reward) else each.value
+                experience.scale.see([use.raw_reward], experience.pool.person_of(each.by))
                 uses.append(use)
         for use in uses:
-            use.reward = use.outcome = experience.scale.of(use.told)
+            use.reward = use.outcome = experience.scale.of(use.raw_reward)
             use.good = use.reward >= experience.scale.usual
         return uses, experience
 

@@ -30,7 +30,7 @@ class Capacity:
     most: int = 400
 
     def __post_init__(self) -> None:
-        need("the upkeep", count={"capacity": self.most})
+        need("maintenance", count={"capacity": self.most})
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:
@@ -86,12 +86,12 @@ class LinkAndEvolve:
             return
         pool.revise(row, time=time, why="linked", links=tuple(int(other) for other in near.rows))
         mine = pool.items[row].metadata
-        for other, likeness in zip(near.rows.tolist(), near.similarities, strict=True):
+        for other, similarity in zip(near.rows.tolist(), near.similarities, strict=True):
             data = pool.items[other].metadata
             if "tags" not in data:
                 continue  # an observation, or a record from outside, which has nothing to share
             fresh = [tag for tag in mine["tags"] if tag not in data["tags"]]
-            if likeness < self.evolve_above or not fresh or pool.revisions.get(other, 0) >= self.most_revisions:
+            if similarity < self.evolve_above or not fresh or pool.revisions.get(other, 0) >= self.most_revisions:
                 continue
             tags = (*data["tags"], *fresh)
             key = note_key(data["content"], data["keywords"], tags, data["context"])
@@ -212,6 +212,6 @@ class MergeDuplicates:
         same = (pool.content[rows] == pool.content[row]) & (pool.source[rows] == pool.source[row])
         rows = rows[same & (pool.status[rows] == ACTIVE) & (rows != row)]
         if len(rows):
-            likeness = pool.similarities(pool.encode(pool.items[row].key), rows)
-            other = pool.items[int(rows[int(likeness.argmax())])].id
+            similarity = pool.similarities(pool.encode(pool.items[row].key), rows)
+            other = pool.items[int(rows[int(similarity.argmax())])].id
             pool.set_status(row, Status.ARCHIVED, time=time, why=f"says the same as {other}")

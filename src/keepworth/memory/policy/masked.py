@@ -9,7 +9,7 @@ from keepworth.memory.policy.slots import Candidates, Query, Use, Valuer, Values
 
 
 class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior, which for ours is a line in likeness.
+    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
 
     What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
     """

@@ -134,7 +134,7 @@ class Pool:
         self._first = self._listed = self._given = 0
         self._latest: tuple[Vectors, int, Vectors] | None = None
         self._few: tuple[Vectors, Rows, Vectors] = (self.vectors[:0], self._rows[:0], self.vectors[:0])
-        self._held = False
+        self._frozen = False
 
     def __len__(self) -> int:
         return len(self.items)
@@ -270,24 +270,24 @@ class Pool:
         return row
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def frozen(self) -> Iterator[None]:
         """Inside, nothing changes: what maintainers ask for is already on file."""
-        self._held = True
+        self._frozen = True
         try:
             yield
         finally:
-            self._held = False
+            self._frozen = False
 
     def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
         before = int(self.status[row])
-        if self._held or before == CODES[status] or self.content[row] == NONE:
+        if self._frozen or before == CODES[status] or self.content[row] == NONE:
             return  # what people keep here is not a policy's to retire
         self.history.append(Change("status", row, before, time, why))
         self._put_status(row, CODES[status])
 
     def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
         """New key or metadata for an item; the vector follows the key at once."""
-        if self._held:
+        if self._frozen:
             return
         old = self.items[row]
         self.history.append(Change("revise", row, old, time, why))
@@ -347,10 +347,10 @@ class Pool:
 
     def _scan_of_few(self, vector: Vectors, rows: Rows) -> Vectors:
         """Where most items are archived, the others alone are compared. Asked again after a few more came, it compares those."""
-        known, before, likeness = self._few
+        known, before, similarity = self._few
         if known is vector and 0 < len(before) <= len(rows) and np.array_equal(rows[: len(before)], before):
             later = rows[len(before) :]
-            found = np.concatenate([likeness, self.vectors[later] @ vector]) if len(later) else likeness
+            found = np.concatenate([similarity, self.vectors[later] @ vector]) if len(later) else similarity
         else:
             found = self.vectors[rows] @ vector
         self._few = (vector, rows.copy(), found)

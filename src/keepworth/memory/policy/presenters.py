@@ -21,10 +21,10 @@ _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
 
 
-def combined_advice(items: list[Item], query: Query, likeness: Sequence[float]) -> Advised:
+def combined_advice(items: list[Item], query: Query, similarities: Sequence[float]) -> Advised:
     return tuple(
         (action, weight, near)
-        for item, near in zip(items, likeness, strict=True)
+        for item, near in zip(items, similarities, strict=True)
         for action, weight in advice(item, query.text)
     )
 
@@ -45,9 +45,11 @@ def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
     return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
 
 
-def lines(items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """One line for each item, in the order in which they are shown."""
-    return Presented("\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, likeness))
+    return Presented(
+        "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Exemplars:
 
     heading: str = "What was tried before in similar situations:"
 
-    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         if not items:
             return Presented("")
         good, bad, facts = sorted_out(items)
@@ -64,7 +66,7 @@ class Exemplars:
         lines += [self.heading] if good or bad else []
         lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
         lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
-        return Presented("\n".join(lines), combined_advice(items, query, likeness))
+        return Presented("\n".join(lines), combined_advice(items, query, similarities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,10 @@ class EncouragedDiscouraged:
     min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative ones.
     """
 
-    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         blocks: list[str] = []
         pairs: list[tuple[str, float, float]] = []
-        for item, near in zip(items, likeness, strict=True):
+        for item, near in zip(items, similarities, strict=True):
             if "q" not in item.metadata:
                 # An observation of this episode, or a record from outside: no values, so it says what it says.
                 blocks.append(f"- {as_line(item.text)}")
@@ -105,8 +107,8 @@ class EncouragedDiscouraged:
 class Guidance:
     """ReMe's guidance, template form: what the experiences say, without the episodes behind them."""
 
-    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented:
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         if not items:
             return Presented("")
         lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
-        return Presented("\n".join(lines), combined_advice(items, query, likeness))
+        return Presented("\n".join(lines), combined_advice(items, query, similarities))

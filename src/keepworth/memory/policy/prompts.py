@@ -36,7 +36,7 @@ def parsed(reply: str) -> Any:
         return None
 
 
-def _told(finished: Finished) -> str:
+def _steps(finished: Finished) -> str:
     seen = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
     steps = "\n".join(f"{n}. saw: {text} | did: {taken}" for n, (text, taken) in enumerate(seen, start=1))
     return f"{steps}\nThe episode {'succeeded' if finished.success else 'failed'}."
@@ -46,7 +46,7 @@ def distil_prompt(finished: Finished) -> str:
     """ReMe, step 1 (arXiv 2512.10696): the decision that made it work, or the earliest one that made it fail."""
     wanted = "the step that made it work" if finished.success else "the earliest step that made it fail"
     return (
-        f"Here is what an agent did.\n\n{_told(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "
+        f"Here is what an agent did.\n\n{_steps(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "
         'most 3 objects: {"when": the situation in which the advice applies, "advice": one or two sentences, "action": the '
         'action to take, "keywords": [words], "confidence": 0 to 1}.'
     )
@@ -80,7 +80,7 @@ def parse_experiences(reply: str) -> list[dict[str, Any]]:
 def compare_prompt(better: Finished, worse: Finished) -> str:
     """ReMe's comparison of the best and the worst attempt at one task."""
     return (
-        f"Two attempts at the same task.\n\nBetter:\n{_told(better)}\n\nWorse:\n{_told(worse)}\n\nName the decision that "
+        f"Two attempts at the same task.\n\nBetter:\n{_steps(better)}\n\nWorse:\n{_steps(worse)}\n\nName the decision that "
         'separates them. Answer with a JSON list of one object with the keys "when", "advice", "action", "keywords", '
         '"confidence".'
     )

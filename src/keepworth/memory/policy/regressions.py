@@ -42,7 +42,7 @@ class Experiences:
         self.where[n], self.what[n], self.reward[n], self.time[n] = where, what, reward, time
         self.count, self.latest = n + 1, time
 
-    def likeness(self, vector: Vectors) -> Floats:
+    def similarity(self, vector: Vectors) -> Floats:
         found: Floats = (self.where[: self.count] @ vector).astype(np.float64)
         return found
 
@@ -106,7 +106,7 @@ class NearestMean:
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         known, rows = self.known, candidates.rows
-        near = known.likeness(query.vector) if known.count else np.zeros(0)
+        near = known.similarity(query.vector) if known.count else np.zeros(0)
         contents = np.unique(pool.content[rows])
         same = pool.actions.sameness(known.what[: known.count], contents)
         means = dict.fromkeys(contents.tolist(), self.prior)

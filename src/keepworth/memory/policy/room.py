@@ -75,11 +75,11 @@ class Room:
     alike: float = 0.75
     guarded: float = 0.75
     _rows: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    _said: dict[int, int] = field(default_factory=dict)
+    _repeated: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rates = {"crowded": self.crowded, "alike": self.alike, "guarded": self.guarded}
-        need("the upkeep", count={"capacity": self.most}, rate=rates)
+        need("maintenance", count={"capacity": self.most}, rate=rates)
 
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         if use is not None:
@@ -90,8 +90,8 @@ class Room:
         self._count(pool, rows)
         while len(rows) > self.most:
             giving = rows[self._giving(pool, rows)]
-            said = np.array([self._said[row] for row in giving.tolist()])
-            row = int(giving[np.argmax(said > self.crowded * self.most)])
+            repeated = np.array([self._repeated[row] for row in giving.tolist()])
+            row = int(giving[np.argmax(repeated > self.crowded * self.most)])
             pool.set_status(row, Status.ARCHIVED, time=time, why="over capacity")
             rows = rows[rows != row]
             self._count(pool, rows)
@@ -113,14 +113,14 @@ class Room:
     def _count(self, pool: Pool, rows: Rows) -> None:
         """How often others say what each of `rows` says; those that came and went since are counted in and out."""
         for gone in np.setdiff1d(self._rows, rows).tolist():
-            del self._said[gone]
+            del self._repeated[gone]
             self._rows = self._rows[self._rows != gone]
             for other in self._rows[stands_for(pool, gone, self._rows, self.alike)].tolist():
-                self._said[other] -= 1
+                self._repeated[other] -= 1
         for fresh in np.setdiff1d(rows, self._rows).tolist():
             for other in self._rows[stands_for(pool, fresh, self._rows, self.alike)].tolist():
-                self._said[other] += 1
-            self._said[fresh] = int(stood_for(pool, fresh, self._rows, self.alike).sum())
+                self._repeated[other] += 1
+            self._repeated[fresh] = int(stood_for(pool, fresh, self._rows, self.alike).sum())
             self._rows = np.append(self._rows, fresh)
 
 

@@ -63,7 +63,7 @@ def voices(near: Floats, people: Numbers, own: Numbers | None = None) -> Floats:
     """How many speak for each of several items, shape (items,). A person speaks once, as near as ever; of the program's own
     outcomes each does.
 
-    near: likeness of the situation to those in which its action worked, shape (evidence, items), 0 where it did not. people: on
+    near: similarity of the situation to those in which its action worked, shape (evidence, items), 0 where it did not. people: on
     whose word each is, shape (evidence,). own: on whose word each item stands, shape (items,), who is not counted then."""
     if not len(people):
         return np.zeros(near.shape[1])

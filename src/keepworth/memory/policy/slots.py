@@ -79,7 +79,7 @@ class Use:
     """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
 
     taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
-    to 1 (see `Scale`); told: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
+    to 1 (see `Scale`); raw_reward: its reward as it was given; good: whether it was better than is usual; logged: the propensity,
     where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
     much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
@@ -94,7 +94,7 @@ class Use:
     taken: str = ""
     outcome: float = 0.0
     reward: float = 0.0
-    told: float = 0.0
+    raw_reward: float = 0.0
     good: bool = False
     logged: float | None = None
     following: Use | None = None
@@ -170,13 +170,13 @@ class Selector(Protocol):
 
 
 class Presenter(Protocol):
-    def __call__(self, items: list[Item], query: Query, likeness: Sequence[float]) -> Presented: ...
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """text: for a model's prompt. advice: (action, weight, likeness), for policies that read no text; a negative weight
-    discourages, likeness is the cosine of the situation with the one that the advice comes from."""
+    """text: for a model's prompt. advice: (action, weight, similarity), for policies that read no text; a negative weight
+    discourages, similarity is the cosine of the situation with the one that the advice comes from."""
 
     text: str
     advice: tuple[tuple[str, float, float], ...] = ()

@@ -191,8 +191,8 @@ def _read(target: Path) -> Sidecar:
     return Sidecar(stamp, Block(numbers, scopes, np.ones(rows, bool), matrix, rows, seal))
 
 
-def _checksum(said: dict[str, Any], arrays: bytes) -> int:
-    return zlib.crc32(arrays, zlib.crc32(json.dumps(said, sort_keys=True).encode()))
+def _checksum(header: dict[str, Any], arrays: bytes) -> int:
+    return zlib.crc32(arrays, zlib.crc32(json.dumps(header, sort_keys=True).encode()))
 
 
 def mode_beside(path: Path) -> int:
@@ -292,8 +292,8 @@ def read_index_file(path: Path, kind: str) -> tuple[dict[str, Any], npt.NDArray[
     return header, body
 
 
-def _index_checksum(said: dict[str, Any], body: bytes | memoryview) -> int:
-    return zlib.crc32(body, zlib.crc32(json.dumps(said, sort_keys=True).encode()))
+def _index_checksum(header: dict[str, Any], body: bytes | memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(json.dumps(header, sort_keys=True).encode()))
 
 
 def remove_indexes(path: Path) -> None:

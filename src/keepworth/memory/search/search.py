@@ -244,7 +244,7 @@ def fusion_formula(
 
 
 def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: int, diversity: float) -> list[int]:
-    """Maximal marginal relevance: indices of k candidates, each maximising (1 - d) * relevance - d * likeness to those taken.
+    """Maximal marginal relevance: indices of k candidates, each maximising (1 - d) * relevance - d * similarity to those taken.
 
     scores: shape (n,), scaled here to [0, 1]; vectors: (n, dimension), unit rows; diversity d in [0, 1].
     Source: Carbonell and Goldstein, "The Use of MMR" (1998).
@@ -254,16 +254,16 @@ def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: in
     relevance = np.asarray(scores, dtype=np.float64)
     spread = relevance.max(initial=0.0) - relevance.min(initial=0.0)
     relevance = (relevance - relevance.min(initial=0.0)) / spread if spread > 0 else np.ones_like(relevance)
-    likeness = np.full(len(relevance), -1.0)
+    similarity = np.full(len(relevance), -1.0)
     taken: list[int] = []
     open_ = np.ones(len(relevance), dtype=bool)
     while len(taken) < min(k, len(relevance)):
-        value = (1.0 - diversity) * relevance - (diversity * likeness if taken else 0.0)
+        value = (1.0 - diversity) * relevance - (diversity * similarity if taken else 0.0)
         value[~open_] = -np.inf
         pick = int(np.argmax(value))
         taken.append(pick)
         open_[pick] = False
-        likeness = np.maximum(likeness, vectors @ vectors[pick])
+        similarity = np.maximum(similarity, vectors @ vectors[pick])
     return taken
 
 
@@ -288,7 +288,7 @@ class Request:
     kinds (() for all), statuses, where (metadata that must be equal, or a function of the item), since <= event time < until:
     filters. An item without an event time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
-    diversity: 0 to 1, weight of unlikeness to what was already taken (needs vectors).
+    diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
     pool: candidates per part: no more than are returned unless something after the ranking chooses among more.
     """

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import apsw
 
 
-class Ticket:
+class QueuedWrite:
     """A write that waits its turn. woken: released once it is done, or once its thread is to lead."""
 
     __slots__ = ("error", "lead", "result", "woken", "work")
@@ -59,14 +59,14 @@ class Ticket:
 
 
 class WriteQueue:
-    """commit: carries out a group of tickets and sets each one's result or error; it does not raise. gathering: seconds a
+    """commit: carries out a group of queued writes and sets each one's result or error; it does not raise. gathering: seconds a
     leader waits at most for those of the last group, who are on their way again; worth it where a commit costs a sync."""
 
-    def __init__(self, commit: Callable[[Sequence[Ticket]], None], gathering: float = 0.0) -> None:
+    def __init__(self, commit: Callable[[Sequence[QueuedWrite]], None], gathering: float = 0.0) -> None:
         self._commit = commit
         self._gathering = gathering
         self._turn = threading.Lock()
-        self._waiting: deque[Ticket] = deque()
+        self._waiting: deque[QueuedWrite] = deque()
         self._led = False
         self._leader = 0
         self._group = 0
@@ -79,21 +79,21 @@ class WriteQueue:
         """What `work` returns, once it is committed; raises what it raised."""
         if self._leader == threading.get_ident():
             raise MemoryProblem("a write inside a write: do both in one")
-        ticket = Ticket(work)
+        queued = QueuedWrite(work)
         with self._turn:
-            self._waiting.append(ticket)
-            ticket.lead = not self._led
+            self._waiting.append(queued)
+            queued.lead = not self._led
             self._led = True
         try:
-            if not ticket.lead:
-                ticket.woken.acquire()
-            if ticket.lead:
+            if not queued.lead:
+                queued.woken.acquire()
+            if queued.lead:
                 self._lead()
         finally:
-            self._leave(ticket)
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result
+            self._leave(queued)
+        if queued.error is not None:
+            raise queued.error
+        return queued.result
 
     def _lead(self) -> None:
         self._leader = threading.get_ident()
@@ -108,16 +108,16 @@ class WriteQueue:
         try:
             self._commit(batch)
         finally:
-            for ticket in batch:
-                if not ticket.lead:
-                    ticket.woken.release()
+            for queued in batch:
+                if not queued.lead:
+                    queued.woken.release()
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, queued: QueuedWrite) -> None:
         """Whatever happened: what a thread that is gone had asked for is not done later, and where some wait, one leads."""
         with self._turn:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-            if not ticket.lead:
+            if queued in self._waiting:
+                self._waiting.remove(queued)
+            if not queued.lead:
                 return
             self._leader = 0
             if self._waiting:
@@ -548,23 +548,23 @@ class Database:
                 "can be read, or restore a backup"
             )
 
-    def _commit(self, batch: Sequence[Ticket]) -> None:
+    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
         try:
             with self._write_lock, self.translated():
                 connection = self._to_write()
                 self._require_in_place()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    for ticket in batch:
-                        self._run(connection, ticket, alone=len(batch) == 1)
+                    for queued in batch:
+                        self._run(connection, queued, alone=len(batch) == 1)
                     connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
         except BaseException as error:
-            for ticket in batch:
-                ticket.error = ticket.error or error
+            for queued in batch:
+                queued.error = queued.error or error
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """Called by SQLite after every commit, with the length of the write-ahead log."""
@@ -584,20 +584,20 @@ class Database:
                 self._mover = mover
         return apsw.SQLITE_OK
 
-    def _run(self, connection: apsw.Connection, ticket: Ticket, alone: bool) -> None:
+    def _run(self, connection: apsw.Connection, queued: QueuedWrite, alone: bool) -> None:
         if alone:
-            ticket.result = ticket.work(connection)
+            queued.result = queued.work(connection)
             return
         connection.execute("SAVEPOINT one")
         try:
             with self.translated():
-                ticket.result = ticket.work(connection)
+                queued.result = queued.work(connection)
         except BaseException as error:
             # A full disk is everybody's; a full scope is that of whoever writes to it.
             if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
                 raise
             connection.execute("ROLLBACK TO one")
-            ticket.error = error
+            queued.error = error
         connection.execute("RELEASE one")
 
     @contextlib.contextmanager

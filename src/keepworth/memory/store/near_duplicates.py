@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 SOURCE = "near-duplicates"
-LIKENESS = 0.95
+SAME_FROM = 0.95
 SECONDS = 2.0
 BATCH = 128
 NEIGHBOURS = 8
@@ -100,21 +100,21 @@ class Pair:
     cosine: float
 
 
-def likeness(dedupe: bool | float) -> float:
+def cosine_bound(dedupe: bool | float) -> float:
     """The cosine that a `dedupe=` option stands for. Raises InvalidFilter."""
-    value = LIKENESS if dedupe is True else dedupe
+    value = SAME_FROM if dedupe is True else dedupe
     if not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
         raise InvalidFilter(f"dedupe is True, or a cosine in (0, 1], got {dedupe!r:.40}")
     return float(value)
 
 
-def said(text: str) -> tuple[str, ...]:
+def wording(text: str) -> tuple[str, ...]:
     """What is said, as words in order: two texts say the same where these are equal. Typographic quotes and dashes, "isn't" and
     "is not", a capital on a first word such as "the", and a full stop at the end make no difference; everything else does.
 
-    >>> said("The cat isn’t in.") == said("the cat is not in")
+    >>> wording("The cat isn’t in.") == wording("the cat is not in")
     True
-    >>> said("The cat is in") == said("Is the cat in")
+    >>> wording("The cat is in") == wording("Is the cat in")
     False
     """
     words: list[str] = []
@@ -149,8 +149,8 @@ def may_be_same(older: Item, newer: Item) -> bool:
         and older.metadata == newer.metadata
         and all(getattr(older, name) == getattr(newer, name) for name in _TIMES)
         and indented_alike(older.text, newer.text)
-        and said(older.text) == said(newer.text)
-        and said(older.key) == said(newer.key)
+        and wording(older.text) == wording(newer.text)
+        and wording(older.key) == wording(newer.key)
     )
 
 
@@ -158,7 +158,7 @@ _TIMES = ("event_time", "valid_from", "valid_to", "expires_at")
 
 
 def near_duplicates(
-    store: Store, scope: Scope, *, threshold: float = LIKENESS, after: int = 0, until: int | None = None
+    store: Store, scope: Scope, *, threshold: float = SAME_FROM, after: int = 0, until: int | None = None
 ) -> Iterator[Pair]:
     """For each current item of `scope` written after row `after` (and up to row `until`), the older one most like it, where
     that may be the same. Each item appears as `newer` once at most. Costs one row of a matrix product per item.

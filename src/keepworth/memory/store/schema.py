@@ -126,15 +126,15 @@ def create(connection: apsw.Connection, store_id: str) -> None:
     connection.pragma("user_version", VERSION)
 
 
-def migrate(connection: apsw.Connection, found: int, path: str) -> None:
-    """Bring the file at `path`, of version `found`, to VERSION. The caller holds a write transaction: all steps or none.
+def migrate(connection: apsw.Connection, old: int, path: str) -> None:
+    """Bring the file at `path`, of version `old`, to VERSION. The caller holds a write transaction: all steps or none.
     Raises OlderFile."""
     import apsw
 
-    for version in range(found, VERSION):
+    for version in range(old, VERSION):
         if version not in MIGRATIONS:
             raise OlderFile(
-                f"{path} has format {found} and no step leads from {version} to {version + 1}: "
+                f"{path} has format {old} and no step leads from {version} to {version + 1}: "
                 "open it with the version of keepworth that wrote it and export it from there"
             )
         try:
@@ -145,7 +145,7 @@ def migrate(connection: apsw.Connection, found: int, path: str) -> None:
                 step(connection)
         except (apsw.SQLError, apsw.ConstraintError) as error:
             raise OlderFile(
-                f"{path} has format {found} and could not be brought from {version} to {version + 1} ({error}): nothing was "
+                f"{path} has format {old} and could not be brought from {version} to {version + 1} ({error}): nothing was "
                 "changed; open it with the version of keepworth that wrote it and export it from there"
             ) from error
         connection.pragma("user_version", version + 1)

@@ -78,12 +78,12 @@ class WordStatistics:
         self._documents = 0
         self._lock = threading.Lock()
 
-    def of(self, connection: apsw.Connection, moment: Moment, terms: Sequence[str]) -> CorpusStatistics:
+    def of(self, connection: apsw.Connection, corpus: Corpus, terms: Sequence[str]) -> CorpusStatistics:
         """Of all current items, whatever their scope; a term nobody uses is left out."""
         with self._lock:
-            if abs(moment.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
+            if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
-                self._documents = moment.documents
+                self._documents = corpus.documents
             known = self._counts
         out = {}
         for term in terms:
@@ -96,10 +96,10 @@ class WordStatistics:
                     known[term] = count
             if count:
                 out[term] = count
-        for *_, listed in moment.holding(terms):
+        for *_, listed in corpus.holding(terms):
             for term in listed.intersection(terms):
                 out[term] = out.get(term, 0) + 1
-        return CorpusStatistics(moment.documents, moment.words, out)
+        return CorpusStatistics(corpus.documents, corpus.words, out)
 
 
 def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
@@ -210,7 +210,7 @@ SCOPES = 1024
 
 
 @dataclass(slots=True)
-class Moment:
+class Corpus:
     """What a file says after its newest entry: asked once, and again when there is a newer one.
 
     state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
@@ -317,7 +317,7 @@ class Store:
         self._inside.clear()
         self._scope_names.clear()
         self.word_counts = WordStatistics()
-        self._moment: Moment | None = None
+        self._corpus: Corpus | None = None
 
     def before_fork(self) -> None:
         """The database waits for who is inside."""
@@ -440,7 +440,7 @@ class Store:
     def _synced(self, connection: apsw.Connection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
-            state = self.moment(connection).state
+            state = self.corpus(connection).state
             if self._dense is not None and self._dense_at == state:
                 return self._dense
             now, known = self.stamp(connection), self._dense_stamp
@@ -543,10 +543,10 @@ class Store:
             matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
             self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
 
-    def moment(self, connection: apsw.Connection) -> Moment:
+    def corpus(self, connection: apsw.Connection) -> Corpus:
         """What the file says, as this connection sees it."""
         state = first(connection, _STATE, (self.set_id,))
-        before = self._moment  # one read: another thread may put its own there meanwhile
+        before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
             return before
         documents, words = first(connection, "SELECT sum(count), sum(words) FROM scopes")
@@ -556,8 +556,8 @@ class Store:
             whole = f"{key}\n{text}" if key else text
             row = known.get(n)
             tail[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
-        moment = self._moment = Moment(state, state[0] or 0, documents or 0, words or 0, tail)
-        return moment
+        corpus = self._corpus = Corpus(state, state[0] or 0, documents or 0, words or 0, tail)
+        return corpus
 
     def store_id(self) -> str:
         """Names this memory. A backup and an import have a name of their own."""
@@ -972,7 +972,7 @@ class View:
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of the whole store."""
         with self.store.database.reading() as connection:
-            return self.store.word_counts.of(connection, self.store.moment(connection), terms)
+            return self.store.word_counts.of(connection, self.store.corpus(connection), terms)
 
     def by_words(
         self,
@@ -988,17 +988,17 @@ class View:
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
-            moment, inside = store.moment(connection), store._scope_ids(connection, self.scope)
-            known = statistics or store.word_counts.of(connection, moment, terms)
+            corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope)
+            known = statistics or store.word_counts.of(connection, corpus, terms)
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
-            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), moment.seq)
+            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq)
             found = select(
                 connection,
                 "SELECT n, scope, CASE WHEN key = '' THEN text ELSE key || char(10) || text END FROM items "
                 "WHERE n IN (SELECT value FROM json_each(?))",
                 (json.dumps(listed),),
             )
-        found += [(n, home, text) for n, home, text, _ in moment.holding(terms)]
+        found += [(n, home, text) for n, home, text, _ in corpus.holding(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
         ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]

@@ -81,11 +81,11 @@ def formula(objective: Objective) -> list[str]:
         inner = " * ".join([*factors, f"-{_surrogate(objective)}"])
         lines = [f"L = {_AGGREGATIONS[objective.aggregation]} {inner}"]
     if isinstance(objective.kl, parts.KlLoss):
-        lines.append(f"  + {said(objective.kl)}")
+        lines.append(f"  + {written(objective.kl)}")
     if objective.entropy is not None:
-        lines.append(f"  - {said(objective.entropy)}")
+        lines.append(f"  - {written(objective.entropy)}")
     if objective.teacher is not None:
-        lines.append(f"  + {said(objective.teacher)}")
+        lines.append(f"  + {written(objective.teacher)}")
     if objective.adapter_decay:
         lines.append(f"  + {objective.adapter_decay:g} * |adapter|^2, applied by the trainer")
     if objective.value_coefficient:
@@ -96,7 +96,7 @@ def formula(objective: Objective) -> list[str]:
     return lines
 
 
-def said(part: object) -> str:
+def written(part: object) -> str:
     """The first paragraph of a part's description, with its numbers in the place of `names`."""
     text = " ".join(str(inspect.getdoc(type(part))).split("\n\n")[0].split()).removesuffix(".")
     text = text[:1].lower() + text[1:]
@@ -211,7 +211,7 @@ def _reward(objective: Objective) -> str:
     if objective.overlong == "penalty":
         found.append(f"- 0 to 1 over the last {objective.overlong_buffer:.0%} of length_budget tokens")
     if isinstance(objective.kl, parts.KlReward):
-        found.append(said(objective.kl))
+        found.append(written(objective.kl))
     return "; ".join(found)
 
 
@@ -269,9 +269,9 @@ def controls(objective: Objective) -> list[str]:
         low, high = objective.gate_low, objective.gate_high
         rules.append(f"the gate closes when the batch entropy rises above {high} and opens when it falls below {low}")
     if objective.teacher is not None and objective.teacher.anneal is not None:
-        rules.append(f"the teacher's coefficient is {said(objective.teacher.anneal)}")
+        rules.append(f"the teacher's coefficient is {written(objective.teacher.anneal)}")
     if objective.reset is not None:
-        rules.append(said(objective.reset))
+        rules.append(written(objective.reset))
     if objective.step_control == "ess":
         base, power = objective.ess_base, objective.ess_power
         rules.append(f"learning rate * min(1, ESS / {base:g})^{power:g}, ESS the effective share of sequence weights")

@@ -148,7 +148,7 @@ SETTINGS: dict[str, Setting] = {
         BRANCHING,
         (
             _free("grpo"),
-            Arm("s_grpo", "s_grpo", {"selection_first": 2, "selection_probability": 0.3}),
+            Arm("s_grpo", "s_grpo", {"selection": "FirstAndRandom(2, 0.3)"}),
             Arm("t_spmo", "t_spmo"),
             Arm("a_star_po", "a_star_po"),
             Arm("dr_grpo", "dr_grpo"),

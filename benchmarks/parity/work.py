@@ -54,7 +54,7 @@ CASES = (
     Case(
         "dapo's loss",
         "dapo",
-        {"overlong": "keep", "overlong_buffer": None, "group_filter": "none", **CLIP, **EPSILON},
+        {"overlong": None, "group_filter": None, **CLIP, **EPSILON},
         {"loss_type": "dapo", "beta": 0.0, **THEIR_CLIP},
     ),
     Case(

@@ -21,7 +21,7 @@ from keepworth.episodes import (
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.parts import Truncate
+from keepworth.learning.objective.parts import Mixed, Truncate
 from keepworth.learning.objective.presets import PRESETS, varied, without_kl
 from keepworth.learning.weights.critic import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
@@ -113,7 +113,7 @@ def test_groups_without_a_difference_change_nothing_but_are_counted() -> None:
 def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
     """DAPO's filter drops a group whose members all did the task: a term for length or format must not hide that."""
     model = tiny_model(precision="fp64")
-    objective = varied(GROUP_RELATIVE, name="filtered", group_filter="mixed")
+    objective = varied(GROUP_RELATIVE, name="filtered", group_filter=Mixed())
     learner = Learner(model, unfreeze(model), objective, Optimisation(), "speaker")
     shaped = []
     for i, each in enumerate(groups_of(model)):

@@ -468,8 +468,8 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert objective_of(untaught).teacher is None
     own = resolve(strings.Config, assignments=["objective.correction=Truncate(3.0)"])  # of the recipe's own
     assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", (Truncate(3.0),))
-    bare = ["objective=dapo", "objective.overlong=keep", "objective.overlong_buffer=none"]
-    assert objective_of(resolve(strings.Config, assignments=bare)).overlong_buffer is None
+    bare = ["objective=dapo", "objective.overlong=none"]
+    assert objective_of(resolve(strings.Config, assignments=bare)).overlong is None
     run = run_answered(
         checkpoint, tmp_path / "run", SilentProgress(), **config.model_dump(include={"objective", "passes"})
     )
@@ -489,6 +489,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
         (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"number of surrogate = Clip\(low, high\)"),
         (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
+        (["objective=dapo", "objective.overlong=keep"], "overlong takes OverlongPenalty.* or none"),
         (["objective=grpo", "objective.kl_coefficient=0.1"], r"number of kl = KlLoss\(estimator, coefficient\)"),
         (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),

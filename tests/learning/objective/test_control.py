@@ -20,7 +20,16 @@ from keepworth.learning.objective import (
     without_kl,
 )
 from keepworth.learning.objective.distil import teacher_coefficient, teacher_rows
-from keepworth.learning.objective.parts import AdaptiveEntropy, Anneal, EntropyBonus, KlLoss, Reset, Teacher
+from keepworth.learning.objective.parts import (
+    AdaptiveEntropy,
+    Anneal,
+    EntropyBonus,
+    EssControl,
+    KlLoss,
+    Reset,
+    Spread,
+    Teacher,
+)
 from tests.learning.objective.toys import bandit_batch, toy
 
 AEPO = preset("aepo")
@@ -146,8 +155,8 @@ def test_the_learning_rate_follows_the_effective_sample_size() -> None:
     objective = preset("vcpo")
     assert learning_rate_scale(objective, 1.0) == 1.0
     assert learning_rate_scale(objective, 0.25) == pytest.approx(0.5)
-    assert learning_rate_scale(varied(objective, ess_power=1.0), 0.25) == pytest.approx(0.25)
-    assert learning_rate_scale(varied(objective, ess_base=0.5), 0.6) == 1.0
+    assert learning_rate_scale(varied(objective, step_control=EssControl(1.0, 1.0)), 0.25) == pytest.approx(0.25)
+    assert learning_rate_scale(varied(objective, step_control=EssControl(0.5, 0.5)), 0.6) == 1.0
     assert learning_rate_scale(preset("grpo"), 0.1) == 1.0
     with pytest.raises(ValueError, match="share"):
         learning_rate_scale(objective, 3.0)
@@ -161,7 +170,7 @@ def test_groups_are_filtered_with_a_reason() -> None:
     assert rejected[6] == "all 2 scores are 0"
     assert "nothing to compare" in rejected[7]
     assert rejected[8] == "no finished episode"
-    kept, rejected = kept_groups(scores, preset("dapo", group_filter="spread", filter_spread=0.3))
+    kept, rejected = kept_groups(scores, preset("dapo", group_filter=Spread(0.3)))
     assert kept == (4,)
     assert "not above 0.3" in rejected[9]
     kept, rejected = kept_groups(scores, preset("reinforce"))

@@ -30,19 +30,27 @@ from keepworth.learning.objective.parts import (
     Clip,
     DualClip,
     EntropyBonus,
+    EntropyGate,
+    EssControl,
+    FirstAndRandom,
     GeometricMask,
     K2Mask,
     K3Mask,
     KlLoss,
     KlReward,
     Mask,
+    Mixed,
+    OverlongMask,
+    OverlongPenalty,
     Plain,
     Regression,
     Reset,
     SequenceMask,
     SequenceTruncate,
     SoftGate,
+    Spread,
     Teacher,
+    TopEntropy,
     Truncate,
     Veto,
     read,
@@ -75,11 +83,17 @@ GRPO = without_kl(preset("grpo"))
         ({"entropy": "bonus"}, r"no part of an objective 'bonus'.*entropy takes EntropyBonus\(coefficient\)"),
         ({"entropy": "AdaptiveEntropy(0.01)"}, "it needs target; it needs step"),
         ({"length_budget": 64}, "length_budget has no effect"),
-        ({"overlong": "penalty"}, "needs overlong_buffer"),
-        ({"negatives": "entropy_gate", "gate_low": 0.3, "gate_high": 0.2}, "gate_low must be below"),
-        ({"selection": "tree_nodes"}, "belong together"),
-        ({"selection_weight": "inclusion"}, "inclusion probability is known"),
-        ({"step_control": "ess", "ess_base": 1.0, "ess_power": 0.5}, "set a correction"),
+        ({"overlong": "penalty"}, r"overlong takes OverlongPenalty\(buffer\), OverlongMask\(\) or none"),
+        ({"overlong": "OverlongPenalty"}, "OverlongPenalty: it needs buffer"),
+        ({"negatives": "EntropyGate(0.3, 0.2)"}, "EntropyGate: low = 0.3 must be below high = 0.2"),
+        ({"selection": "tree_nodes"}, r"selection takes FirstAndRandom\(first, probability, limit, weighted\)"),
+        ({"selection": "TopEntropy(0.2)", "credit": "prefix_tree"}, "selects its own tokens"),
+        ({"selection": "TopEntropy(0.2, weighted=True)"}, "TopEntropy: it takes no 'weighted'; it takes share"),
+        ({"selection": "FirstAndRandom(8, 0.4, limit=1)"}, "limit = 1 is below first = 8"),
+        ({"selection": "FirstAndRandom(0, 0.0)"}, "selects no token"),
+        ({"selection": "FirstAndRandom(1, 1.0)"}, "selects every token"),
+        ({"selection_weight": "inclusion"}, "number of selection = FirstAndRandom"),
+        ({"step_control": "EssControl(1.0, 0.5)"}, "set a correction"),
         ({"teacher": "Teacher(0.1)"}, "it needs on"),
         ({"teacher_mask": "all"}, r"number of teacher = Teacher\(coefficient, on"),
         ({"ratio_unit": "episode"}, "no effect at token level"),
@@ -89,7 +103,7 @@ GRPO = without_kl(preset("grpo"))
         ({"veto": 1e-4}, r"no option 'veto': .*Veto\(below\)"),
         ({"scale_epsilon": 0.0}, r"scale_epsilon=0.0 is not in \(0, inf\)"),
         ({"surrogate": 0.2}, r"0.2 is none of Plain\(\), Clip\(low, high\)"),
-        ({"filter_spread": 0.1}, "only group_filter='spread' reads it"),
+        ({"filter_spread": 0.1}, r"number of group_filter = Spread\(above\)"),
     ],
 )
 def test_combinations_that_cannot_take_effect(changes: dict[str, object], complaint: str) -> None:
@@ -121,6 +135,8 @@ def test_parts_are_read_as_they_are_written() -> None:
     made += [Truncate(2.0, low=0.1), Mask(0.5, 5), SequenceTruncate(8, "episode"), SequenceMask(0.5, 2)]
     made += [GeometricMask(0.9, 1.1), K2Mask(0.3), K3Mask(0.3, unit="episode"), Veto(1e-4), Reset(0.1, 5)]
     made += [KlReward(0.1, Reset(0.1, 5)), KlLoss("k3", 0.1), EntropyBonus(0.1), AdaptiveEntropy(0.1, 1.0, 0.01)]
+    made += [EntropyGate(0.1, 0.2), FirstAndRandom(2, 0.5, limit=3, weighted=True), TopEntropy(0.2), Spread(0.1)]
+    made += [OverlongPenalty(0.2), OverlongMask(), Mixed(), EssControl(1.0, 0.5)]
     made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Plain()]
     assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
     assert [read(repr(each)) for each in made] == made
@@ -163,12 +179,9 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     assert text.startswith(name)
     for doubt in SOURCES[name].unverified:
         assert doubt in text
-    for field in ("gate_high",):
-        value = getattr(objective, field)
-        if value is not None:
-            assert f"{value:g}" in text, field
     numbers = [objective.teacher.anneal.final] if objective.teacher and objective.teacher.anneal else []
     numbers += [objective.reset.kl] if objective.reset else []
+    numbers += [objective.negatives.high] if objective.negatives else []
     assert all(f"{number:g}" in text for number in numbers)
     for part in objective.correction:
         assert f"{part.high:g}" in text
@@ -188,14 +201,14 @@ def test_explanations_of_fields_no_preset_uses() -> None:
         surrogate=SoftGate(1.0, 1.05),
         correction=(GeometricMask(0.9, 1.1), Veto(1e-4)),
         max_lag=3,
-        overlong="mask",
+        overlong=OverlongMask(),
         entropy=AdaptiveEntropy(0.01, 0.2, 0.005),
         advantage_clamp=3.0,
-        group_filter="spread",
-        filter_spread=0.3,
+        group_filter=Spread(0.3),
     )
     text = described(odd)
-    for part in ("sigmoid", "0.9 <= geometric mean", "0.0001", "3 versions", "clamped to +-3", "0.3 or less", "0.005"):
+    outside = "geometric mean of rho is outside [0.9, 1.1]"
+    for part in ("sigmoid", outside, "0.0001", "3 versions", "clamped to +-3", "0.3 or less", "0.005"):
         assert part in text, part
     with pytest.raises(UnknownName, match="'gspo'"):
         explain("gsppo")

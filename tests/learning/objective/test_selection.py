@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from keepworth.learning.objective import advantages, denominators, loss, preset, select, varied, without_kl
+from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask, TopEntropy
 from keepworth.learning.objective.selection import first_and_random, top_entropy
 from tests.learning.objective.toys import toy
 
@@ -32,7 +33,7 @@ def test_a_limit_keeps_the_first_tokens_and_a_uniform_subset_of_the_rest() -> No
     assert int(keep.sum(1).max()) == 5
     later = keep[:, 2:].double().mean(0)
     assert float(later.max() - later.min()) < 0.05
-    with pytest.raises(ValueError, match="selection_limit=1"):
+    with pytest.raises(ValueError, match="limit=1"):
         first_and_random(mask, 2, 0.8, 1, None)
 
 
@@ -46,7 +47,7 @@ def test_inclusion_weights_make_the_sum_unbiased() -> None:
 
 def test_selection_is_reproducible_and_reaches_the_loss() -> None:
     world = toy()
-    objective = preset("s_grpo", selection_first=1, selection_probability=0.5)
+    objective = preset("s_grpo", selection=FirstAndRandom(1, 0.5))
     estimate = advantages(world.batch, objective)
     first, again = (
         select(world.batch, objective, estimate, generator=torch.Generator().manual_seed(3)) for _ in range(2)
@@ -69,7 +70,7 @@ def test_top_entropy() -> None:
     entropy = torch.tensor([[0.1, 0.9, 0.3, 9.0], [0.8, 0.2, 9.0, 9.0]])
     assert top_entropy(mask, entropy, 0.4).int().tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
     assert not top_entropy(mask * 0, entropy, 0.4).any()
-    objective = varied(GRPO, selection="top_entropy", selection_probability=0.2)
+    objective = varied(GRPO, selection=TopEntropy(0.2))
     world = toy()
     keep = select(world.batch, objective, advantages(world.batch, objective)).keep
     assert keep is not None
@@ -84,14 +85,14 @@ def test_truncated_answers_and_stale_tokens_are_left_out() -> None:
     assert batch.truncated is not None
     assert batch.version_lag is not None
     estimate = advantages(batch, GRPO)
-    masked = select(batch, varied(GRPO, overlong="mask"), estimate).keep
+    masked = select(batch, varied(GRPO, overlong=OverlongMask()), estimate).keep
     assert masked is not None
     assert torch.equal(masked, batch.mask * ~batch.truncated[:, None])
     fresh = select(batch, varied(GRPO, max_lag=1), estimate).keep
     assert fresh is not None
     assert torch.equal(fresh, batch.mask * (batch.version_lag <= 1))
     with pytest.raises(ValueError, match=r"Batch\.truncated"):
-        select(replace(batch, truncated=None), varied(GRPO, overlong="mask"), estimate)
+        select(replace(batch, truncated=None), varied(GRPO, overlong=OverlongMask()), estimate)
     with pytest.raises(ValueError, match=r"Batch\.version_lag"):
         select(replace(batch, version_lag=None), varied(GRPO, max_lag=1), estimate)
 

@@ -15,24 +15,32 @@ from hypothesis import strategies as st
 
 from keepworth.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
 from keepworth.learning.objective.options import _RANGES, ObjectiveError, within_range
-from keepworth.learning.objective.parts import PARTS, Correction, Entropy, K3Mask, Kl, Surrogate, Teacher, Truncate
+from keepworth.learning.objective.parts import (
+    PARTS,
+    Correction,
+    Entropy,
+    EntropyGate,
+    EssControl,
+    K3Mask,
+    Kl,
+    OverlongPenalty,
+    Selection,
+    Surrogate,
+    Teacher,
+    Truncate,
+)
 from tests.learning.objective.toys import runnable, toy
 
-SPREAD = preset("grpo", group_filter="spread", filter_spread=0.1)
 READERS: dict[str, Objective] = {
     **dict.fromkeys(("trace_decay", "value_coefficient", "value_clip"), preset("ppo")),
     **dict.fromkeys(("discount", "episode_weight", "step_weight"), preset("gigpo")),
-    **dict.fromkeys(("overlong_buffer", "length_budget"), runnable(preset("dapo"))),
+    "length_budget": runnable(preset("dapo")),
     "local_weight": preset("memory_r2"),
     "soft_value_temperature": preset("a_star_po"),
-    **dict.fromkeys(("gate_low", "gate_high"), preset("aepo")),
-    **dict.fromkeys(("selection_first", "selection_probability", "selection_limit"), preset("s_grpo")),
-    **dict.fromkeys(("ess_base", "ess_power"), preset("vcpo")),
     "adapter_decay": preset("t_spmo"),
-    "filter_spread": SPREAD,
 }
 INTERVALS = _RANGES
-WHOLE = {"length_budget", "max_lag", "selection_first", "selection_limit"}
+WHOLE = {"length_budget", "max_lag"}
 FIELDS = st.sampled_from(sorted(INTERVALS))
 
 
@@ -60,7 +68,7 @@ def test_a_number_inside_its_range_keeps_every_loss_finite(field: str, data: st.
     numbers = st.integers(0, 20) if field in WHOLE else st.floats(0, 8)
     value = data.draw(numbers.filter(lambda number: within_range(number, INTERVALS[field])))
     objective = None
-    with contextlib.suppress(ObjectiveError):  # another rule speaks, such as gate_low below gate_high
+    with contextlib.suppress(ObjectiveError):  # another rule speaks
         objective = runnable(with_value(field, value))
     if objective is not None:
         require_finite(objective)
@@ -82,8 +90,24 @@ NUMBERS_OF = {
     "KlLoss": (st.just("k3"), POSITIVE),
     "AdaptiveEntropy": (POSITIVE, POSITIVE, POSITIVE),
     "Teacher": (POSITIVE, st.just("wrong")),
+    "EntropyGate": (st.floats(0, 1), st.floats(1, 8, exclude_min=True)),
+    "FirstAndRandom": (st.integers(1, 5), st.floats(0, 1, exclude_max=True)),
+    "TopEntropy": (st.floats(0, 1, exclude_min=True, exclude_max=True),),
+    "OverlongPenalty": (st.floats(0, 1, exclude_min=True),),
+    "EssControl": (st.floats(0, 1, exclude_min=True), POSITIVE),
 }
-AXES = {"correction": Correction, "kl": Kl, "entropy": Entropy, "teacher": (Teacher,), "surrogate": Surrogate}
+AXES = {
+    "correction": Correction,
+    "kl": Kl,
+    "entropy": Entropy,
+    "teacher": Teacher,
+    "surrogate": Surrogate,
+    "negatives": EntropyGate,
+    "selection": Selection,
+    "overlong": OverlongPenalty,
+    "step_control": EssControl,
+}
+PRESET_OF = {"Regression": "a_star_po", "EssControl": "vcpo", "EntropyGate": "aepo"}
 
 
 @settings(max_examples=40)
@@ -91,7 +115,7 @@ AXES = {"correction": Correction, "kl": Kl, "entropy": Entropy, "teacher": (Teac
 def test_a_part_made_of_numbers_in_range_keeps_every_loss_finite(name: str, data: st.DataObject) -> None:
     made = PARTS[name](*(data.draw(each) for each in NUMBERS_OF[name]))
     axis = next(axis for axis, kinds in AXES.items() if isinstance(made, kinds))
-    require_finite(preset("a_star_po" if name == "Regression" else "grpo", **{axis: made}))
+    require_finite(runnable(preset(PRESET_OF.get(name, "grpo"), **{axis: made})))
 
 
 @given(st.sampled_from(sorted(NUMBERS_OF)), st.data())
@@ -121,9 +145,6 @@ def require_finite(objective: Objective) -> None:
 
 @pytest.mark.parametrize(("name", "changes", "says"), [
     ("gigpo", {"step_weight": 0.0, "episode_weight": 0.0}, "nothing is learned from"),
-    ("s_grpo", {"selection_limit": 1}, "below selection_first=8"),
-    ("s_grpo", {"selection_first": 0, "selection_probability": 0.0}, "selects no token"),
-    ("s_grpo", {"selection_probability": 1.0}, "no effect"),
 ])  # fmt: skip
 def test_numbers_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ObjectiveError, match=says):

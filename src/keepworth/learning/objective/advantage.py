@@ -10,7 +10,7 @@ from torch import Tensor
 from keepworth.learning.objective import credit
 from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import KlReward
+from keepworth.learning.objective.parts import KlReward, OverlongPenalty
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
     Source: soft overlong punishment, DAPO, arXiv 2503.14476, section 3.4.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"overlong_buffer={share} is a share of the length budget and must lie in (0, 1]")
+        raise ValueError(f"OverlongPenalty: buffer={share} is a share of the length budget and must lie in (0, 1]")
     buffer = share * budget
     return ((budget - buffer - tokens) / buffer).clamp(-1.0, 0.0)
 
@@ -121,8 +121,8 @@ def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
 def episode_rewards(batch: Batch, objective: Objective, table: EpisodeTable) -> Tensor:
     """[E] float64: the reward that credit starts from, overlong penalty included."""
     reward = table.reward
-    if objective.overlong == "penalty" and objective.overlong_buffer is not None:
-        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong_buffer)
+    if isinstance(objective.overlong, OverlongPenalty):
+        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong.buffer)
     return reward
 
 

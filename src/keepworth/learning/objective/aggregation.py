@@ -70,7 +70,7 @@ def _counted(batch: Batch, objective: Objective) -> Tensor:
     counted = (batch.mask > 0).to(torch.float64)
     if objective.denominator == "kept":
         if batch.keep is not None:
-            counted = counted * (batch.keep if objective.selection == "tree_nodes" else batch.keep > 0)
+            counted = counted * (batch.keep if objective.shares_nodes else batch.keep > 0)
         if objective.correction and objective.anchor == "proximal" and batch.lp_proximal is not None:
             counted = counted * correction(objective, batch.lp_proximal, batch).keep
     return counted.sum(1)

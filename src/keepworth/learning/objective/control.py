@@ -52,12 +52,10 @@ def advanced(
     kl: mean KL to the reference (for a `Reset`). validation: a score, higher is better, at steps that measured one.
     """
     following = replace(controls, step=controls.step + 1, reset=False)
-    if objective.negatives == "entropy_gate":
-        low, high = objective.gate_low, objective.gate_high
-        assert low is not None
-        assert high is not None
-        measured = _needed(objective, "entropy", entropy)
-        following = replace(following, positives_only=entropy_rules.gate(controls.positives_only, measured, low, high))
+    if objective.negatives is not None:
+        measured, gate = _needed(objective, "entropy", entropy), objective.negatives
+        closed = entropy_rules.gate(controls.positives_only, measured, gate.low, gate.high)
+        following = replace(following, positives_only=closed)
     bonus, reset = objective.entropy, objective.reset
     if isinstance(bonus, AdaptiveEntropy):
         measured = _needed(objective, "entropy", entropy)
@@ -88,15 +86,14 @@ def _reset(controls: Controls, rule: Reset, kl: float, validation: float | None)
 
 
 def learning_rate_scale(objective: Objective, ess: float) -> float:
-    """min(1, ess / ess_base) ** ess_power for step_control='ess', else 1; multiply the step's learning rate by it and
+    """min(1, ess / base) ** power of an `EssControl`, else 1; multiply the step's learning rate by it and
     restore it afterwards. ess is `effective_sample_size` over the whole step, a share in (0, 1].
 
     Source: VCPO, arXiv 2602.17616: power 0.5 for Adam-like optimisers, 1 for SGD.
     """
-    if objective.step_control == "constant":
+    rule = objective.step_control
+    if rule is None:
         return 1.0
     if not 0.0 < ess <= 1.0 + 1e-6:
         raise ValueError(f"learning_rate_scale: the effective sample size is a share in (0, 1], got {ess}")
-    assert objective.ess_base is not None
-    assert objective.ess_power is not None
-    return float(min(1.0, ess / objective.ess_base) ** objective.ess_power)
+    return float(min(1.0, ess / rule.base) ** rule.power)

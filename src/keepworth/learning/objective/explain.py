@@ -77,7 +77,7 @@ def formula(objective: Objective) -> list[str]:
         beta = objective.surrogate.coefficient
         lines = [f"L = 1/N sum_i ( {beta:g} * sum_t (lp - lp_reference) - A )^2"]
     else:
-        factors = [factor for factor, used in (("keep", _masks(objective)), ("c", _corrects(objective))) if used]
+        factors = [factor for factor, used in (("keep", _keep(objective)), ("c", objective.correction)) if used]
         inner = " * ".join([*factors, f"-{_surrogate(objective)}"])
         lines = [f"L = {_AGGREGATIONS[objective.aggregation]} {inner}"]
     if isinstance(objective.kl, parts.KlLoss):
@@ -97,23 +97,17 @@ def formula(objective: Objective) -> list[str]:
 
 
 def written(part: object) -> str:
-    """The first paragraph of a part's description, with its numbers in the place of `names`."""
+    """The first paragraph of a part's description, with its numbers in the place of `names`; what follows a semicolon is left
+    out where it names what is off."""
     text = " ".join(str(inspect.getdoc(type(part))).split("\n\n")[0].split()).removesuffix(".")
-    text = text[:1].lower() + text[1:]
     values = {each.name: getattr(part, each.name) for each in fields(cast(Any, part))}
-    return re.sub(r"`(\w+)`", lambda found: _shown(values[found[1]]), text)
+    off = [name for name, value in values.items() if value is None or value is False]
+    clauses = [each for each in text.split("; ") if not any(f"`{name}`" in each for name in off)]
+    return re.sub(r"`(\w+)`", lambda found: _shown(found[1], values[found[1]]), "; ".join(clauses))
 
 
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
-
-
-def _masks(objective: Objective) -> bool:
-    return _keep(objective) != "1"
-
-
-def _corrects(objective: Objective) -> bool:
-    return any(isinstance(each, parts.WEIGHING) for each in objective.correction)
+def _shown(name: str, value: object) -> str:
+    return name if value is True else f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _surrogate(objective: Objective) -> str:
@@ -141,12 +135,12 @@ def symbols(objective: Objective) -> list[tuple[str, str]]:
             "sequence_token": f"value of exp(mean over the {objective.ratio_unit}), gradient of the token alone",
         }
         found += [("r", levels[objective.ratio]), ("anchor", _ANCHORS[objective.anchor])]
-    if _corrects(objective):
-        found.append(("c", _correction(objective) + ", detached; rho = exp(anchor - lp_behaviour)"))
+    found += [("c", written(each)) for each in objective.correction]
+    if objective.correction:
+        found.append(("rho", "exp(anchor - lp_behaviour), detached"))
         if objective.ratio == "none":
             found.append(("anchor", _ANCHORS[objective.anchor]))
-    if _masks(objective):
-        found.append(("keep", _keep(objective)))
+    found += [("keep", each) for each in _keep(objective)]
     unit = (
         "episodes (all rows of one together)" if objective.aggregation_unit == "episode" else "rows, one a model call"
     )
@@ -208,77 +202,31 @@ def _step_advantage(objective: Objective, episode: str) -> str:
 
 def _reward(objective: Objective) -> str:
     found = ["the episode's combined reward"]
-    if objective.overlong == "penalty":
-        found.append(f"- 0 to 1 over the last {objective.overlong_buffer:.0%} of length_budget tokens")
+    if isinstance(objective.overlong, parts.OverlongPenalty):
+        found.append(written(objective.overlong))
     if isinstance(objective.kl, parts.KlReward):
         found.append(written(objective.kl))
     return "; ".join(found)
 
 
-def _correction(objective: Objective) -> str:
-    (chosen,) = (each for each in objective.correction if isinstance(each, parts.WEIGHING))
-    if isinstance(chosen, parts.Truncate):
-        return f"clip(rho, {chosen.low:g}, {chosen.high:g})"
-    if isinstance(chosen, parts.Mask):
-        return "rho"
-    if isinstance(chosen, parts.SequenceTruncate):
-        return f"min(product of rho over the {chosen.unit}, {chosen.high:g})"
-    return f"product of rho over the {chosen.unit}"
-
-
-def _kept_where(chosen: parts.Correction) -> str:
-    """What a correction keeps; "" where it only weighs."""
-    if isinstance(chosen, parts.Mask):
-        return f"{chosen.low:g} <= rho <= {chosen.high}"
-    if isinstance(chosen, parts.SequenceMask):
-        return f"{chosen.low:g} <= product of rho over the {chosen.unit} <= {chosen.high}"
-    if isinstance(chosen, parts.GeometricMask):
-        return f"{chosen.low:g} <= geometric mean of rho over the {chosen.unit} <= {chosen.high}"
-    if isinstance(chosen, parts.K2Mask):
-        return f"mean log(rho)^2/2 over the {chosen.unit} <= {chosen.high}"
-    if isinstance(chosen, parts.K3Mask):
-        return f"mean (rho - log rho - 1) over the {chosen.unit} <= {chosen.high}"
-    return f"no rho of the {chosen.unit} below {chosen.below:g}" if isinstance(chosen, parts.Veto) else ""
-
-
-def _keep(objective: Objective) -> str:
-    found = [said for each in objective.correction if (said := _kept_where(each))]
-    if objective.selection == "first_and_random":
-        limit = "" if objective.selection_limit is None else f", at most {objective.selection_limit}"
-        first, share = objective.selection_first, objective.selection_probability
-        found.append(f"among the first {first} tokens of a row, later ones with probability {share:g}{limit}")
-    if objective.selection == "top_entropy":
-        found.append(f"among the {objective.selection_probability:.0%} of the step's tokens with the highest entropy")
-    if objective.selection == "tree_nodes":
-        found.append("the group's answers part at the token, and 1/n of that where n of them share it")
-    if objective.overlong == "mask":
-        found.append("not cut off by the length limit")
+def _keep(objective: Objective) -> list[str]:
+    found = [written(each) for each in (objective.selection, objective.negatives) if each is not None]
+    if objective.shares_nodes:
+        found.append("tokens at which the group's answers part, 1/n of one that n of them share")
+    if isinstance(objective.overlong, parts.OverlongMask):
+        found.append(written(objective.overlong))
     if objective.max_lag is not None:
-        found.append(f"drawn at most {objective.max_lag} versions ago")
-    if objective.negatives == "entropy_gate":
-        found.append("A >= 0 while the entropy gate is closed")
-    if not found:
-        return "1"
-    return "1 where " + ", and ".join(found)
+        found.append(f"tokens drawn at most {objective.max_lag} versions ago")
+    return found
 
 
 def controls(objective: Objective) -> list[str]:
     """What changes between updates, and when."""
-    rules = []
-    if objective.negatives == "entropy_gate":
-        low, high = objective.gate_low, objective.gate_high
-        rules.append(f"the gate closes when the batch entropy rises above {high} and opens when it falls below {low}")
+    rules = [
+        written(each) for each in (objective.reset, objective.step_control, objective.group_filter) if each is not None
+    ]
     if objective.teacher is not None and objective.teacher.anneal is not None:
         rules.append(f"the teacher's coefficient is {written(objective.teacher.anneal)}")
-    if objective.reset is not None:
-        rules.append(written(objective.reset))
-    if objective.step_control == "ess":
-        base, power = objective.ess_base, objective.ess_power
-        rules.append(f"learning rate * min(1, ESS / {base:g})^{power:g}, ESS the effective share of sequence weights")
-    if objective.group_filter == "mixed":
-        rules.append("groups whose scores are all equal are rejected, and logged")
-    if objective.group_filter == "spread":
-        rules.append(f"groups whose scores have a standard deviation of {objective.filter_spread} or less are rejected")
     return rules
 
 

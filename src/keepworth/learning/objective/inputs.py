@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.parts import OverlongMask, TopEntropy
 from keepworth.learning.objective.presets import PRESETS
 
 LEARNER_GIVES = frozenset(
@@ -53,15 +54,15 @@ def inputs(objective: Objective) -> tuple[str, ...]:
         ("version_lag", lagged),
         ("steps", steps),
         ("ids", objective.credit == "prefix_tree"),
-        ("truncated", objective.overlong == "mask"),
+        ("truncated", isinstance(objective.overlong, OverlongMask)),
         ("soft_value", objective.credit == "soft_value"),
         ("score_norm", objective.center == "optimal"),
         ("branch", objective.local_weight is not None),
-        ("entropy_behaviour", objective.selection == "top_entropy"),
+        ("entropy_behaviour", isinstance(objective.selection, TopEntropy)),
         ("critic", objective.needs_critic),
-        ("group_filter", objective.group_filter != "none"),
+        ("group_filter", objective.group_filter is not None),
         ("reference_reset", objective.reset is not None),
-        ("learning_rate_scale", objective.step_control != "constant"),
+        ("learning_rate_scale", objective.step_control is not None),
         ("adapter_decay", objective.adapter_decay != 0.0),
         ("whole_episodes", objective.needs_whole_episodes),
         ("reward_term", objective.reward_term is not None),

@@ -22,12 +22,19 @@ from keepworth.learning.objective.parts import (
     WEIGHING,
     Correction,
     Entropy,
+    EntropyGate,
+    EssControl,
+    GroupFilter,
     Kl,
     KlLoss,
     KlReward,
+    Overlong,
+    OverlongMask,
+    OverlongPenalty,
     Plain,
     Regression,
     Reset,
+    Selection,
     Surrogate,
     Teacher,
     read,
@@ -42,13 +49,7 @@ RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_
 Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 Unit = Literal["episode", "row"]
-Negatives = Literal["keep", "entropy_gate"]
-Selection = Literal["all", "first_and_random", "top_entropy", "tree_nodes"]
-SelectionWeight = Literal["none", "inclusion"]
-GroupFilter = Literal["none", "mixed", "spread"]
-Overlong = Literal["keep", "penalty", "mask"]
 Denominator = Literal["original", "kept"]
-StepControl = Literal["constant", "ess"]
 Bootstrap = Literal["none", "truncated"]
 
 _TOKEN_RETURNS = ("reward_to_go", "gae")
@@ -70,6 +71,13 @@ _MOVED = {
     "entropy = EntropyBonus(coefficient) or AdaptiveEntropy(coefficient, target, step)": (
         *("entropy_coefficient", "entropy_target", "entropy_step"),
     ),
+    "overlong = OverlongPenalty(buffer)": ("overlong_buffer",),
+    "negatives = EntropyGate(low, high)": ("gate_low", "gate_high"),
+    "selection = FirstAndRandom(first, probability, limit, weighted) or TopEntropy(share)": (
+        *("selection_first", "selection_probability", "selection_limit", "selection_weight"),
+    ),
+    "group_filter = Spread(above)": ("filter_spread",),
+    "step_control = EssControl(base, power)": ("ess_base", "ess_power"),
     "teacher = Teacher(coefficient, on, Anneal(final, updates))": (
         *("teacher_coefficient", "teacher_final", "teacher_steps", "teacher_mask"),
     ),
@@ -93,22 +101,13 @@ _RANGES = {
     "step_weight": "[0, inf)",
     "scale_epsilon": "(0, inf)",
     "advantage_clamp": "(0, inf)",
-    "overlong_buffer": "(0, 1]",
     "length_budget": "[1, inf)",
     "soft_value_temperature": "(0, inf)",
     "max_lag": "[0, inf)",
     "local_weight": "(0, inf)",
     "adapter_decay": "[0, inf)",
-    "gate_low": "[0, inf)",
-    "gate_high": "[0, inf)",
-    "selection_first": "[0, inf)",
-    "selection_probability": "[0, 1]",
-    "selection_limit": "[1, inf)",
-    "filter_spread": "[0, inf)",
     "value_coefficient": "[0, inf)",
     "value_clip": "(0, inf)",
-    "ess_base": "(0, 1]",
-    "ess_power": "(0, inf)",
 }
 """The values that each number may have, in the notation of intervals. All are finite."""
 
@@ -127,12 +126,17 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "kl": get_args(Kl),
     "entropy": get_args(Entropy),
     "teacher": (Teacher,),
+    "overlong": get_args(Overlong),
+    "negatives": (EntropyGate,),
+    "selection": get_args(Selection),
+    "group_filter": get_args(GroupFilter),
+    "step_control": (EssControl,),
 }
 """The parts that each field takes."""
 
 
 def _taken(field: str) -> str:
-    return ", ".join(map(signature, _KINDS[field]))
+    return ", ".join(map(signature, _KINDS[field])) + ("" if field == "surrogate" else " or none")
 
 
 class Objective(BaseModel):
@@ -157,8 +161,7 @@ class Objective(BaseModel):
     scale: Scale = "none"
     scale_epsilon: float = 1e-6
     advantage_clamp: float | None = None
-    overlong: Overlong = "keep"
-    overlong_buffer: float | None = None
+    overlong: Overlong | None = None
     length_budget: int | None = None
 
     # Ratio, surrogate, behaviour correction.
@@ -183,24 +186,15 @@ class Objective(BaseModel):
     adapter_decay: float = 0.0
 
     # Which tokens, episodes and groups count.
-    negatives: Negatives = "keep"
-    gate_low: float | None = None
-    gate_high: float | None = None
-    selection: Selection = "all"
-    selection_first: int | None = None
-    selection_probability: float | None = None
-    selection_limit: int | None = None
-    selection_weight: SelectionWeight = "none"
-    group_filter: GroupFilter = "none"
-    filter_spread: float | None = None
+    negatives: EntropyGate | None = None
+    selection: Selection | None = None
+    group_filter: GroupFilter | None = None
 
     # Critic and step control.
     value_coefficient: float = 0.0
     value_clip: float | None = None
     bootstrap: Bootstrap = "none"
-    step_control: StepControl = "constant"
-    ess_base: float | None = None
-    ess_power: float | None = None
+    step_control: EssControl | None = None
 
     # A term that every episode's reward must hold, or the objective would be another one.
     reward_term: str | None = None
@@ -281,12 +275,15 @@ class Objective(BaseModel):
     def needs_selection(self) -> bool:
         """True if `select` must run before `loss`."""
         return (
-            self.selection != "all"
-            or self.negatives != "keep"
-            or self.overlong == "mask"
-            or self.max_lag is not None
-            or self.teacher is not None
+            self.shares_nodes
+            or isinstance(self.overlong, OverlongMask)
+            or any(each is not None for each in (self.selection, self.negatives, self.max_lag, self.teacher))
         )
+
+    @property
+    def shares_nodes(self) -> bool:
+        """True if only tokens at which a group's answers part are trained on, each distinct one once."""
+        return self.credit == "prefix_tree"
 
     @property
     def needs_whole_episodes(self) -> bool:
@@ -320,7 +317,7 @@ class Objective(BaseModel):
 
     @property
     def needs_length_budget(self) -> bool:
-        return self.aggregation == "constant" or self.overlong == "penalty"
+        return self.aggregation == "constant" or isinstance(self.overlong, OverlongPenalty)
 
 
 def _pair(value: object, used: bool, field: str, reader: str) -> str | None:
@@ -339,20 +336,7 @@ def _problems(o: Objective) -> list[str]:
         (o.trace_decay, o.credit == "gae", "trace_decay", "credit='gae'"),
         (o.episode_weight, o.credit in _STEP_CREDITS, "episode_weight", "credit='step_state' or 'step_index'"),
         (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
-        (o.overlong_buffer, o.overlong == "penalty", "overlong_buffer", "overlong='penalty'"),
         (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
-        (o.gate_low, o.negatives == "entropy_gate", "gate_low", "negatives='entropy_gate'"),
-        (o.gate_high, o.negatives == "entropy_gate", "gate_high", "negatives='entropy_gate'"),
-        (o.filter_spread, o.group_filter == "spread", "filter_spread", "group_filter='spread'"),
-        (o.ess_base, o.step_control == "ess", "ess_base", "step_control='ess'"),
-        (o.ess_power, o.step_control == "ess", "ess_power", "step_control='ess'"),
-        (o.selection_first, o.selection == "first_and_random", "selection_first", "selection='first_and_random'"),
-        (
-            o.selection_probability,
-            o.selection in ("first_and_random", "top_entropy"),
-            "selection_probability",
-            "selection='first_and_random' or 'top_entropy'",
-        ),
     ]
     found = [complaint for row in needed if (complaint := _pair(*row)) is not None]
 
@@ -363,14 +347,6 @@ def _problems(o: Objective) -> list[str]:
     refuse(
         sum(isinstance(each, WEIGHING) for each in o.correction) > 1,
         f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
-    )
-    refuse(
-        o.selection_limit is not None and o.selection != "first_and_random",
-        "selection_limit has no effect: only selection='first_and_random' reads it",
-    )
-    refuse(
-        o.selection_weight == "inclusion" and o.selection != "first_and_random",
-        "selection_weight='inclusion' needs selection='first_and_random', whose inclusion probability is known",
     )
     refuse(
         o.discount != 1.0 and o.credit not in (*_TOKEN_RETURNS, *_STEP_CREDITS),
@@ -439,15 +415,11 @@ def _problems(o: Objective) -> list[str]:
     refuse(o.value_clip is not None and o.credit != "gae", "value_clip has no effect without credit='gae'")
     refuse(
         o.length_budget is not None and not o.needs_length_budget,
-        "length_budget has no effect: only aggregation='constant' and overlong='penalty' read it",
+        "length_budget has no effect: only aggregation='constant' and an OverlongPenalty read it",
     )
     refuse(
-        o.gate_low is not None and o.gate_high is not None and not o.gate_low < o.gate_high,
-        "gate_low must be below gate_high",
-    )
-    refuse(
-        (o.selection == "tree_nodes") != (o.credit == "prefix_tree"),
-        "selection='tree_nodes' and credit='prefix_tree' belong together",
+        o.selection is not None and o.shares_nodes,
+        f"selection={o.selection!r} does not go with credit='prefix_tree', which selects its own tokens",
     )
     refuse(
         o.needs_whole_episodes and o.aggregation_unit != "episode",
@@ -458,25 +430,13 @@ def _problems(o: Objective) -> list[str]:
         "surrogate=Regression(...) is a mean over episodes: set aggregation='seq-mean-token-sum'",
     )
     refuse(
-        o.step_control == "ess" and not corrected, "step_control='ess' measures correction weights: set a correction"
+        o.step_control is not None and not corrected,
+        f"step_control={o.step_control!r} measures correction weights: set a correction",
     )
     for field, interval in _RANGES.items():
         value = getattr(o, field)
         refuse(value is not None and not within_range(value, interval), f"{field}={value!r} is not in {interval}")
     refuse(
         o.episode_weight == 0.0 == o.step_weight, "episode_weight and step_weight are both 0: nothing is learned from"
-    )
-    if o.selection_probability is not None and o.selection in ("first_and_random", "top_entropy"):
-        refuse(
-            o.selection_probability == 0.0 and (o.selection == "top_entropy" or not o.selection_first),
-            "selection_probability=0.0 selects no token",
-        )
-        refuse(
-            o.selection_probability == 1.0 and o.selection_limit is None,
-            f"selection={o.selection!r} has no effect with selection_probability=1.0, which selects every token",
-        )
-    refuse(
-        o.selection_limit is not None and o.selection_limit < (o.selection_first or 0),
-        f"selection_limit={o.selection_limit} is below selection_first={o.selection_first}",
     )
     return found

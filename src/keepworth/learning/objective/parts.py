@@ -2,7 +2,8 @@
 
 A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch: the functions
 of tensors that parts stand for are in the modules beside this one, and each has its source there. The first paragraph of a
-part's description is what `explain` says of it, with the part's numbers in the place of `names`.
+part's description is what `explain` says of it, with the part's numbers in the place of `names`; what follows a semicolon is left
+out where it names a number that is None, or a choice that is off.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _complaints(cls: Any, error: ValidationError) -> str:
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
         name = names[place] if isinstance(place, int) and place < len(names) else str(place)
-        message = str(entry["msg"])[:1].lower() + str(entry["msg"])[1:]
+        message = str(entry["msg"]).removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
         if entry["type"] == "missing":
             said.setdefault(name, f"it needs {name}")
         elif entry["type"].startswith("unexpected"):
@@ -70,7 +72,7 @@ def _complaints(cls: Any, error: ValidationError) -> str:
             fix = f"did you mean {near!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
             said.setdefault(name, f"it takes no {name!r}; {fix}")
         else:
-            said.setdefault(name, f"{name} = {entry['input']!r}: {message}")
+            said.setdefault(name, f"{name} = {entry['input']!r}: {message}" if name else message)
     return "; ".join(said.values())
 
 
@@ -138,7 +140,7 @@ Unit = Literal["episode", "row"]
 
 @part
 class Truncate:
-    """Weight clip(rho, low, high), token by token (TIS)."""
+    """weight clip(rho, `low`, `high`), token by token (TIS)."""
 
     high: Ceiling
     low: Share = 0.0
@@ -146,7 +148,7 @@ class Truncate:
 
 @part
 class Mask:
-    """Weight rho; tokens outside [low, high] are dropped (IcePop)."""
+    """weight rho; tokens outside [`low`, `high`] are dropped (IcePop)."""
 
     low: Share
     high: Ceiling
@@ -154,7 +156,7 @@ class Mask:
 
 @part
 class SequenceTruncate:
-    """Weight min(product of rho, high) (VCPO)."""
+    """weight min(product of rho over the `unit`, `high`) (VCPO)."""
 
     high: Ceiling
     unit: Unit = "row"
@@ -162,7 +164,7 @@ class SequenceTruncate:
 
 @part
 class SequenceMask:
-    """Weight product of rho; sequences outside [low, high] are dropped (MIS)."""
+    """weight product of rho over the `unit`; those outside [`low`, `high`] are dropped (MIS)."""
 
     low: Share
     high: Ceiling
@@ -171,7 +173,7 @@ class SequenceMask:
 
 @part
 class GeometricMask:
-    """Sequences whose geometric mean of rho is outside [low, high] are dropped."""
+    """any `unit` whose geometric mean of rho is outside [`low`, `high`] is dropped."""
 
     low: Share
     high: Ceiling
@@ -180,7 +182,7 @@ class GeometricMask:
 
 @part
 class K2Mask:
-    """Sequences whose mean of log(rho)^2 / 2 is above high are dropped."""
+    """any `unit` whose mean of log(rho)^2 / 2 is above `high` is dropped."""
 
     high: Positive
     unit: Unit = "row"
@@ -188,7 +190,7 @@ class K2Mask:
 
 @part
 class K3Mask:
-    """Sequences whose mean of rho - log rho - 1 is above high are dropped."""
+    """any `unit` whose mean of rho - log rho - 1 is above `high` is dropped."""
 
     high: Positive
     unit: Unit = "row"
@@ -196,7 +198,7 @@ class K3Mask:
 
 @part
 class Veto:
-    """Sequences that hold any rho below this are dropped."""
+    """any `unit` that holds a rho below `below` is dropped."""
 
     below: Annotated[float, Field(gt=0, lt=1)]
     unit: Unit = "row"
@@ -211,7 +213,7 @@ WEIGHING = (Truncate, Mask, SequenceTruncate, SequenceMask)
 
 @part
 class Reset:
-    """The reference becomes the policy, and the optimiser forgets, when the KL exceeds `kl` or `patience` validations bring no
+    """the reference becomes the policy, and the optimiser forgets, when the KL exceeds `kl` or `patience` validations bring no
     improvement (ProRL)."""
 
     kl: Positive
@@ -256,7 +258,7 @@ class AdaptiveEntropy:
 
 @part
 class Anneal:
-    """Linear to `final` over `updates` updates."""
+    """linear to `final` over `updates` updates."""
 
     final: Amount
     updates: Count
@@ -273,6 +275,82 @@ class Teacher:
     anneal: Anneal | None = None
 
 
+# -- which tokens, episodes and groups count --------------------------------------------------------------------------------
+
+
+@part
+class EntropyGate:
+    """episodes with a negative advantage are left out once the batch entropy is above `high`, until it is below `low` (AEPO)."""
+
+    low: Amount
+    high: Amount
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"low = {self.low} must be below high = {self.high}")
+
+
+@part
+class FirstAndRandom:
+    """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO); at most `limit` in
+    all; `weighted`: one that is kept counts 1 / its probability."""
+
+    first: Annotated[int, Field(ge=0)]
+    probability: Share
+    limit: Count | None = None
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.probability == 0 == self.first:
+            raise ValueError("it selects no token")
+        if self.probability == 1 and self.limit is None:
+            raise ValueError("it selects every token: leave it out, or set a limit")
+        if self.limit is not None and self.limit < self.first:
+            raise ValueError(f"limit = {self.limit} is below first = {self.first}")
+
+
+@part
+class TopEntropy:
+    """of the update's tokens those with the highest entropy, a share of `share`."""
+
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+
+@part
+class OverlongPenalty:
+    """0 to -1 is added over the last `buffer` of the length_budget, a share (DAPO)."""
+
+    buffer: Annotated[float, Field(gt=0, le=1)]
+
+
+@part
+class OverlongMask:
+    """answers that the length limit cut off are left out."""
+
+
+@part
+class Mixed:
+    """groups whose scores are all equal are rejected, and logged (dynamic sampling, DAPO)."""
+
+
+@part
+class Spread:
+    """groups whose scores have a standard deviation of `above` or less are rejected, and logged."""
+
+    above: Amount
+
+
+@part
+class EssControl:
+    """learning rate * min(1, ESS / `base`)^`power`, ESS the effective share of sequence weights (VCPO)."""
+
+    base: Annotated[float, Field(gt=0, le=1)]
+    power: Positive
+
+
+Selection = FirstAndRandom | TopEntropy
+Overlong = OverlongPenalty | OverlongMask
+GroupFilter = Mixed | Spread
 Kl = KlReward | KlLoss
 Entropy = EntropyBonus | AdaptiveEntropy
 
@@ -282,6 +360,7 @@ PARTS: Mapping[str, type] = {
         *get_args(Surrogate),
         *get_args(Correction),
         *(*get_args(Kl), Reset, *get_args(Entropy), Teacher, Anneal),
+        *(EntropyGate, *get_args(Selection), *get_args(Overlong), *get_args(GroupFilter), EssControl),
     )
 }
 """By name, for configurations."""

@@ -14,9 +14,14 @@ from keepworth.learning.objective.parts import (
     Clip,
     DualClip,
     EntropyBonus,
+    EntropyGate,
+    EssControl,
+    FirstAndRandom,
     KlLoss,
     KlReward,
     Mask,
+    Mixed,
+    OverlongPenalty,
     Regression,
     Reset,
     SequenceTruncate,
@@ -85,9 +90,7 @@ _CRITIC_FREE = (
     Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
     _GRPO,
     varied(_PLAIN, name="dr_grpo", scale="none", aggregation="constant"),
-    varied(
-        _PLAIN, name="dapo", surrogate=Clip(0.2, 0.28), group_filter="mixed", overlong="penalty", overlong_buffer=0.2
-    ),
+    varied(_PLAIN, name="dapo", surrogate=Clip(0.2, 0.28), group_filter=Mixed(), overlong=OverlongPenalty(0.2)),
     varied(_PLAIN, name="lite_ppo", scale="batch"),
     varied(_PLAIN, name="gspo", ratio="sequence", surrogate=Clip(3e-4, 4e-4), aggregation="seq-mean-token-mean"),
     varied(_PLAIN, name="cispo", surrogate=Cispo(1.0, 4.0)),
@@ -129,9 +132,7 @@ _OFF_POLICY = (
         anchor="proximal",
         correction=(SequenceTruncate(8.0, "episode"),),
         aggregation="seq-mean-token-mean",
-        step_control="ess",
-        ess_base=1.0,
-        ess_power=0.5,
+        step_control=EssControl(base=1.0, power=0.5),
     ),
 )
 
@@ -140,16 +141,14 @@ _STEERED = (
         _PLAIN,
         name="prorl",
         surrogate=Clip(0.2, 0.4),
-        group_filter="mixed",
+        group_filter=Mixed(),
         kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
     ),
     Objective(
         name="aepo",
         center="group",
         scale="task",
-        negatives="entropy_gate",
-        gate_low=0.15,
-        gate_high=0.25,
+        negatives=EntropyGate(0.15, 0.25),
         denominator="kept",
     ),
     varied(
@@ -163,9 +162,7 @@ _FEWER_TOKENS = (
     varied(
         _PLAIN,
         name="s_grpo",
-        selection="first_and_random",
-        selection_first=8,
-        selection_probability=0.4,
+        selection=FirstAndRandom(8, 0.4),
         denominator="kept",
     ),
     varied(
@@ -174,7 +171,6 @@ _FEWER_TOKENS = (
         credit="prefix_tree",
         center="none",
         scale="none",
-        selection="tree_nodes",
         denominator="kept",
         adapter_decay=0.01,
     ),
@@ -208,7 +204,7 @@ _MEMORY = (
         local_weight=1.0,
         kl=KlLoss("k3", 0.001),
         entropy=EntropyBonus(0.001),
-        group_filter="mixed",
+        group_filter=Mixed(),
     ),
     varied(
         _PLAIN,

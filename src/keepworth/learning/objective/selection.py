@@ -12,6 +12,7 @@ from keepworth.learning.objective.batch import Batch, episode_table
 from keepworth.learning.objective.control import Controls
 from keepworth.learning.objective.distil import teacher_rows
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask, TopEntropy
 
 
 def first_and_random(
@@ -31,7 +32,7 @@ def first_and_random(
     inclusion = torch.full(mask.shape, probability, dtype=torch.float64, device=mask.device).masked_fill(sure, 1.0)
     if limit is not None:
         if limit < first:
-            raise ValueError(f"selection_limit={limit} is below selection_first={first}")
+            raise ValueError(f"limit={limit} is below first={first}")
         # Among the kept later tokens those with the smallest coins stay: a uniform subset, as the coins are i.i.d.
         order = torch.where(sure, -1.0, torch.where(keep, coin, torch.inf))
         rank = order.argsort(1).argsort(1)
@@ -66,37 +67,29 @@ def select(
     """
     drawn = batch.mask > 0
     keep = drawn.to(batch.lp_behaviour.dtype)
-    if objective.selection == "first_and_random":
-        assert objective.selection_first is not None
-        assert objective.selection_probability is not None
-        chosen, inclusion = first_and_random(
-            batch.mask,
-            objective.selection_first,
-            objective.selection_probability,
-            objective.selection_limit,
-            generator,
-        )
-        keep = keep * chosen
-        if objective.selection_weight == "inclusion":
+    chosen = objective.selection
+    if isinstance(chosen, FirstAndRandom):
+        kept, inclusion = first_and_random(batch.mask, chosen.first, chosen.probability, chosen.limit, generator)
+        keep = keep * kept
+        if chosen.weighted:
             keep = (keep / inclusion).to(keep.dtype)
-    elif objective.selection == "top_entropy":
+    elif isinstance(chosen, TopEntropy):
         if batch.entropy_behaviour is None:
-            raise ValueError("selection='top_entropy' needs Batch.entropy_behaviour")
-        assert objective.selection_probability is not None
-        keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, objective.selection_probability)
-    elif objective.selection == "tree_nodes":
+            raise ValueError(f"selection={chosen!r} needs Batch.entropy_behaviour")
+        keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, chosen.share)
+    elif objective.shares_nodes:
         table = episode_table(batch)
         tree = credit.prefix_tree(batch, table, credit.packing(batch, table), table.reward)
         keep = keep * (tree.informative / tree.count.clamp(min=1)).to(keep.dtype)
-    if objective.overlong == "mask":
+    if isinstance(objective.overlong, OverlongMask):
         if batch.truncated is None:
-            raise ValueError("overlong='mask' needs Batch.truncated")
+            raise ValueError("overlong=OverlongMask() needs Batch.truncated")
         keep = keep * ~batch.truncated.bool()[:, None]
     if objective.max_lag is not None:
         if batch.version_lag is None:
             raise ValueError("max_lag needs Batch.version_lag")
         keep = keep * (batch.version_lag <= objective.max_lag)
-    if objective.negatives == "entropy_gate" and controls is not None and controls.positives_only:
+    if objective.negatives is not None and controls is not None and controls.positives_only:
         # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
     taught = None if objective.teacher is None else teacher_rows(batch, objective.teacher.on)

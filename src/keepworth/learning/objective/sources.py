@@ -63,7 +63,7 @@ SOURCES: dict[str, Source] = {
         "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
         "2503.14476",
         "code",
-        note="overlong_buffer is a share of length_budget (4096 of 20480 tokens in the paper). Groups are filtered on "
+        note="The buffer of the penalty is a share of length_budget (4096 of 20480 tokens in the paper). Groups are filtered on "
         "the unshaped metric.",
         needs="a sampler that refills the groups it filters",
     ),
@@ -123,7 +123,7 @@ SOURCES: dict[str, Source] = {
         "2602.17616",
         "code",
         ("the released code appears to count the importance weight twice in the baseline; here it counts once",),
-        "ess_base 1.0 for one turn, 0.55 was used for long episodes of many turns; ess_power 1 for plain SGD.",
+        "EssControl: base 1.0 for one turn, 0.55 was used for long episodes of many turns; power 1 for plain SGD.",
         "Batch.score_norm (see score_norms), or optimal_baseline_gradient in place of the loss",
     ),
     "prorl": Source(
@@ -142,7 +142,7 @@ SOURCES: dict[str, Source] = {
         "2512.12967",
         "text",
         (
-            "gate_low and gate_high: not published, read off the plotted range; set them from a warm-up run",
+            "the numbers of the EntropyGate: not published, read off the plotted range; set them from a warm-up run",
             "that it must run strictly on-policy, as it does here",
             "a released snippet filters between the thresholds; the hysteresis of the text is implemented",
         ),
@@ -160,10 +160,8 @@ SOURCES: dict[str, Source] = {
         "Token-Efficient RL for LLM Reasoning",
         "2504.20834",
         "secondary",
-        (
-            "selection_first, selection_probability and a limit: task dependent, the published values are not known here",
-        ),
-        "denominator='kept' weighs early tokens more; selection_weight='inclusion' with 'original' is unbiased.",
+        ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
+        "denominator='kept' weighs early tokens more; weighted=True with 'original' is unbiased.",
     ),
     "t_spmo": Source(
         "Token-Efficient RL for LLM Reasoning",

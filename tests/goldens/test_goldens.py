@@ -30,7 +30,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
     from keepworth.memory.memory import Memory
-    from keepworth.models.hashing import HashingEncoder
+    from keepworth.models.encoders import HashingEncoder
 
     with Memory(unpacked("store.mem", tmp_path), encoder=HashingEncoder(64)) as memory:
         expected = frozen("store")
@@ -43,7 +43,7 @@ def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
 def test_an_export_of_then_is_imported(tmp_path: Path) -> None:
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.transfer import imported
-    from keepworth.models.hashing import HashingEncoder
+    from keepworth.models.encoders import HashingEncoder
 
     with (
         Memory(tmp_path / "new.mem", encoder=HashingEncoder(64)) as memory,

@@ -12,7 +12,7 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.weights.critic import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.continuous import ContinuousBatch, Draft
+from keepworth.models.decoding import ContinuousBatch, Draft
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.replica import Replica
 from tests.learning.turns import ROLE, sampled_groups

@@ -37,7 +37,7 @@ from keepworth.learning.collect.context import (
     log_to_json,
     run_rollout,
 )
-from keepworth.models.continuous import Draft
+from keepworth.models.decoding import Draft
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)

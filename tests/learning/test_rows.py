@@ -23,7 +23,7 @@ from keepworth.learning.weights.rows import (
     soft_values_of,
     stretches,
 )
-from keepworth.models.tree import round_up
+from keepworth.models.attention import round_up
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident

@@ -51,7 +51,7 @@ def catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
         "keepworth.models.known",
         "keepworth.models.files",
         "keepworth.models.encoders",
-        "keepworth.models.hub",
+        "keepworth.models.files",
     ):
         monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))
 

@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from keepworth.episodes import SamplingParams
-from keepworth.models.attention import _BLOCK_ROWS, _bf16_products, _columns, blockwise, float32_products, fused
-from keepworth.models.tree import branch_mask
+from keepworth.models.attention import (
+    _BLOCK_ROWS,
+    _bf16_products,
+    _columns,
+    blockwise,
+    branch_mask,
+    float32_products,
+    fused,
+)
 from tests.models.tiny import tiny_model
 
 SCALE = 0.3

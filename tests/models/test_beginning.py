@@ -11,10 +11,10 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Step
 from keepworth.episodes import Task
 from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import beginning
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora
-from keepworth.models.beginning import beginning
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

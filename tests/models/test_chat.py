@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.models.chat import ChatModel, extractor, json_object, judge
-from keepworth.models.http_client import Retries, Timeouts
-from keepworth.models.http_errors import (
+from keepworth.models.errors import (
     BadAnswer,
     ChatError,
     EngineDied,
@@ -20,6 +19,7 @@ from keepworth.models.http_errors import (
     EngineUnreachable,
     NoJsonObject,
 )
+from keepworth.models.http_client import Retries, Timeouts
 from tests.serving.scripted import scripted
 
 QUICK = Retries(attempts=3, first_wait=0.01)

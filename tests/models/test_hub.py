@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.models.base import record_of
 from keepworth.models.errors import IncompleteModel, UnknownModel, UnreachableModel
-from keepworth.models.files import path_of
+from keepworth.models.files import path_of, record_of
 
 
 def _checkpoint(folder: Path, *names: str) -> Path:

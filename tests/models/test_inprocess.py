@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.models.attention import apart, branch_mask, micro_batches, round_up, tree
 from keepworth.models.inprocess import common_head, draw, uniforms
-from keepworth.models.tree import apart, branch_mask, micro_batches, round_up, tree
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [

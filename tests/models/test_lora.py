@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from keepworth.models.lora import fuse
+from keepworth.models.adapter import fuse
 
 
 def network(bias: bool, dropout: float = 0.0) -> torch.nn.Module:
@@ -40,11 +40,11 @@ def test_values_and_gradients_equal_pefts(bias: bool) -> None:
 
 
 def test_it_is_used_and_steps_aside_where_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepworth.models import lora
+    from keepworth.models import adapter
 
     fused: list[int] = []
-    apply = lora._Fused.apply
-    monkeypatch.setattr(lora._Fused, "apply", lambda *given: fused.append(1) or apply(*given))
+    apply = adapter._Fused.apply
+    monkeypatch.setattr(adapter._Fused, "apply", lambda *given: fused.append(1) or apply(*given))
     ours, x = network(True), torch.randn(3, 6, dtype=torch.float64)
     fuse(ours)
     adapted = ours(x)

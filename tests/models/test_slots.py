@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
-from keepworth.models import slots
-from keepworth.models.continuous import ContinuousBatch, Draft
-from keepworth.models.slots import Slots, misplaced, row_widths
+from keepworth.models import decoding
+from keepworth.models.decoding import ContinuousBatch, Draft, Slots, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)
@@ -64,7 +63,7 @@ def test_a_long_sequence_among_short_ones_changes_nobodys_tokens() -> None:
     model = tiny_model(precision="fp64", hidden=32)
     results = []
     for few in (16, 10**6):
-        slots._FEW, before = few, slots._FEW
+        decoding._FEW, before = few, decoding._FEW
         try:
             batch = ContinuousBatch(model, 24)
             drafts = [Draft((7, 1 + n), SamplingParams(90 if n in (3, 20) else 8 + n, seed=5), (n,)) for n in range(40)]
@@ -74,7 +73,7 @@ def test_a_long_sequence_among_short_ones_changes_nobodys_tokens() -> None:
                 batch.step()
             results.append([draft.sample(0) for draft in drafts])
         finally:
-            slots._FEW = before
+            decoding._FEW = before
     assert [one.ids for one in results[0]] == [other.ids for other in results[1]]
     for one, other in zip(*results, strict=True):
         assert torch.tensor(one.logprobs).allclose(torch.tensor(other.logprobs), atol=1e-10)

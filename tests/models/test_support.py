@@ -12,11 +12,10 @@ import torch
 from keepworth.agents.completer import Completer
 from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
-from keepworth.models.attention import tree_attention
+from keepworth.models.attention import tree, tree_attention
+from keepworth.models.checkpoint import require_agreement
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.support import require_agreement
-from keepworth.models.tree import tree
 from keepworth.rollouts.driver import Play, play
 from tests.models.tiny import tiny_model
 

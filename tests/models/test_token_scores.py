@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from keepworth.models.token_scores import token_scores
+from keepworth.models.inprocess import token_scores
 
 
 def plain(head, hidden, target, temperature):

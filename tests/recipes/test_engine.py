@@ -19,7 +19,7 @@ from keepworth.learning.collect.group_index import position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.models.http_errors import EngineRefused, EngineUnreachable, MissingCapability
+from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.recipes.settings import CONTROL_KEY, KEY

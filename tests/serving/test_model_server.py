@@ -16,8 +16,8 @@ from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.models.adapter import attach_lora
 from keepworth.models.chat import ChatModel
+from keepworth.models.errors import EngineDied, EngineError, EngineRefused, EngineTimeout, EngineUnreachable
 from keepworth.models.http_client import Retries, Timeouts
-from keepworth.models.http_errors import EngineDied, EngineError, EngineRefused, EngineTimeout, EngineUnreachable
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model, tiny_network

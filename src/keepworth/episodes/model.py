@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 Tokens = tuple[int, ...]
 
@@ -102,3 +102,18 @@ class Model(Protocol):
         ...
 
     def capabilities(self) -> Capabilities: ...
+
+
+def beginning(tokenizer: Any) -> Tokens:
+    """The special ids before a text, as the tokenizer's own settings have them; nothing for most Qwen and SmolLM ones.
+
+    What it would put behind a text (an EOS) is left out: a prompt goes on."""
+    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    whole = list(tokenizer("a", add_special_tokens=True)["input_ids"])
+    starts = [i for i in range(len(whole) - len(plain) + 1) if whole[i : i + len(plain)] == plain]
+    return tuple(whole[: starts[0]]) if starts else ()
+
+
+def begun(ids: Tokens, first: Tokens) -> Tokens:
+    """`ids` with `first` before them, unless the text spelled it out, as a chat template does."""
+    return ids if ids[: len(first)] == first else first + ids

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
-from keepworth.models.http_errors import BadAnswer, ChatError, NoJsonObject
 
 Message = Mapping[str, Any]
 _EXCERPT = 200

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import re
+import unicodedata
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.encoder import Encoder
-from keepworth.models.errors import InvalidEncoder
+from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
 from keepworth.models.files import Progress, path_of
-from keepworth.models.hashing import HashingEncoder
 from keepworth.models.known import DEFAULT_ENCODER, KNOWN, ModelKind
+from keepworth.models.onnx_export import GRAPH, TOKENIZER, published_graph
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import onnxruntime
+    from tokenizers import Tokenizer
 
 _ALIASES = {"minilm": DEFAULT_ENCODER}
 
@@ -28,7 +44,6 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
                 "Write, for example, hashing:512.",
             )
         return HashingEncoder(int(dimension))
-    from keepworth.models.sentence_encoder import open_sentence_encoder
 
     model = _ALIASES.get(name, name)
     folder = Path(model).expanduser()
@@ -39,8 +54,279 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
 
 def _own_name(folder: Path) -> str:
     """A name that changes with the weights, so that vectors of two encoders in folders of one name are never compared."""
+    from keepworth.models.files import sha256_of
     from keepworth.models.onnx_export import GRAPH
-    from keepworth.models.wheel import sha256_of
 
     weights = next((folder / file for file in ("model.safetensors", GRAPH) if (folder / file).is_file()), None)
     return f"{folder.resolve().name}@{sha256_of(weights)[:12]}" if weights else folder.name
+
+
+# An encoder of nothing but arithmetic: for tests, and for machines where no weights can be fetched.
+#
+# It knows spelling, not meaning: texts are near where they share words, word pairs or parts of words.
+#
+# Sources: signed feature hashing (Weinberger et al., arXiv 0902.2206); character n-grams of bounded words (Bojanowski et al.,
+# arXiv 1607.04606).
+
+
+# A word, or one sign of punctuation.
+_WORDS = re.compile(r"\w+|[^\w\s]")
+_CHARACTERS = range(3, 6)
+# Each word brings several n-grams of its own: their weights keep the word itself in the lead.
+_WORD, _PAIR, _PART = 1.0, 0.7, 0.3
+MOST_DIMENSIONS = 65_536
+
+
+class HashingEncoder:
+    """Vectors of signed hashed counts, unit length, the same in every process and on every machine.
+
+    dimension: 2 to MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one
+    fixed vector of its own.
+    """
+
+    def __init__(self, dimension: int = 256) -> None:
+        if not 2 <= dimension <= MOST_DIMENSIONS:
+            raise InvalidEncoder(
+                f"A hashing encoder has between 2 and {MOST_DIMENSIONS:,} dimensions, not {dimension}.", "Try 256."
+            )
+        self._identity = EncoderIdentity(model="hashing-v1", dimension=dimension, normalised=True)
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self._identity
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Shape (len(texts), dimension), float32, rows of unit length. Lone surrogates count as U+FFFD."""
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
+        vectors = np.zeros((len(texts), self._identity.dimension), dtype=np.float64)
+        for row, text in zip(vectors, texts, strict=True):
+            for feature, weight in features(text).items():
+                index, sign = _place(feature, self._identity.dimension)
+                row[index] += sign * weight
+            length = math.sqrt(float(row @ row))
+            if length < 1e-9:  # nothing there, or everything cancelled
+                row[:] = 0.0
+                row[_place("", self._identity.dimension)[0]] = length = 1.0
+            row /= length
+        return vectors.astype(np.float32)
+
+
+def features(text: str) -> dict[str, float]:
+    """Words, pairs of neighbours and parts of words, each with its weight: its kind's times the square root of its count."""
+    words = _WORDS.findall(unicodedata.normalize("NFKC", without_lone_surrogates(text)).casefold())
+    counts: Counter[tuple[float, str]] = Counter((_WORD, f"w {word}") for word in words)
+    counts.update((_PAIR, f"p {left} {right}") for left, right in pairwise(words))
+    for word in words:
+        bounded = f"<{word}>"
+        counts.update((_PART, f"c {bounded[i : i + n]}") for n in _CHARACTERS for i in range(len(bounded) - n + 1))
+    return {feature: weight * math.sqrt(count) for (weight, feature), count in counts.items()}
+
+
+def without_lone_surrogates(text: str) -> str:
+    """`text` as valid Unicode: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _place(feature: str, dimension: int) -> tuple[int, float]:
+    digest = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
+    return (digest >> 1) % dimension, 1.0 if digest & 1 else -1.0
+
+
+# Sentence vectors from a BERT encoder, by onnxruntime and `tokenizers`: no torch at run time.
+#
+# Sources: Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084); MiniLM (Wang et al., arXiv 2002.10957).
+
+
+# all-MiniLM-L6-v2 was tuned on up to 256 word pieces, the two marks at the ends included.
+MAX_TOKENS = 256
+# Throughput is flat from 8 to 64 texts of 27 tokens, and longer batches only pad more.
+_BATCH = 32
+# A WordPiece word is at most 100 pieces (longer ones become one unknown), so cutting a text can change no more than its last 100.
+_LONGEST_WORD = 100
+_PREFIX = 4096
+
+
+class SentenceEncoder:
+    """Mean-pooled, unit-length vectors of a BERT sentence encoder.
+
+    Texts are cut at `max_tokens` word pieces, as the original model does; an empty text has a vector too (that of its two end
+    marks); lone surrogates count as U+FFFD. A text's vector does not depend on what else is encoded with it, but for rounding.
+    Vectors of recent texts are kept, by a hash of their content. Safe to call from several threads.
+    """
+
+    def __init__(
+        self,
+        graph: Path | bytes,
+        tokenizer: Path,
+        name: str,
+        *,
+        threads: int = 1,
+        max_tokens: int = MAX_TOKENS,
+        remember: int = 8192,
+    ) -> None:
+        """graph: an ONNX file, or its bytes, as `onnx_export` writes it. remember: how many vectors are kept (1.5 KB each)."""
+        if threads < 1:
+            raise InvalidEncoder(f"An encoder runs on at least one thread, not {threads}.", "Give threads=1 or more.")
+        self._tokenizer = _open_tokenizer(tokenizer)
+        self._first, self._last = (_mark(self._tokenizer, mark, tokenizer) for mark in ("[CLS]", "[SEP]"))
+        self._session = _open_session(graph, threads)
+        self._content_tokens = max_tokens - 2
+        self._identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
+        self._recent = _Recent(remember)
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self._identity
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Shape (len(texts), dimension), float32, rows of unit length."""
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
+        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        found = self._recent.get(keys)
+        # Each distinct new text once, shortest first, so that a batch pads little.
+        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        ids = sorted(((key, self._ids(text)) for key, text in fresh.items()), key=lambda pair: len(pair[1]))
+        for batch in _batches(ids):
+            made = dict(zip((key for key, _ in batch), self._run([row for _, row in batch]), strict=True))
+            self._recent.put(made)
+            found.update(made)
+        vectors = np.empty((len(keys), self._identity.dimension), dtype=np.float32)
+        for row, key in enumerate(keys):
+            vectors[row] = found[key]
+        return vectors
+
+    def _run(self, rows: Sequence[list[int]]) -> npt.NDArray[np.float32]:
+        import numpy as np
+
+        ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int32)
+        mask = np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        vectors: npt.NDArray[np.float32] = self._session.run(["vectors"], {"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    def _ids(self, text: str) -> list[int]:
+        """Word pieces between the two end marks. Of a long text only as much is read as can matter."""
+        clean = without_lone_surrogates(text)
+        length = _PREFIX
+        pieces: list[int] = self._tokenizer.encode(clean[:length], add_special_tokens=False).ids
+        while length < len(clean) and len(pieces) < self._content_tokens + _LONGEST_WORD:
+            length *= 4
+            pieces = self._tokenizer.encode(clean[:length], add_special_tokens=False).ids
+        return [self._first, *pieces[: self._content_tokens], self._last]
+
+
+def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> SentenceEncoder:
+    """The encoder in `folder`: a graph that `keepworth` wrote, or a BERT sentence encoder's published checkpoint.
+
+    Raises IncompleteModel where files are missing, CorruptModel where they are of another kind (other pooling, other model).
+    """
+    if not (folder / TOKENIZER).is_file():
+        raise IncompleteModel(f"{folder} is no encoder folder: it lacks {TOKENIZER}")
+    if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
+        _require_mean_pooling(folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        graph = published_graph(folder)
+        return SentenceEncoder(graph, folder / TOKENIZER, name, threads=threads, max_tokens=_max_tokens(folder, config))
+    if (folder / GRAPH).is_file():
+        return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name, threads=threads)
+    raise IncompleteModel(f"{folder} is no encoder folder: it lacks {GRAPH}, or config.json and model.safetensors")
+
+
+def _require_mean_pooling(folder: Path) -> None:
+    pooling = folder / "1_Pooling" / "config.json"
+    if pooling.is_file():
+        modes = {
+            k
+            for k, on in json.loads(pooling.read_text(encoding="utf-8")).items()
+            if k.startswith("pooling_mode") and on is True
+        }
+        if modes != {"pooling_mode_mean_tokens"}:
+            raise CorruptModel(
+                f"{folder} pools by {', '.join(sorted(modes)) or 'nothing'}; only the mean over tokens is supported"
+            )
+
+
+def _max_tokens(folder: Path, config: dict[str, Any]) -> int:
+    settings = folder / "sentence_bert_config.json"
+    stated = json.loads(settings.read_text(encoding="utf-8")).get("max_seq_length") if settings.is_file() else None
+    return min(int(stated or MAX_TOKENS), int(config["max_position_embeddings"]))
+
+
+def _open_tokenizer(path: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise CorruptModel(f"{path} cannot be read as a tokenizer: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _mark(tokenizer: Tokenizer, mark: str, path: Path) -> int:
+    index: int | None = tokenizer.token_to_id(mark)
+    if index is None:
+        raise IncompleteModel(f"{path} has no {mark}: it is not a BERT encoder's tokenizer.")
+    return index
+
+
+def _open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Threads that spin while idle would take the cores that the language model needs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    source = graph if isinstance(graph, bytes) else str(graph)
+    try:
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library's own exception types share no public base
+        raise CorruptModel(
+            f"{'the graph' if isinstance(graph, bytes) else graph} cannot be opened by onnxruntime: {error}"
+        ) from error
+    if {node.name for node in session.get_inputs()} != {"input_ids", "attention_mask"} or [
+        node.name for node in session.get_outputs()
+    ] != ["vectors"]:
+        raise CorruptModel(f"{graph!r} is not a graph that keepworth wrote: it has other inputs or outputs")
+    return session
+
+
+def _batches(ids: Sequence[tuple[bytes, list[int]]]) -> Iterator[Sequence[tuple[bytes, list[int]]]]:
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]
+
+
+class _Recent:
+    """The vectors of the texts asked for last, by content hash."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._vectors: OrderedDict[bytes, npt.NDArray[np.float32]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
+        with self._lock:
+            found = {key: self._vectors[key] for key in keys if key in self._vectors}
+            for key in found:
+                self._vectors.move_to_end(key)
+            return found
+
+    def put(self, vectors: dict[bytes, npt.NDArray[np.float32]]) -> None:
+        with self._lock:
+            for key, vector in vectors.items():
+                self._vectors[key] = vector.copy()  # a row of a batch would keep the whole batch alive
+            while len(self._vectors) > self._capacity:
+                self._vectors.popitem(last=False)

@@ -39,3 +39,55 @@ class UnsupportedModel(KeepworthError):
 
 class ContextOverflow(KeepworthError, ValueError):
     """A prompt that the model cannot read as a whole."""
+
+
+# What can go wrong between this process and a model behind HTTP, as typed errors that say how to fix it.
+
+
+class EngineError(KeepworthError):
+    """Something about an engine or chat server behind a URL; the message names the URL."""
+
+
+class EngineUnreachable(EngineError):
+    """No connection could be made: nothing was sent."""
+
+
+class EngineTimeout(EngineError):
+    """The server took the request and did not answer in time: what it did with it is not known."""
+
+
+class EngineDied(EngineError):
+    """The connection broke after the request was sent: what the server did with it is not known."""
+
+
+class EngineRefused(EngineError):
+    """The server answered with an error. `status` is the HTTP status, `detail` what the server said."""
+
+    def __init__(self, message: str, fix: str = "", *, status: int, detail: str) -> None:
+        super().__init__(message, fix)
+        self.status = status
+        self.detail = detail
+
+
+class BadAnswer(EngineError):
+    """The server answered with something that cannot be trained on: fields missing, ids or counts that contradict the request."""
+
+
+class MissingCapability(EngineError):
+    """The engine lacks what is asked for. Raised at start-up where it was required, else at the call; never ignored."""
+
+
+class DeliveryFailed(EngineError):
+    """A publication of weights is not proven to have arrived: training on must stop."""
+
+
+class NothingDelivered(DeliveryFailed):
+    """The engine says that it took the new weights and computes what it computed before."""
+
+
+class ChatError(KeepworthError):
+    """A chat model answered, and not with what was asked for."""
+
+
+class NoJsonObject(ChatError):
+    """There is no complete JSON object in the text."""

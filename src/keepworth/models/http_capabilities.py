@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keepworth.episodes.errors import UnknownName
+from keepworth.models.errors import BadAnswer, EngineError, MissingCapability
 from keepworth.models.http_client import JsonClient, Tried
-from keepworth.models.http_errors import BadAnswer, EngineError, MissingCapability
 from keepworth.models.http_wire import Completions, Native, Together, TokensInOut, Wire
 
 CAPABILITIES = ("adapters", "weights", "pause", "abort", "version_spans")

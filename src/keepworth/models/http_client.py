@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from keepworth.models.http_errors import BadAnswer, EngineDied, EngineRefused, EngineTimeout, EngineUnreachable
+from keepworth.models.errors import BadAnswer, EngineDied, EngineRefused, EngineTimeout, EngineUnreachable
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt

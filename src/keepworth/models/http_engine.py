@@ -18,20 +18,29 @@ from typing import Any, Literal
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import Capabilities, FinishReason, Receipt, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.beginning import beginning, begun
-from keepworth.models.errors import ContextOverflow
-from keepworth.models.http_answers import Drawn, as_sample, checked_sample
-from keepworth.models.http_capabilities import FIXES, Card, Proven, capabilities_of, card_of, wire_for
-from keepworth.models.http_client import JsonClient, Retries, Timeouts
-from keepworth.models.http_errors import (
+from keepworth.episodes.model import (
+    Capabilities,
+    FinishReason,
+    Receipt,
+    Sample,
+    SamplingParams,
+    Tokens,
+    VersionSpan,
+    beginning,
+    begun,
+)
+from keepworth.models.errors import (
     BadAnswer,
+    ContextOverflow,
     EngineDied,
     EngineError,
     EngineRefused,
     EngineUnreachable,
     MissingCapability,
 )
+from keepworth.models.http_answers import Drawn, as_sample, checked_sample
+from keepworth.models.http_capabilities import FIXES, Card, Proven, capabilities_of, card_of, wire_for
+from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.http_publish import Publisher, Scorer, mean_gap
 from keepworth.models.http_wire import Call, Wire
 

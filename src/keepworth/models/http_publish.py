@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from keepworth.episodes.model import Receipt, Tokens
+from keepworth.models.errors import BadAnswer, DeliveryFailed, EngineError, NothingDelivered
 from keepworth.models.http_client import JsonClient
-from keepworth.models.http_errors import BadAnswer, DeliveryFailed, EngineError, NothingDelivered
 
 Scores = tuple[float, ...]
 ScoreOf = Callable[[str], Scores]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.models.errors import BadAnswer
 from keepworth.models.http_answers import (
     NO_LOGPROBS,
     Drawn,
@@ -31,7 +32,6 @@ from keepworth.models.http_answers import (
     prompt_logprobs,
     require_same_prompt,
 )
-from keepworth.models.http_errors import BadAnswer
 
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _PLAIN |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,16 +11,32 @@ from keepworth.episodes.extras import needs_llm
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
+from transformers.cache_utils import Cache, CacheLayerMixin
 
-from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import float32_products
-from keepworth.models.beginning import beginning, begun
-from keepworth.models.cache import buffer_cache
-from keepworth.models.checkpoint import load_checkpoint
+from keepworth.episodes.model import (
+    Capabilities,
+    FinishReason,
+    Sample,
+    SamplingParams,
+    Tokens,
+    VersionSpan,
+    beginning,
+    begun,
+)
+from keepworth.models.attention import (
+    Tree,
+    apart,
+    branch_mask,
+    context_limit,
+    float32_products,
+    micro_batches,
+    per_branch,
+    round_up,
+    tree,
+)
+from keepworth.models.checkpoint import load_checkpoint, require_agreement
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.support import context_limit, require_agreement
-from keepworth.models.token_scores import token_scores
-from keepworth.models.tree import Tree, apart, branch_mask, micro_batches, per_branch, round_up, tree
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -42,7 +58,7 @@ class InProcessModel:
         self.folder: Path | None = None
         """Where it was loaded from."""
         self.base: dict[str, Any] | None = None
-        """What `keepworth.models.base` says of the weights in `folder`, once it was asked."""
+        """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
         self._limit = 0
         self._beginning: Tokens | None = None
 
@@ -53,7 +69,7 @@ class InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
         Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel
-        where the network computes something that this engine does not (see `keepworth.models.support`).
+        where the network computes something that this engine does not (see `keepworth.models.checkpoint`).
         """
         folder = Path(folder)
         network, tokenizer = load_checkpoint(folder, DTYPES[precision])
@@ -79,7 +95,7 @@ class InProcessModel:
 
     @property
     def context_limit(self) -> int:
-        """Tokens of the longest text that is computed: see `keepworth.models.support.context_limit`."""
+        """Tokens of the longest text that is computed: see `keepworth.models.attention.context_limit`."""
         if not self._limit:
             self._limit = context_limit(self.network.config)
         return self._limit
@@ -417,3 +433,144 @@ def _live_slots(ended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     count = (~ended).sum(1)
     slots = ended.to(torch.int8).argsort(dim=1, stable=True)[:, : int(count.max())]
     return slots, torch.arange(slots.shape[1])[None, :] < count[:, None]
+
+
+# Keys and values of a batch while it is being sampled: one buffer per layer, written in place, never re-concatenated.
+
+
+class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
+    """`update` writes behind what is there and returns views of [B, KV, filled, D]."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.filled = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        rows, heads, _, size = key_states.shape
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.keys = key_states.new_empty(rows, heads, self.capacity, size)
+        self.values = value_states.new_empty(rows, heads, self.capacity, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.filled + key_states.shape[2]
+        if end > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} columns and was asked to hold {end}")
+        self.keys[:, :, self.filled : end] = key_states
+        self.values[:, :, self.filled : end] = value_states
+        self.filled = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def begin_with(self, head: BufferLayer, rows: int) -> None:
+        """Start as `rows` copies of the one row that `head` holds."""
+        filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
+        self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
+
+    def keep_rows(self, rows: torch.Tensor) -> None:
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.filled + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.filled
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+
+def buffer_cache(layers: int, capacity: int) -> Any:
+    """A transformers cache of `layers` buffers that hold `capacity` columns each."""
+    return Cache(layers=[BufferLayer(capacity) for _ in range(layers)])
+
+
+# Log-probabilities and entropies of chosen tokens, a chunk of the vocabulary-wide matrix at a time.
+
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+def token_scores(
+    head: Head,
+    hidden: torch.Tensor,
+    target: torch.Tensor,
+    temperature: float = 1.0,
+    chunk: int = 128,
+    parameters: Sequence[torch.Tensor] = (),
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """hidden [N, H] and target [N] -> log-probability of each target and entropy of its distribution, both [N], nats.
+
+    Only `chunk` rows of logits exist at a time, forwards and backwards: the backward pass recomputes them.
+    Softmax is in float32 whatever the model's dtype (float64 stays float64).
+    parameters: of the head, those that are to get a gradient.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive to score tokens, not {temperature}")
+    parts = [
+        _Scores.apply(  # type: ignore[no-untyped-call]
+            head, temperature, target[start : start + chunk], hidden[start : start + chunk], *parameters
+        )
+        for start in range(0, hidden.shape[0], chunk)
+    ]
+    if not parts:
+        empty = hidden.new_zeros(0, dtype=torch.float32)
+        return empty, empty
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+class _Scores(torch.autograd.Function):
+    """With z = logits / temperature and p = softmax(z): d log p[t] / dz = onehot(t) - p and dH / dz = -p (log p + H)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        head: Head,
+        temperature: float,
+        target: torch.Tensor,
+        hidden: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        scaled = _scaled(head(hidden), temperature)
+        largest = scaled.amax(-1, keepdim=True)
+        scaled = scaled.sub_(largest)
+        weights = scaled.exp()
+        total = weights.sum(-1)
+        logprob = scaled.gather(1, target[:, None]).squeeze(1) - total.log()
+        entropy = total.log() - scaled.mul_(weights).sum(-1) / total
+        ctx.head, ctx.temperature = head, temperature
+        ctx.save_for_backward(target, hidden, largest.squeeze(1) + total.log(), entropy, *parameters)
+        ctx.set_materialize_grads(False)
+        return logprob, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, to_logprob: torch.Tensor | None, to_entropy: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        target, hidden, normaliser, entropy, *parameters = ctx.saved_tensors
+        leaf = hidden.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = ctx.head(leaf)
+        logprobs = _scaled(logits.detach(), ctx.temperature).sub_(normaliser[:, None])
+        to_target = torch.zeros_like(normaliser) if to_logprob is None else to_logprob / ctx.temperature
+        if to_entropy is None:
+            gradient = logprobs.exp_().mul_(-to_target[:, None])
+        else:
+            shares = logprobs.exp()
+            gradient = logprobs.add_(entropy[:, None]).mul_((-to_entropy / ctx.temperature)[:, None])
+            gradient = gradient.sub_(to_target[:, None]).mul_(shares)
+        gradient.scatter_add_(1, target[:, None], to_target[:, None])
+        grads = torch.autograd.grad(logits, (leaf, *parameters), gradient.to(logits.dtype))
+        return None, None, None, *grads
+
+
+def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """A copy in float32 (float64 stays float64), divided by the temperature, that may be written over."""
+    copied = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+    return copied if temperature == 1 else copied.div_(temperature)

@@ -17,7 +17,7 @@ import torch
 
 from keepworth.episodes.model import Receipt, Tokens
 from keepworth.models.adapter import Named
-from keepworth.models.http_errors import DeliveryFailed, NothingDelivered
+from keepworth.models.errors import DeliveryFailed, NothingDelivered
 from keepworth.models.inprocess import InProcessModel
 
 TOLERANCE = 1e-5

@@ -133,7 +133,7 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
     Raises KeepworthError, saying how to fix it, where the reader's run, its weights, its model or the encoder is not
     there, or where the reader learned to answer in another style than this run reads in."""
     from keepworth.models.encoders import encoder
-    from keepworth.models.wheel import sha256_of
+    from keepworth.models.files import sha256_of
 
     if not config.reader:
         return Reading(config.model, None, "", Bank.empty(encoder(config.encoder)))

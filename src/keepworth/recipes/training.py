@@ -30,9 +30,9 @@ from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.reference import reference_values
 from keepworth.learning.weights.rows import require_budget
 from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
-from keepworth.models.tree import round_up
 from keepworth.recipes.settings import TrainingSettings, own_entropy
 from keepworth.rollouts.batching import together
 from keepworth.rollouts.context import RolloutContext

@@ -24,7 +24,7 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.episodes.reward import RewardTerm, checked_terms, finite_number
 from keepworth.episodes.task import Task
 from keepworth.learning.collect.group_index import draw_seed, position_of
-from keepworth.models.continuous import Draft
+from keepworth.models.decoding import Draft
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.batching import made
 from keepworth.rollouts.deadline import OutOfTime, within

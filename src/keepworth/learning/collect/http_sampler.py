@@ -27,8 +27,8 @@ from keepworth.learning.collect.asynchrony import AdmissionError, Asynchrony
 from keepworth.learning.collect.sampler import Host, Samples
 from keepworth.learning.run.disk import replacing_folder
 from keepworth.models.adapter import save_trained
-from keepworth.models.continuous import Draft
-from keepworth.models.http_errors import BadAnswer
+from keepworth.models.decoding import Draft
+from keepworth.models.errors import BadAnswer
 from keepworth.models.http_wire import derived_seed
 from keepworth.models.inprocess import InProcessModel
 

@@ -52,7 +52,7 @@ from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run.checkpoint import Checkpoint, reading
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.models.continuous import Draft
+from keepworth.models.decoding import Draft
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from keepworth.episodes.model import Receipt, Sample
 from keepworth.learning.collect.asynchrony import Asynchrony
 from keepworth.learning.weights.master_weights import MasterWeights
-from keepworth.models.continuous import ContinuousBatch, Draft
-from keepworth.models.group_batch import GroupBatch
+from keepworth.models.decoding import ContinuousBatch, Draft, GroupBatch
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.replica import Outgoing, Replica
 

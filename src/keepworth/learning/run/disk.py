@@ -65,7 +65,7 @@ def disk(path: Path) -> Iterator[None]:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    from keepworth.models.wheel import is_disk_full
+    from keepworth.models.files import is_disk_full
 
     if is_disk_full(error):
         return True

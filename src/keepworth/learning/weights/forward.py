@@ -10,8 +10,8 @@ from keepworth.episodes.extras import needs_train
 import torch
 
 from keepworth.learning.weights.rows import Rows, by_context
+from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.tree import Tree, tree
 
 
 @dataclass(frozen=True, slots=True)

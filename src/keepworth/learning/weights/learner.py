@@ -33,9 +33,9 @@ from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.weights.rows import Rows, micro_batches, require_budget, require_credit, rows_of, soft_values_of
 from keepworth.models.adapter import Named
+from keepworth.models.attention import micro_batches as prompt_batches
+from keepworth.models.attention import tree
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.tree import micro_batches as prompt_batches
-from keepworth.models.tree import tree
 
 
 @dataclass(frozen=True, slots=True)

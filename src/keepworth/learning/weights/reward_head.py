@@ -24,8 +24,8 @@ from keepworth.episodes.model import Tokens
 from keepworth.episodes.reward import RewardTerm
 from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.role_head import RoleHead
+from keepworth.models.attention import micro_batches, round_up
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.tree import micro_batches, round_up
 
 ADAPTER = "reward"
 

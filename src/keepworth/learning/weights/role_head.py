@@ -17,9 +17,8 @@ from keepworth.episodes.extras import needs_train
 
 import torch
 
-from keepworth.models.adapter import Named
+from keepworth.models.adapter import Named, fuse
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.lora import fuse
 
 
 class RoleHead:

@@ -20,7 +20,7 @@ from keepworth.episodes.model import FinishReason, Tokens
 from keepworth.episodes.reward import RewardScope
 from keepworth.episodes.segment import Segment
 from keepworth.learning.objective.batch import Batch, Steps
-from keepworth.models.tree import round_up
+from keepworth.models.attention import round_up
 
 
 class BadEpisode(KeepworthError, ValueError):

@@ -11,7 +11,8 @@ A draw depends on (seed, stream, position) alone: in which company a sequence is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from keepworth.episodes.extras import needs_llm
@@ -19,13 +20,12 @@ from keepworth.episodes.extras import needs_llm
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.cache import buffer_cache
+from keepworth.models.attention import micro_batches, round_up, tree
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.inprocess import InProcessModel, draw
-from keepworth.models.slots import ReadPrompt, Slots, misplaced, row_widths
-from keepworth.models.tree import micro_batches, tree
+from keepworth.models.inprocess import InProcessModel, buffer_cache, draw
 
 _SORT_EVERY = 8
 """Steps between looks at which sequences are long."""
@@ -274,3 +274,217 @@ class ContinuousBatch:
                 self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
                 self._cache.put(row, cache, i, len(prompt), column, end)
                 column = end
+
+
+# Slots: keys and values of sequences of different ages, one row each, and how far each row has to be read.
+#
+# One long sequence among many short ones would make all of them read as far as it does. So the long ones are kept in front,
+# and attention reads the rows behind them in a stretch of their own.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt that was read: its last hidden state [H], keys and values [KV, P, D] by layer."""
+
+    hidden: torch.Tensor
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+
+
+class Slots:
+    """Keys and values of the live sequences, one row each, filled from the left to lengths of their own."""
+
+    def __init__(self, layers: int, slots: int) -> None:
+        self.lengths = torch.zeros(slots, dtype=torch.long)
+        self.rows = torch.arange(slots)
+        self.layers = Cache(layers=[SlotLayer(slots) for _ in range(layers)])
+
+    def extend(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
+        where = self.lengths[:count].clone()
+        longest = int(where.max()) + 1
+        for layer in self.layers.layers:
+            layer.begin(self.rows[:count], where, longest)
+        self.lengths[:count] += 1
+        mask = torch.arange(longest)[None, :] <= where[:, None]
+        return where[:, None], mask[:, None, None]
+
+    def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
+        """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
+        length = prompt + end - start
+        self.lengths[row] = length
+        for layer, other in zip(self.layers.layers, source.layers, strict=True):
+            layer.reserve(length, other.keys, other.values)
+            layer.keys[row, :, :prompt] = other.keys[index, :, :prompt]
+            layer.values[row, :, :prompt] = other.values[index, :, :prompt]
+            layer.keys[row, :, prompt:length] = other.keys[index, :, start:end]
+            layer.values[row, :, prompt:length] = other.values[index, :, start:end]
+
+    def put_prompt(self, row: int, prompt: ReadPrompt) -> None:
+        length = prompt.keys[0].shape[1]
+        self.lengths[row] = length
+        for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
+            layer.reserve(length, keys[None], values[None])
+            layer.keys[row, :, :length] = keys
+            layer.values[row, :, :length] = values
+
+    def exchange(self, one: int, other: int) -> None:
+        length = int(torch.maximum(self.lengths[one], self.lengths[other]))
+        rows, swapped = [one, other], [other, one]
+        self.lengths[rows] = self.lengths[swapped]
+        for layer in self.layers.layers:
+            layer.keys[rows, :, :length] = layer.keys[swapped, :, :length]
+            layer.values[rows, :, :length] = layer.values[swapped, :, :length]
+
+    def move(self, source: int, target: int) -> None:
+        length = int(self.lengths[source])
+        self.lengths[target] = length
+        for layer in self.layers.layers:
+            layer.keys[target, :, :length] = layer.keys[source, :, :length]
+            layer.values[target, :, :length] = layer.values[source, :, :length]
+
+
+_WORTH = 0.8
+"""Two stretches of rows are two products: they have to read less than this share of what one would."""
+
+
+_FEW = 16
+"""Below so many sequences, looking costs more than it could save."""
+
+
+def row_widths(lengths: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Rows of these lengths in one stretch, (first, past the last, longest), or in two where those behind some point are
+    enough shorter; nothing where there are few."""
+    if len(lengths) < _FEW:
+        return ()
+    rear = list(accumulate(reversed(lengths), max))[::-1]  # the longest from each row on
+    split = _split(rear)
+    return ((0, split, rear[0]), (split, len(lengths), rear[split])) if split else ()
+
+
+def misplaced(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of rows to exchange, so that the longest stand in front of where it is worth a second stretch."""
+    if len(lengths) < _FEW:
+        return []
+    rows = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    long = set(rows[: _split([lengths[row] for row in rows])])
+    behind = sorted(row for row in long if row >= len(long))
+    return list(zip(behind, [row for row in range(len(long)) if row not in long], strict=True))
+
+
+def _split(rear: Sequence[int]) -> int:
+    """rear: how far rows have to read from each one on, falling. After how many a second stretch should begin; 0 for none."""
+    count, first = len(rear), rear[0]
+    best = min(range(count), key=lambda row: row * first + (count - row) * rear[row])
+    return best if best * first + (count - best) * rear[best] < _WORTH * count * first else 0
+
+
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's rows [slots, KV, capacity, D]; `update` writes one token per row where `begin` said."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.capacity = 0
+        self.longest = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.is_initialized = True
+
+    def begin(self, rows: torch.Tensor, where: torch.Tensor, longest: int) -> None:
+        self.at, self.longest = (rows, where), longest
+        self.reserve(longest, self.keys, self.values)
+
+    def reserve(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Columns for `length` tokens; heads, sizes and dtype like those of `keys` and `values`."""
+        if length <= self.capacity:
+            return
+        capacity = round_up(max(length, self.capacity + self.capacity // 2), 64)
+        for name, like in (("keys", keys), ("values", values)):
+            # Zeros, because what masks hide is multiplied by 0: it must not be infinite or no number.
+            larger = like.new_zeros(self.slots, like.shape[1], capacity, like.shape[3])
+            if self.capacity:
+                larger[:, :, : self.capacity] = getattr(self, name)
+            setattr(self, name, larger)
+        self.capacity = capacity
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, where = self.at
+        self.keys[rows, :, where] = key_states[:, :, 0]
+        self.values[rows, :, where] = value_states[:, :, 0]
+        count = len(rows)
+        return self.keys[:count, :, : self.longest], self.values[:count, :, : self.longest]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.longest, 0
+
+    def get_seq_length(self) -> int:
+        return max(0, self.longest - 1)
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+
+# Whole calls at once: every draft that waits is drawn to its end, and a prompt that a group shares is read and kept once.
+#
+# Where everybody waits for everybody and the weights do not change meanwhile, no draft has to be parked or to make room
+# for another: then this is faster than `ContinuousBatch`, which keeps a prompt's keys and values once for each sequence.
+
+
+class GroupBatch:
+    """Drafts in, finished drafts out, as from a `ContinuousBatch`. order: which draft comes first, the smallest key.
+
+    A draft's draws are its own, so that it gets the same tokens from either, but for what its company does to rounding."""
+
+    def __init__(self, model: InProcessModel, *, order: Callable[[Draft], Any]) -> None:
+        self.model = model
+        self.order = order
+        self.waiting: list[Draft] = []
+        self.steps = 0
+
+    def add(self, draft: Draft) -> None:
+        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
+        require_room(self.model, draft)
+        self.waiting.append(draft)
+
+    def remove(self, draft: Draft) -> None:
+        """Forget a draft; one that has ended or was never added is no error."""
+        if draft in self.waiting:
+            self.waiting.remove(draft)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def unfinished(self) -> int:
+        """Tokens of drafts that have not ended."""
+        return sum(len(each.ids) for each in self.waiting)
+
+    def step(self) -> list[Draft]:
+        """Everything that waits, drawn to its end, in as few calls of the model as the drafts' limits allow."""
+        drafts, self.waiting = sorted(self.waiting, key=self.order), []
+        self.steps += bool(drafts)
+        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[Draft]] = {}
+        for draft in drafts:
+            limits = replace(draft.params, seed=0, max_tokens=draft.params.max_tokens - len(draft.ids))
+            by_prompt.setdefault((limits, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
+        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[Draft]]]] = {}
+        for (limits, _, prompt), own in by_prompt.items():
+            batches.setdefault((limits, len(own)), []).append((prompt, own))
+        for (limits, copies), entries in batches.items():
+            self._draw(entries, replace(limits, n=copies))
+        return drafts
+
+    def _draw(self, entries: list[tuple[Tokens, list[Draft]]], params: SamplingParams) -> None:
+        greedy = params.temperature == 0
+        draws = None if greedy else torch.from_numpy(np.array([[each.draws() for each in own] for _, own in entries]))
+        drawn = self.model.sample_at([prompt for prompt, _ in entries], params, draws)
+        for (_, own), samples in zip(entries, drawn, strict=True):
+            for draft, sample in zip(own, samples, strict=True):
+                draft.ids += sample.ids
+                draft.logprobs += sample.logprobs
+                draft.finish = sample.finish
+                draft.close_span(self.model.version)

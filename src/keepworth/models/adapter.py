@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from keepworth.models.errors import UnsupportedModel
-from keepworth.models.files import RECORD, record_of, repository_of
+from keepworth.models.files import BASE_RECORD, record_of, repository_of
 from keepworth.models.inprocess import InProcessModel
 
 Named = dict[str, torch.nn.Parameter]
@@ -74,7 +74,7 @@ def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
         (folder / "README.md").write_text(_card(_base(model)), encoding="utf-8")  # PEFT's names the folder as well
     else:
         _save_whole(model, folder)
-    (folder / RECORD).write_text(json.dumps(_base(model), indent=2) + "\n", encoding="utf-8")
+    (folder / BASE_RECORD).write_text(json.dumps(_base(model), indent=2) + "\n", encoding="utf-8")
 
 
 def _card(base: dict[str, Any]) -> str:
@@ -96,7 +96,7 @@ def _save_whole(model: InProcessModel, folder: Path) -> None:
 
 _TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
 """Endings of what a checkpoint folder holds beside its weights: the tokenizer's files, a chat template, settings."""
-_OWN = ("keepworth.json", "recollect.json", RECORD)
+_OWN = ("keepworth.json", "recollect.json", BASE_RECORD)
 
 
 def _base(model: InProcessModel) -> dict[str, Any]:

@@ -568,7 +568,7 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
 # Base: which published weights a training began from, in words that mean something on another machine.
 
 
-RECORD = "base.json"
+BASE_RECORD = "base.json"
 
 
 def repository_of(name: str, folder: Path | None) -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory as Memory
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
+    from keepworth.memory.policy.slots import Writer as Writer
+    from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
 
@@ -22,6 +24,7 @@ __version__ = "0.1.0"
 # `import keepworth` stays instant: a room is loaded when one of its names is first used.
 _HOMES = {
     "Advice": "memory.policy.pool",
+    "Facts": "memory.policy.writers",
     "AsyncMemory": "memory.async_memory",
     "Hit": "memory.search.search",
     "Hits": "memory.search.search",
@@ -30,6 +33,7 @@ _HOMES = {
     "KeepworthError": "episodes.errors",
     "Memory": "memory.memory",
     "Policy": "memory.policy.slots",
+    "Writer": "memory.policy.slots",
     "encoder": "defaults",
     "policy": "defaults",
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from keepworth import Facts
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory import errors
@@ -112,10 +113,10 @@ def test_expiry_and_limits_and_pages():
     assert seen == [f"number {n}" for n in range(700)]
 
 
-def test_infer_needs_an_extractor_and_recalled_text_is_not_stored_again():
-    with pytest.raises(errors.NoExtractor, match="extractor"):
+def test_infer_needs_a_writer_and_recalled_text_is_not_stored_again():
+    with pytest.raises(errors.NoWriter, match="writer"):
         memory().add("hello", infer=True)
-    m = memory(extractor=lambda messages: [part for m in messages for part in m["content"].split(". ")])
+    m = memory(writer=Facts(lambda messages: [part for m in messages for part in m["content"].split(". ")]))
     m.add("Ana has a cat", session_id="s1")
     shown = m.search("cat")[0].text
     kept = m.add([{"role": "assistant", "content": f"{shown}. Ana has a dog"}], infer=True, session_id="s2")

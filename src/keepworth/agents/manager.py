@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,8 +24,9 @@ from keepworth.episodes.interaction import Observation
 from keepworth.episodes.model import FinishReason
 from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
 from keepworth.episodes.prompt_text import as_line
-from keepworth.memory.item import UNKNOWN, Provenance
+from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
+from keepworth.memory.policy.slots import Finished, Writer
 from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
 
 ROLE = "manager"
@@ -140,10 +141,39 @@ class ManagerState:
         return render(self.memories, self.fact)
 
 
+Choose = Callable[[Sequence[ManagerState]], list[str]]
+"""The line that a manager writes in each state."""
+
+
 def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: str = "") -> ManagerState:
     """The state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
-    items = shuffled([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], seed)
+    return _state([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], fact, seed)
+
+
+def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
+    items = shuffled(items, seed)
     return ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), fact)
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The manager as a writer of memory: `Memory(path, writer=Manager(choose))`. Each message is a fact, or what another writer
+    adds; the `k` items nearest to it are shown, and one operation is asked for. The one that a run has trained:
+    `keepworth.recipes.memory_r1_manager.manager_of`."""
+
+    choose: Choose
+    facts: Writer | None = None
+    k: int = 4
+
+    def __call__(self, finished: Finished) -> Iterator[Operation]:
+        if self.facts is None:
+            facts = [str(message.get("content", "")) for message in finished.transcript]
+        else:
+            facts = [each.text for each in self.facts(finished) if each.text]
+        for fact in facts:
+            state = _state(finished.nearest(fact, self.k), fact, fact)
+            asked, _ = parse(self.choose([state])[0], state.ids)
+            yield grounded(asked, fact, dict(zip(state.ids, state.memories, strict=True)))
 
 
 def act(

@@ -12,12 +12,12 @@ A manager is anything that turns states into lines of text: a model, or a consta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keepworth.episodes.extras import require
 
-from keepworth.agents.manager import ManagerState, act, observe
+from keepworth.agents.manager import Choose, ManagerState, act, observe
 from keepworth.episodes.model import Model
 from keepworth.episodes.operation import ParseStatus
 from keepworth.episodes.task import Task
@@ -30,7 +30,6 @@ from keepworth.tasks.metrics import exact_match, token_f1
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import draw_order
 
-Choose = Callable[[Sequence[ManagerState]], list[str]]
 """States in, one line of text each out. It must be deterministic: the tables compare arms question by question."""
 
 RESAMPLES = 10_000

@@ -83,8 +83,12 @@ class InvalidReward(MemoryProblem, ValueError):
     """A reward that is not a number in the declared range, or one whose sums would not be."""
 
 
-class NoExtractor(MemoryProblem):
-    """`infer=True` without something that extracts facts from text."""
+class NoWriter(MemoryProblem):
+    """`infer=True` without a writer, which says what to keep of messages."""
+
+
+class NothingToWrite(MemoryProblem):
+    """A writer was given what it cannot write about."""
 
 
 class NotAMemoryFile(MemoryProblem):

@@ -26,12 +26,13 @@ from keepworth.episodes.encoder import Encoder
 from keepworth.episodes.episode import Episode
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import (
+    InvalidAdvice,
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
     InvalidText,
     NoEncoder,
-    NoExtractor,
+    NoWriter,
     ScopeFull,
     UnknownEpisode,
     UnknownItem,
@@ -103,13 +104,12 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.off_policy import Estimate
     from keepworth.memory.policy.pool import Advice
-    from keepworth.memory.policy.slots import Policy
+    from keepworth.memory.policy.slots import Policy, Writer
 
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
 
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
-Extractor = Callable[[Sequence[Message]], Iterable[str]]
 RECALLED = 4096
 SCOPES = 4096
 NOBODY = ("", "", "")
@@ -129,7 +129,7 @@ class Memory:
     index: how large memories are searched by meaning: "exact", "int8" or "pq" (see `keepworth.memory.search.quantised`).
     log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
-    extractor: turns messages into facts for `add(..., infer=True)`.
+    writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     max_items: current items a scope may hold; a write beyond it is refused.
     dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
     policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
@@ -155,7 +155,7 @@ class Memory:
         log: str = "background",
         log_share: float = 1.0,
         keep_candidates: int | None = None,
-        extractor: Extractor | None = None,
+        writer: Writer | None = None,
         max_items: int | None = None,
         dedupe: bool | float = False,
         policy: PolicyLike = "effect",
@@ -178,7 +178,7 @@ class Memory:
             )
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
-        self._extractor = extractor
+        self._writer = writer
         self._clock = clock
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
@@ -342,7 +342,7 @@ class Memory:
             chosen = [_selected(*each, top_k, selector, label) for each in zip(asks, found, strict=True)]
         else:
             chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options)
-        if self._extractor is not None:
+        if self._writer is not None:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
         return [each.hits for each in chosen]
@@ -592,7 +592,9 @@ class Memory:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
         may come without a list around it.
 
-        infer: let the extractor turn the content into facts first; a fact that was only just recalled is not stored again.
+        infer: let the writer of this memory say what to keep of it; a fact that was only just recalled is not stored again.
+        Where it asks for more than new items (to update, supersede, delete), all is done in one transaction, and what is returned
+        are the items that say now what it wanted said. Raises NoWriter, and NothingToWrite for a writer that keeps choices.
         Other options: see `add_many`. What an open item says already, in the same words and with nothing new beside them (time,
         metadata, trust, a longer life), is not stored again: that item is returned.
         """
@@ -606,13 +608,44 @@ class Memory:
                 speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
                 sources.append(Provenance("conversation", turn=number, speaker=speaker))
             return self.add_many(texts, provenances=sources, **options)
-        if self._extractor is None:
-            raise NoExtractor(
-                "infer=True needs something that extracts facts: open the memory with extractor=..., "
-                "or store the text as it is with infer=False"
+        if self._writer is None:
+            raise NoWriter(
+                "infer=True needs something that says what to keep: open the memory with writer=..., such as "
+                "Facts(extract), or store the text as it is with infer=False"
             )
-        facts = [fact for fact in self._extractor(messages) if folded(fact) not in self._recalled]
-        return self.add_many(facts, **{"source": "extractor", **options})
+        return self._write(messages, **{"source": "writer", **options})
+
+    def _write(self, messages: Sequence[Message], **options: Any) -> list[Item]:
+        """What the writer of this memory makes of messages."""
+        from keepworth.memory.policy.slots import Finished
+
+        assert self._writer is not None
+        bounds = {name: options[name] for name in ("user_id", "agent_id", "session_id") if name in options}
+        bank = self.bank(**bounds)
+        source, time = Provenance(checked_label(options["source"], "source")), options.get("event_time", "")
+        asked, items = [], []
+        for each in self._writer(Finished(messages=tuple(messages), bank=lambda: bank)):
+            if not isinstance(each, Operation):
+                raise InvalidAdvice(
+                    f"a writer of messages gave {each!r:.60}, which is no operation.",
+                    "Advice is for propose(), or for the writer of a policy.",
+                )
+            if each.kind is not OperationKind.ADD or folded(each.text) not in self._recalled:
+                asked.append(each)
+                items.append(bank.apply(each, provenance=source, event_time=time).item)
+        if all(each.kind is OperationKind.ADD for each in asked):
+            return self.add_many([each.text for each in asked], **options)
+        if beside := sorted(
+            {name for name, value in options.items() if value} - {*bounds, "source", "event_time", "episode"}
+        ):
+            raise InvalidFilter(
+                f"{beside[0]} has no effect where a writer updates or deletes: leave it out, or use a writer that only adds"
+            )
+        journal, outcomes = bank.journal, self.commit(bank, episode=options.get("episode", ""))
+        done = {here.outcome.item: there.item for here, there in zip(journal, outcomes, strict=True)}
+        ids = [done.get(id, id) for id in items]
+        found = self.store.fetch(bank.scope, [id for id in ids if id])
+        return [item for id in dict.fromkeys(ids) if id and (item := found[id]) is not None]
 
     def add_many(
         self,
@@ -1021,7 +1054,7 @@ class Memory:
         return item
 
     def _note_recalled(self, items: Iterable[Item]) -> None:
-        """What the extractor finds again in what is said next is not new."""
+        """What the writer finds again in what is said next is not new."""
         self._recalled.update((folded(item.text), item.id) for item in items)
         while len(self._recalled) > RECALLED:
             self._recalled.popitem(last=False)

@@ -583,23 +583,31 @@ class Bank:
 
     def commit_to(self, store: Store, episode: str = "") -> list[Outcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
-        renamed: dict[str, str] = {}
-
-        def work(transaction: Transaction) -> list[Outcome]:
-            outcomes = []
-            for entry in self.journal:
-                act = renamed_act(entry.act, renamed)
-                outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
-                if entry.outcome.item and outcome.item:
-                    renamed[entry.outcome.item] = outcome.item
-                outcomes.append(outcome)
-            return outcomes
-
-        texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
-        vectors = store.encode(text for text in texts if text)
-        outcomes = store.change(self.scope, work, vectors, bounded=True)
+        vectors = store.encode(self.texts())
+        outcomes = store.change(self.scope, lambda each: self.replay(each, episode), vectors, bounded=True)
         self.journal = []
         return list(outcomes)
+
+    def replay(self, transaction: Transaction, episode: str = "") -> list[Outcome]:
+        """What was done here, done in a transaction of the store."""
+        renamed, outcomes = dict[str, str](), list[Outcome]()
+        for entry in self.journal:
+            act = renamed_act(entry.act, renamed)
+            outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
+            if entry.outcome.item and outcome.item:
+                renamed[entry.outcome.item] = outcome.item
+            outcomes.append(outcome)
+        return outcomes
+
+    def texts(self) -> list[str]:
+        """What the store needs vectors of before `replay`."""
+        texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
+        return [text for text in texts if text]
+
+    def nearest(self, text: str, k: int) -> list[Item]:
+        """The `k` items most like `text`, best first."""
+        mode = "lexical" if self._embedder is None else "hybrid"
+        return [hit.item for hit in self.search(text, k, mode=mode)] if len(self) else []
 
     def _run(self, act: Act, draft: Draft) -> Outcome:
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())

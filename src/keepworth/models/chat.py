@@ -172,7 +172,7 @@ Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
 
 
 def extractor(chat: ChatModel) -> Callable[[Sequence[Message]], list[str]]:
-    """Turns messages into facts, one call each; to be handed to `Memory(extractor=...)`."""
+    """Turns messages into facts, one call each; for `Memory(writer=Facts(extractor(chat)))`."""
 
     def extract(messages: Sequence[Message]) -> list[str]:
         shown = "\n".join(f"{message.get('role', 'user')}: {message.get('content', '')}" for message in messages)

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.agents.answerer import Style
-from keepworth.agents.manager import ANSWER_TOKENS, warm_start_examples
+from keepworth.agents.manager import ANSWER_TOKENS, Choose, Manager, warm_start_examples
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.manager import (
-    Choose,
     always,
     answer_rows,
     chosen_by,
@@ -37,8 +36,9 @@ from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.learning.weights.learner import Learner
 from keepworth.memory.overlay import Bank
+from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import path_of
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.known import ModelKind
 from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
@@ -156,6 +156,23 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
     sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
     identity = f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}"
     return Reading(model, weights, identity, Bank.empty(encoder(config.encoder)))
+
+
+def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
+    """The manager that the run in folder `path` has trained, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
+    facts: the writer whose new items are the facts that it manages; without one each message is a fact.
+
+    Raises KeepworthError where the run has not finished training a manager."""
+    run = RunFolder.open(Path(path))
+    weights = kept_weights(run, "manager")
+    if not weights.is_dir():
+        raise KeepworthError(
+            f"{path} holds no manager: {weights} does not exist.",
+            "Name a run of memory_r1 that has finished its manager.",
+        )
+    precision = cast(Precision, run.environment.get("precision", "bf16"))
+    model = InProcessModel.load(path_of(str(run.config["model"]), kind=ModelKind.LANGUAGE), precision=precision)
+    return Manager(chosen_by(with_weights(model, weights)), facts)
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:

@@ -20,7 +20,7 @@ from keepworth.memory.errors import (
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
 from keepworth.recipes.advantage import advantage
@@ -85,10 +85,10 @@ def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_the
 def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
     broken = [True]
 
-    def writer(finished: Finished, pool: Pool) -> list[Advice]:
+    def writer(finished: Finished) -> list[Advice]:
         if broken[0]:
             raise ConnectionError("the model is away")
-        return ["not a draft", *RawCases()(finished, pool)]  # type: ignore[list-item]
+        return ["not a draft", *RawCases()(finished)]  # type: ignore[list-item]
 
     def made() -> Policy:
         return replace(advantage(), writer=writer)

@@ -68,7 +68,7 @@ def test_memrl_moves_q_as_worked_by_hand() -> None:
     assert q() == 0.0  # Written by the episode, shown by none yet.
     met(experience, "alpha beta", "left", 1.0)
     assert q() == pytest.approx(0.3)
-    experience.policy.writer = lambda finished, pool: []
+    experience.policy.writer = lambda finished: []
     met(experience, "alpha beta", "left", 0.0)
     # Row 1 now ties with row 0 and is newer: only it moved.
     assert q() == pytest.approx(0.3)
@@ -200,7 +200,7 @@ def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -
     valuer = Advantage(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
     experience = of(advantage())
     experience.policy.valuer = valuer
-    experience.policy.writer = lambda finished, pool: []
+    experience.policy.writer = lambda finished: []
     for text, outcome in (("easy task", 1.0), ("hard thing", 0.0)) * 10:
         met(experience, text, "left", outcome)
     assert valuer.success_without(experience.query("easy task", "")) > 0.8
@@ -212,7 +212,7 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
     """An item of hard tasks that lifts 0 to 0.5 is worth more than one of easy tasks that does nothing at 0.9."""
     settings = AdvantageSettings(keep=1.0)
     experience = of(advantage(settings=settings))
-    experience.policy.writer = lambda finished, pool: []
+    experience.policy.writer = lambda finished: []
     generator = np.random.default_rng(0)
     hard = experience.observe(Advice("hard thing", "h", do=("left",)))
     easy = experience.observe(Advice("easy task", "e", do=("right",)))

@@ -20,7 +20,7 @@ _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id
 
 
 class Memory:
-    """run_id is our session_id. Facts are extracted only where an extractor was handed to the memory."""
+    """run_id is our session_id. Facts are extracted only where a writer was handed to the memory."""
 
     def __init__(self, memory: engine.Memory | str = ":memory:", **options: Any) -> None:
         self.memory = memory if isinstance(memory, engine.Memory) else _open(memory, options)
@@ -38,7 +38,7 @@ class Memory:
         infer: bool = True,
     ) -> dict[str, Any]:
         """{"results": [{"id", "memory", "event"}]}; event is NONE for what was there already. As in mem0, system messages are not
-        stored; an extractor sees them."""
+        stored; a writer sees them."""
         scope = _scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
         content: Any = [messages] if isinstance(messages, Mapping) else messages
         if not infer and isinstance(content, (list, tuple)):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.episodes.encoder import Encoder
-from keepworth.memory.item import Item, Status
+from keepworth.episodes.operation import Operation
+from keepworth.memory.item import Item, Provenance, Status
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool, on_word_of
 from keepworth.memory.policy.records import advice_problem
@@ -27,6 +28,8 @@ from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presente
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from keepworth.memory.overlay import Bank
 
     Vectors = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
@@ -166,18 +169,24 @@ class Experience:
         *,
         per_step: Sequence[float] | None = None,
         by: str = "",
+        bank: Callable[[], Bank] | None = None,
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
         outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
-        where they have their own, on the same scale. by: on whose word, "" for the program's own.
+        where they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of the memory,
+        where the operations of a writer are carried out.
         """
         finished, share = self._learned(taken, outcome, per_step, by)
-        done = replace(finished, uses=tuple(use for use in finished.uses if use.taken))
-        for draft in self.policy.writer(done, self.pool) if self.policy.writer is not None and done.uses else ():
+        uses = tuple(use for use in finished.uses if use.taken)
+        done = replace(finished, uses=uses, pool=self.pool, bank=bank)
+        for draft in self.policy.writer(done) if self.policy.writer is not None and done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
-            draft = replace(draft, source=on_word_of(by)) if isinstance(draft, Advice) else draft
-            self.observe(draft, done.episode)
+            if isinstance(draft, Operation):
+                assert bank is not None
+                bank().apply(draft, provenance=Provenance(on_word_of(by)))
+            elif isinstance(draft, Advice):
+                self.observe(replace(draft, source=on_word_of(by)), done.episode)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, None, self.clock.now)
         self._over(share)

@@ -95,8 +95,9 @@ class ExperienceTable:
     steps: bool = False
     most_actions: int = 20
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
-        uses = finished.uses
+    def __call__(self, finished: Finished) -> list[Advice]:
+        uses, pool = finished.choices, finished.pool
+        assert pool is not None
         given = [use.reward for use in uses] if self.steps else [finished.outcome]
         if self.signed:
             given = [2.0 * reward - 1.0 for reward in given]

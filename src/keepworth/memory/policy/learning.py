@@ -39,6 +39,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity
 from keepworth.memory.operations import Assignment, Credit, Outcome
+from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.effect import Effect, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -295,10 +296,21 @@ class Learning:
                 pairs, steps = self._taken(experience, task, person, choices, value)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
-                experience.finish(pairs, self._scaled(value), per_step=steps, by=by)
+                banks: list[Bank] = []
+
+                def bank() -> Bank:
+                    if not banks:
+                        base = self.store.base(self.scope)
+                        banks.append(Bank.on(base, self.store.embedder, scope=self.scope, clock=self.store.clock))
+                    return banks[0]
+
+                experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank)
                 self._mine.add(transaction.seq)
                 outcome = transaction.perform(act, draft, now=now, episode=about.episode)
                 named.update(self._changes(transaction, experience.pool, version, now, about.episode, by))
+                for each in banks:
+                    transaction.provide(self.store.encode(each.texts()))
+                    each.replay(transaction, about.episode)
                 if about.episode and not about.decision:
                     log.completed(transaction, about.episode, now)
                 return Outcome(True, outcome.changed)

@@ -15,7 +15,7 @@ from typing import Any
 
 from keepworth.episodes.prompt_text import as_line
 from keepworth.memory.item import Item
-from keepworth.memory.policy.pool import Advice, Pool, numbered
+from keepworth.memory.policy.pool import Advice, numbered
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.policy.writers import ended, judged
 
@@ -226,8 +226,8 @@ class DistilledByModel:
     ask: Ask
     failures: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
-        if not finished.uses or (not finished.success and not self.failures):
+    def __call__(self, finished: Finished) -> list[Advice]:
+        if not finished.choices or (not finished.success and not self.failures):
             return []
         drafts = []
         for each in parse_experiences(self.ask(distil_prompt(finished))):
@@ -253,7 +253,7 @@ class NotesByModel:
 
     ask: Ask
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
+    def __call__(self, finished: Finished) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, steps=False):
             text = f"{use.query.text} -> {use.taken}: {ended(use, good)}"

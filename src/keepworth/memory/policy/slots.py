@@ -3,16 +3,22 @@
 query = keyer(situation); candidates = retriever(query); values = valuer.estimate(...)
 choice = selector(...)  (a distribution over slates);  text = presenter(...)
 after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> status; maintainer(pool)
+
+A writer also writes for `Memory.add(messages, infer=True)`: an extractor of facts, a policy's writer and the manager of a trained
+run are called alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from keepworth.episodes.operation import Operation
+from keepworth.memory.errors import NothingToWrite
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Slate
@@ -20,6 +26,8 @@ from keepworth.memory.search.search import Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from keepworth.memory.overlay import Bank
 
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
@@ -118,13 +126,42 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An episode that has its outcome, on the memory's own scale: the choices in order, and whether it was a success."""
+    """What a writer is given: an episode that has its outcome, or messages.
 
-    uses: tuple[Use, ...]
-    outcome: float
-    time: int
-    episode: int
-    success: bool
+    uses: the choices of the episode in order; outcome: on the memory's own scale; messages: what was said, and nothing else is
+    known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far.
+    """
+
+    uses: tuple[Use, ...] = ()
+    outcome: float = math.nan
+    time: int = 0
+    episode: int = 0
+    success: bool = False
+    messages: tuple[Mapping[str, Any], ...] = ()
+    pool: Pool | None = None
+    bank: Callable[[], Bank] | None = None
+
+    @property
+    def choices(self) -> tuple[Use, ...]:
+        """For writers that keep choices. Raises NothingToWrite for messages."""
+        if self.messages:
+            raise NothingToWrite(
+                "this writer keeps choices of episodes, and messages hold none.",
+                "Open the memory with a writer that reads messages, such as Facts(extract), or reward an episode.",
+            )
+        return self.uses
+
+    @property
+    def transcript(self) -> tuple[Mapping[str, Any], ...]:
+        """For writers that read: the messages, or each situation of the episode with what was done in it."""
+        if self.messages:
+            return self.messages
+        steps = ((("user", use.query.observation or use.query.goal), ("assistant", use.taken)) for use in self.uses)
+        return tuple({"role": role, "content": text} for pair in steps for role, text in pair if text)
+
+    def nearest(self, text: str, k: int) -> list[Item]:
+        """The `k` items of the memory most like `text`."""
+        return self.bank().nearest(text, k) if self.bank is not None else []
 
 
 class Keyer(Protocol):
@@ -183,7 +220,10 @@ class Presented:
 
 
 class Writer(Protocol):
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]: ...
+    def __call__(self, finished: Finished) -> Iterable[Advice | Operation]:
+        """What memory is to do about it. Advice goes through the gate of a policy; an operation is carried out as it comes, so
+        that the next is written with what it did in view."""
+        ...
 
 
 class Gate(Protocol):

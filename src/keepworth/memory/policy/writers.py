@@ -1,10 +1,12 @@
-"""Writers: what is kept of an episode. Rule and template forms; `prompts` holds the forms that ask a model."""
+"""Writers: what is kept of an episode, or of messages. Rule and template forms; `prompts` holds the forms that ask a model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.hashed_words import _WORD
 from keepworth.memory.policy.pool import Advice, Pool
@@ -18,7 +20,7 @@ def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
     again, what ended up being done) by how the episode ended.
     """
     last: dict[tuple[str, ...], tuple[Use, bool]] = {}
-    for use in finished.uses:
+    for use in finished.choices:
         key = (use.query.text, use.taken) if steps else (use.query.text,)
         last.pop(key, None)
         last[key] = (use, use.good if steps else finished.success)
@@ -37,8 +39,14 @@ def earned(use: Use) -> dict[str, Any]:
     return {"earned": use.raw_reward} if 0.0 < use.raw_reward < 1.0 else {}
 
 
-def no_writing(finished: Finished, pool: Pool) -> list[Advice]:
-    return []
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The writer that keeps what `extract` finds in messages, as it is: such as `keepworth.models.chat.extractor(chat)`."""
+
+    extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str]]
+
+    def __call__(self, finished: Finished) -> list[Operation]:
+        return [Operation(OperationKind.ADD, text=fact) for fact in self.extract(finished.transcript)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class RawCases:
     failures: bool = True
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
+    def __call__(self, finished: Finished) -> list[Advice]:
         return [
             Advice(
                 use.query.text,
@@ -75,10 +83,10 @@ class Distilled:
     alike: float = 0.98
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
+    def __call__(self, finished: Finished) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, self.steps):
-            if not good or self._known(use, pool):
+            if not good or self._known(use, finished.pool):
                 continue
             scenario = use.query.text
             drafts.append(
@@ -91,7 +99,9 @@ class Distilled:
             )
         return drafts
 
-    def _known(self, use: Use, pool: Pool) -> bool:
+    def _known(self, use: Use, pool: Pool | None) -> bool:
+        if pool is None:
+            return False
         rows = pool.active()
         rows = rows[pool.content[rows] == pool.content_of(use.taken)]
         return bool(len(rows)) and float(pool.similarities(use.query.vector, rows).max()) > self.alike
@@ -104,7 +114,7 @@ class Notes:
     failures: bool = True
     steps: bool = False
 
-    def __call__(self, finished: Finished, pool: Pool) -> list[Advice]:
+    def __call__(self, finished: Finished) -> list[Advice]:
         drafts = []
         for use, good in judged(finished, self.steps):
             if not good and not self.failures:

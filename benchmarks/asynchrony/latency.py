@@ -18,9 +18,10 @@ import torch
 from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.learning.collect.asynchrony import Asynchrony, Mode, Staleness
+from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 
-OBJECTIVE = varied(preset("areal"), center="group", scale="group")
+OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 GROUPS, MEMBERS, TOKENS = 8, 8, 16
 SKIP = 3
 ARMS: dict[str, tuple[Mode, int, float]] = {

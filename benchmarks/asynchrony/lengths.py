@@ -30,12 +30,13 @@ from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.asynchrony import Asynchrony, Caches, Mode, Order, Staleness
 from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.weights.learner import Learner
 from keepworth.models.decoding import ContinuousBatch, Draft
 from keepworth.models.inprocess import InProcessModel
 
-OBJECTIVE = varied(preset("areal"), center="group", scale="group")
+OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 MEDIAN, LONGEST = 16, 256
 
 

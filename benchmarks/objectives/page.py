@@ -27,12 +27,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def presets() -> str:
     rows = []
-    for name, credit, scale, ratio, surrogate, correction, aggregation, kl in listing():
+    for name, advantage, ratio, surrogate, correction, aggregation, kl in listing():
         source = SOURCES[name]
         where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
         assert name in PRESETS
-        rows.append((f"`{name}`", credit, scale, ratio, surrogate, correction, aggregation, kl, where))
-    head = ("name", "credit", "centre / scale", "ratio, anchor", "surrogate", "correction", "mean", "KL", "source")
+        rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
+    head = ("name", "advantage", "ratio, anchor", "surrogate", "correction", "mean", "KL", "source")
     return table(head, rows)
 
 

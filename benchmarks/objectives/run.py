@@ -104,7 +104,7 @@ WALKERS = (
     _free("grpo"),
     _free("gigpo"),
     _free("ppo"),
-    _free("reinforce_pp", discount=0.9),
+    _free("reinforce_pp", advantage="RewardToGo(0.9, scale=Whitened)"),
     Arm("fine_mem", "fine_mem", turn_rewards=True),
     Arm("memory_r2", "memory_r2", {}, rerolls=True),
 )
@@ -219,7 +219,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     if objective.needs_teacher:
         extras["teacher"] = taught(SPARSE if world is SPARSE else GRADED, seed)
-    if objective.credit == "soft_value":
+    if objective.needs_soft_values:
         extras["soft_values"] = reference_values(world.rollout(model, 5_000_000, 8), objective)
     if objective.needs_critic:
         extras["critic"] = CriticSettings(learning_rate=1e-2, warmup=3)

@@ -27,7 +27,7 @@ class Case:
 
 CLIP = {"surrogate": "Clip(0.01, 0.02)"}  # narrow, so that it acts after one step
 THEIR_CLIP = {"epsilon": 0.01, "epsilon_high": 0.02}
-EPSILON = {"scale_epsilon": 1e-4}  # TRL's; ours is 1e-6
+EPSILON = {"advantage": "Outcome(group, GroupStd(1e-4))"}  # TRL's; ours is 1e-6
 NO_KL = {"kl": None}
 CASES = (
     Case("grpo", "grpo", {**NO_KL, **CLIP, **EPSILON}, {"loss_type": "grpo", "beta": 0.0, **THEIR_CLIP}),
@@ -60,7 +60,7 @@ CASES = (
     Case(
         "lite_ppo",
         "lite_ppo",
-        {**CLIP, **EPSILON},
+        {**CLIP, "advantage": "Outcome(group, BatchStd(1e-4))"},
         {"loss_type": "dapo", "beta": 0.0, "scale_rewards": "batch", **THEIR_CLIP},
     ),
     Case(

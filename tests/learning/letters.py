@@ -28,6 +28,7 @@ from keepworth.learning.collect.group_index import candidate_of, position_of
 from keepworth.learning.collect.growing_memory import GrowingMemory, Remembering
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective import preset
+from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
@@ -36,7 +37,7 @@ from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
 
-OBJECTIVE = varied(preset("areal"), center="group", scale="group")
+OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 
 
 def low(ids: tuple[int, ...]) -> float:

@@ -10,6 +10,7 @@ import torch
 
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.objective import preset
+from keepworth.learning.objective.parts import Gae, Whitened
 from keepworth.learning.weights.critic import Critic, CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import rows_of
@@ -50,7 +51,8 @@ def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: An
     model = tiny_model(hidden=32)
     named = attach_lora(model, 2) if adapter else unfreeze(model)
     settings = CriticSettings(learning_rate=2e-2, warmup=30)
-    learner = Learner(model, named, preset("ppo", value_clip=None), Optimisation(), ROLE, critic=settings)
+    objective = preset("ppo", advantage=Gae(0.95, scale=Whitened()))
+    learner = Learner(model, named, objective, Optimisation(), ROLE, critic=settings)
     before = {name: value.detach().clone() for name, value in named.items()}
     first = model.score([(1, 2, 3)], [[(4, 5)]])
     measured = [learner.update(known_by_prompt(model, step)) for step in range(30)]
@@ -85,7 +87,7 @@ def test_critic_and_policy_continue_exactly() -> None:
 
 def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None:
     model = tiny_model(hidden=32)
-    objective = preset("ppo", bootstrap="truncated")
+    objective = preset("ppo", advantage=Gae(0.95, scale=Whitened(), value_clip=0.2, bootstrap=True))
     learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE)
     assert learner.critic is not None
     torch.nn.init.normal_(learner.critic.head.weight)

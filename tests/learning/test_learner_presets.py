@@ -15,6 +15,7 @@ import torch
 
 from keepworth.learning.objective import PRESETS, Objective, advantages, denominators, loss, preset, select
 from keepworth.learning.objective.control import initial
+from keepworth.learning.objective.parts import OptimalBaseline
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import Rows, rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
@@ -41,7 +42,7 @@ def extras(objective: Objective) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if objective.needs_teacher:
         found["teacher"] = tiny_model(seed=5, precision="fp64", hidden=32)
-    if objective.credit == "soft_value":
+    if objective.needs_soft_values:
         found["soft_values"] = VALUES
     return found
 
@@ -86,11 +87,11 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
     if objective.needs_teacher:
         other = tiny_network(seed=5, attn="sdpa", precision="fp64", hidden=32)
         batch = replace(batch, lp_teacher=plain_scores(other, rows)[0])
-    if objective.credit == "soft_value":
+    if objective.needs_soft_values:
         batch = replace(batch, soft_value=torch.tensor([VALUES[task] for task in rows.tasks], dtype=torch.float64))
     if objective.needs_critic:  # it starts at zero
         batch = replace(batch, values=torch.zeros(batch.shape, dtype=torch.float64))
-    if objective.center == "optimal":
+    if isinstance(objective.advantage, OptimalBaseline):
         norms = torch.zeros(batch.shape[0], dtype=torch.float64)
         for number in batch.episode.unique():
             own = batch.episode == number

@@ -97,5 +97,5 @@ def test_values_under_the_reference_by_hand() -> None:
     values = reference_values(bare, preset("a_star_po"))
     # 0.5 * log((e^2 + 1 + e^1 + 1) / 4) and 0.5 * log((e^2 + 3) / 4)
     assert values == pytest.approx({"kind0/0": 0.5538, "kind1/1": 0.4773}, abs=1e-4)
-    with pytest.raises(ValueError, match="soft_value_temperature"):
+    with pytest.raises(ValueError, match="no SoftValue"):
         reference_values(groups, preset("grpo"))

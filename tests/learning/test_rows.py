@@ -234,7 +234,7 @@ def test_what_an_objective_credits_by_must_be_there() -> None:
     for name, words in (("gigpo", "Segment.state"), ("fine_mem", "names its segment"), ("memory_r_plus", "'episodic'")):
         objective = preset(name)
         with pytest.raises(BadEpisode, match=words):
-            require_credit(rows, [group], objective.credit, objective.reward_term, name)
+            require_credit(rows, [group], objective)
     with pytest.raises(BadEpisode, match="value of task 't'"):
         soft_values_of(rows, {"other": 1.0}, "a_star_po")
     assert soft_values_of(rows, {"t": 0.25}, "a_star_po").tolist() == [0.25]

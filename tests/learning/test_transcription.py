@@ -14,7 +14,7 @@ import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.objective import preset
-from keepworth.learning.objective.parts import Cispo, Clip, KlLoss
+from keepworth.learning.objective.parts import Cispo, Clip, GroupStd, KlLoss, Outcome
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
@@ -25,7 +25,7 @@ NARROW = {"surrogate": Clip(0.01, 0.02)}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {"kl": KlLoss("k3", 0.05), **NARROW}),
     "dr_grpo": ("dr_grpo", {"length_budget": LONGEST, **NARROW}),
-    "token-mean": ("lite_ppo", {"scale": "group", **NARROW}),
+    "token-mean": ("lite_ppo", {"advantage": Outcome("group", GroupStd()), **NARROW}),
     "lite_ppo": ("lite_ppo", NARROW),
     "rloo": ("rloo", {}),
     "gspo": ("gspo", {}),

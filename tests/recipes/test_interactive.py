@@ -17,7 +17,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.interaction import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
-from keepworth.learning.objective.parts import Clip, KlLoss, Truncate
+from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Truncate
 from keepworth.learning.run import run_record
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.run.run_record import RunConflict
@@ -456,10 +456,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     from keepworth.cli.settings import as_toml, resolve
     from keepworth.recipes.settings import objective_of
 
-    texts = ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)", "objective.scale=none", "passes=2"]
+    texts = ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)", "objective.advantage=Outcome(group)", "passes=2"]
     config = resolve(strings.Config, assignments=texts)
     objective = objective_of(config)
-    assert (objective.name, objective.surrogate, objective.scale) == ("grpo", Clip(0.2, 0.28), "none")
+    assert (objective.name, objective.surrogate, objective.advantage) == ("grpo", Clip(0.2, 0.28), Outcome("group"))
     (tmp_path / "config.toml").write_text(as_toml(config))
     assert resolve(strings.Config, file=tmp_path / "config.toml") == config
     other = resolve(strings.Config, assignments=["objective=grpo", "objective.kl=KlLoss(k3, 0.1)", "passes=2"])
@@ -473,7 +473,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     run = run_answered(
         checkpoint, tmp_path / "run", SilentProgress(), **config.model_dump(include={"objective", "passes"})
     )
-    assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "scale": "none"}
+    assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "advantage": "Outcome(group)"}
 
 
 @pytest.mark.parametrize(
@@ -487,10 +487,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         ),
         (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "Did you mean 'Clip'"),
         (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
-        (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"number of surrogate = Clip\(low, high\)"),
+        (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"write surrogate = Clip\(low, high\)"),
         (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
         (["objective=dapo", "objective.overlong=keep"], "overlong takes OverlongPenalty.* or none"),
-        (["objective=grpo", "objective.kl_coefficient=0.1"], r"number of kl = KlLoss\(estimator, coefficient\)"),
+        (["objective=grpo", "objective.kl_coefficient=0.1"], r"write kl = KlLoss\(estimator, coefficient\)"),
         (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
         (["objective=grpo", "objective.anchor=current", "passes=2"], "could never clip"),

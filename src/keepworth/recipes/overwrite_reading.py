@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, run_system
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
@@ -33,7 +34,7 @@ SUMMARY = (
     "Overwrite reading (MemAgent, arXiv 2507.02259): a long text in a fixed window, one memory rewritten on the way."
 )
 
-MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", scale="none")
+MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
 
 
 class Config(Settings):

@@ -121,7 +121,7 @@ def prepared(
             optimisation,
             role,
             teacher=teacher_of(config, run, role, progress) if objective.needs_teacher else None,
-            soft_values={} if objective.credit == "soft_value" else None,
+            soft_values={} if objective.needs_soft_values else None,
             critic=critic if objective.needs_critic else None,
         )
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from keepworth.learning.objective import Objective, advantages, preset, varied
 from keepworth.learning.objective.advantage import centered, overlong_penalty, scaled, whitened
-from keepworth.learning.objective.parts import KlReward
+from keepworth.learning.objective.parts import BatchStd, GroupStd, KlReward, TaskStd
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")
@@ -73,13 +73,13 @@ def test_permuting_the_batch_permutes_advantages_and_groups_need_not_be_contiguo
 def test_scales_agree_with_one_group_and_a_lonely_task_falls_back_to_the_batch() -> None:
     rewards, group = torch.tensor([1.0, 0.0, 0.5, 0.2], dtype=torch.float64), torch.zeros(4, dtype=torch.long)
     base = centered(rewards, group, "group")
-    by = {rule: scaled(base, rewards, group, rule, 1e-6, group) for rule in ("group", "batch", "task")}
-    torch.testing.assert_close(by["group"], by["batch"])
-    torch.testing.assert_close(by["group"], by["task"])
-    torch.testing.assert_close(by["batch"].std(), torch.tensor(1.0, dtype=torch.float64), atol=1e-5, rtol=0)
+    by_group, by_batch, by_task = (scaled(base, rewards, group, s, group) for s in (GroupStd(), BatchStd(), TaskStd()))
+    torch.testing.assert_close(by_group, by_batch)
+    torch.testing.assert_close(by_group, by_task)
+    torch.testing.assert_close(by_batch.std(), torch.tensor(1.0, dtype=torch.float64), atol=1e-5, rtol=0)
     task = torch.tensor([0, 0, 0, 1])
-    mixed = scaled(base, rewards, group, "task", 1e-6, task)
-    torch.testing.assert_close(mixed[3], by["batch"][3])
+    mixed = scaled(base, rewards, group, TaskStd(), task)
+    torch.testing.assert_close(mixed[3], by_batch[3])
     torch.testing.assert_close(mixed[0], base[0] / (rewards[:3].std() + 1e-6))
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from keepworth.learning.objective import Batch, Steps, advantages, preset, soft_value, value_targets, varied, without_kl
 from keepworth.learning.objective.batch import episode_table
 from keepworth.learning.objective.credit import gae, packing, prefix_tree, reward_to_go, step_returns
+from keepworth.learning.objective.parts import Gae, StepIndex, StepState
 from tests.learning.objective.toys import bandit_batch, toy
 
-PPO = varied(without_kl(preset("ppo")), scale="none")
+PPO = varied(without_kl(preset("ppo")), advantage=Gae(0.95))
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -58,7 +59,7 @@ def test_gae_by_hand_with_a_bootstrap() -> None:
 @settings(deadline=None)
 @given(st.floats(0.1, 1.0), st.floats(0.0, 1.0), st.integers(0, 4), st.integers(1, 3))
 def test_observation_tokens_do_not_touch_advantages(discount: float, trace: float, place: int, width: int) -> None:
-    objective = varied(PPO, discount=discount, trace_decay=trace)
+    objective = varied(PPO, advantage=Gae(trace, discount))
     values = torch.tensor([[0.1, 0.5, -0.3, 0.2]], dtype=torch.float64)
     plain = rows([[1, 1, 1, 1]], [1.0], values=values)
     at = min(place, 4)
@@ -77,7 +78,7 @@ def test_observation_tokens_do_not_touch_advantages(discount: float, trace: floa
 def test_value_targets_are_advantages_plus_values_before_whitening() -> None:
     batch = toy().batch
     whitening = without_kl(preset("ppo"))
-    raw = advantages(batch, varied(whitening, scale="none"))
+    raw = advantages(batch, varied(whitening, advantage=Gae(0.95)))
     assert batch.values is not None
     torch.testing.assert_close(value_targets(batch, whitening), torch.where(batch.mask > 0, raw + batch.values, 0.0))
 
@@ -111,7 +112,7 @@ def gigpo_batch(states: list[int], rewards: list[float]) -> Batch:
 
 
 def test_gigpo_by_hand() -> None:
-    objective = without_kl(preset("gigpo", discount=0.5))
+    objective = without_kl(preset("gigpo", advantage=StepState(1.0, 1.0, 0.5)))
     got = advantages(gigpo_batch([7, 1, 7, 2], [1.0, 0.0]), objective)
     # Returns 0.5 and 0 in the shared state: +-0.25 beside the episode's +-0.5; the other turns are alone.
     torch.testing.assert_close(got, torch.tensor([[0.75, 0.5], [-0.75, -0.5]], dtype=torch.float64))
@@ -123,7 +124,7 @@ def test_gigpo_by_hand() -> None:
 
 def test_a_state_may_recur_at_another_time() -> None:
     """Turn 1 of the first episode and turn 0 of the second see the same state: returns 1 and 0.25 (discount 0.5)."""
-    objective = without_kl(preset("gigpo", discount=0.5, episode_weight=0.0))
+    objective = without_kl(preset("gigpo", advantage=StepState(0.0, 1.0, 0.5)))
     got = advantages(gigpo_batch([1, 9, 9, 2], [1.0, 0.5]), objective)
     torch.testing.assert_close(got, torch.tensor([[0.0, 0.375], [-0.375, 0.0]], dtype=torch.float64))
 
@@ -143,7 +144,7 @@ def test_fine_mem_compares_turns_of_the_same_index() -> None:
         torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), tensor(0.6, 0.1, 0.2, 0.1), torch.zeros(4).long()
     )
     batch = rows([[1, 1], [1, 1]], [0.7, 0.3], step=torch.tensor([[0, 1], [2, 3]]), steps=steps)
-    got = advantages(batch, preset("fine_mem", scale="none"))
+    got = advantages(batch, preset("fine_mem", advantage=StepIndex(0.0, 1.0, 0.0)))
     torch.testing.assert_close(got, torch.tensor([[0.2, 0.0], [-0.2, 0.0]], dtype=torch.float64))
 
 

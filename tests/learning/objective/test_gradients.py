@@ -20,7 +20,14 @@ from keepworth.learning.objective import (
     soft_value,
     varied,
 )
-from keepworth.learning.objective.parts import Regression, SequenceTruncate
+from keepworth.learning.objective.parts import (
+    GroupStd,
+    OptimalBaseline,
+    Outcome,
+    Regression,
+    SequenceTruncate,
+    SoftValue,
+)
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3
@@ -54,7 +61,7 @@ def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(level: 
     behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
     lp = table_policy(parameters)
     (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(preset("reinforce"), center="none", ratio=level, anchor="behaviour")
+    objective = varied(preset("reinforce"), advantage=Outcome(), ratio=level, anchor="behaviour")
     batch = sequence_batch(behaviour)
     # The expectation over the behaviour is taken exactly: each outcome's loss, weighted by its probability. With
     # sequence weights every token of an outcome carries the whole ratio, so one token's term stands for the outcome.
@@ -79,7 +86,7 @@ def test_sequence_truncation_corrects_the_score_function() -> None:
     behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
     lp = table_policy(parameters)
     (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(preset("reinforce"), center="none", anchor="current", correction=SequenceTruncate(1e6))
+    objective = varied(preset("reinforce"), advantage=Outcome(), anchor="current", correction=SequenceTruncate(1e6))
     batch = sequence_batch(behaviour)
     weights = behaviour.sum(1).exp()[:, None] * 9
     value, _ = loss(objective, lp, None, advantages(batch, objective) * weights, batch, denominators(batch, objective))
@@ -95,8 +102,8 @@ def test_group_centring_shrinks_the_expected_gradient_and_leave_one_out_does_not
     (truth,) = torch.autograd.grad((lp.exp() * arms).sum(), logits, retain_graph=True)
     draws = torch.tensor(list(itertools.product(range(3), repeat=4)))
     probability = lp.detach()[draws].sum(1).exp()
-    for center, ratio in (("group", 0.75), ("leave_one_out", 1.0)):
-        objective = varied(preset("rloo"), center=center)
+    for baseline, ratio in (("group", 0.75), ("leave_one_out", 1.0)):
+        objective = varied(preset("rloo"), advantage=Outcome(baseline))
         group = torch.arange(len(draws)).repeat_interleave(4)
         batch = bandit_batch(arms[draws.flatten()].tolist(), group.tolist())
         estimate = advantages(batch, objective) * probability.repeat_interleave(4)[:, None] * len(draws)
@@ -112,7 +119,7 @@ def test_regression_is_zero_at_the_optimal_policy() -> None:
     best = beta * torch.logsumexp(reference + arms / beta, 0)
     policy = reference + (arms - best) / beta
     assert float(policy.exp().sum()) == pytest.approx(1.0)
-    objective = preset("a_star_po", surrogate=Regression(beta), soft_value_temperature=beta)
+    objective = preset("a_star_po", surrogate=Regression(beta), advantage=SoftValue(beta))
     batch = bandit_batch(arms.tolist(), [0, 1, 2], lp_reference=reference[:, None], soft_value=best.expand(3))
     lp = policy[:, None].clone().requires_grad_(True)
     value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
@@ -157,9 +164,9 @@ def vcpo_setting() -> tuple[Batch, Tensor, object]:
     return batch, world.logits, forward
 
 
-@pytest.mark.parametrize("scale", ["none", "group"])
-def test_two_buffers_give_the_gradient_of_the_loss_with_exact_norms(scale: str) -> None:
-    objective = preset("vcpo", scale=scale)
+@pytest.mark.parametrize("scale", [None, GroupStd()])
+def test_two_buffers_give_the_gradient_of_the_loss_with_exact_norms(scale: GroupStd | None) -> None:
+    objective = preset("vcpo", advantage=OptimalBaseline(scale))
     batch, logits, forward = vcpo_setting()
     shared = denominators(batch, objective)
     logits.grad = None
@@ -186,7 +193,7 @@ def test_the_optimal_baseline_is_refused_where_it_does_not_apply() -> None:
     batch, logits, forward = vcpo_setting()
     objective = preset("vcpo")
     shared = denominators(batch, objective)
-    with pytest.raises(ValueError, match="for center='optimal' alone"):
+    with pytest.raises(ValueError, match="for OptimalBaseline alone"):
         optimal_baseline_gradient([logits], batch, preset("rloo"), shared, forward)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="lp_proximal"):
         optimal_baseline_gradient([logits], replace(batch, lp_proximal=None), objective, shared, forward)  # type: ignore[arg-type]

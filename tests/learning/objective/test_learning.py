@@ -25,7 +25,7 @@ from keepworth.learning.objective import (
     soft_value,
     without_kl,
 )
-from keepworth.learning.objective.parts import Regression
+from keepworth.learning.objective.parts import Outcome, Regression, SoftValue
 from tests.learning.objective.toys import runnable
 
 TWO_ARMS = torch.tensor([0.0, 1.0], dtype=torch.float64)
@@ -72,7 +72,7 @@ class Bandit:
                 step=index[:, None],
                 steps=Steps(index, zeros, rewards * 0, zeros),
                 ids=arms[:, None],
-                soft_value=soft_value(self.rewards, objective.soft_value_temperature or 1.0).expand(count),
+                soft_value=soft_value(self.rewards, getattr(objective.advantage, "temperature", 1.0)).expand(count),
                 score_norm=(1 - 2 * probability + (lp.exp() ** 2).sum()).sqrt(),
                 branch=index // self.size % 2,
                 metric=(rewards >= self.rewards.max()).double(),
@@ -153,7 +153,7 @@ def test_constant_rewards_leave_the_policy_alone(name: str) -> None:
 
 def test_a_star_po_reaches_its_closed_form() -> None:
     beta = 0.5
-    objective = preset("a_star_po", surrogate=Regression(beta), soft_value_temperature=beta)
+    objective = preset("a_star_po", surrogate=Regression(beta), advantage=SoftValue(beta))
     bandit = Bandit(EIGHT_ARMS, 0)
     train(objective, bandit, 400, learning_rate=0.05)
     torch.testing.assert_close(
@@ -211,7 +211,7 @@ def success(logits: Tensor) -> Tensor:
 
 
 STEPS = without_kl(preset("gigpo"))
-EPISODES = without_kl(preset("lite_ppo", scale="none"))
+EPISODES = without_kl(preset("lite_ppo", advantage=Outcome("group")))
 
 
 def update(objective: Objective, logits: Tensor, generator: torch.Generator) -> Tensor:

@@ -26,6 +26,7 @@ from keepworth.learning.objective.parts import (
     PARTS,
     AdaptiveEntropy,
     Anneal,
+    BatchStd,
     Cispo,
     Clip,
     DualClip,
@@ -33,26 +34,37 @@ from keepworth.learning.objective.parts import (
     EntropyGate,
     EssControl,
     FirstAndRandom,
+    Gae,
     GeometricMask,
+    GroupStd,
     K2Mask,
     K3Mask,
     KlLoss,
     KlReward,
     Mask,
     Mixed,
+    OptimalBaseline,
+    Outcome,
     OverlongMask,
     OverlongPenalty,
     Plain,
+    PrefixTree,
     Regression,
     Reset,
+    RewardToGo,
     SequenceMask,
     SequenceTruncate,
     SoftGate,
+    SoftValue,
     Spread,
+    StepIndex,
+    StepState,
+    TaskStd,
     Teacher,
     TopEntropy,
     Truncate,
     Veto,
+    Whitened,
     read,
 )
 
@@ -62,24 +74,31 @@ GRPO = without_kl(preset("grpo"))
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"credit": "gae", "center": "none", "scale": "none", "trace_decay": 0.9}, "value_coefficient"),
-        ({"value_coefficient": 0.5}, "value_coefficient has no effect"),
+        ({"advantage": "Gae"}, "Gae: it needs trace_decay"),
+        ({"advantage": "Gae(0.9, baseline=group)"}, "it takes no 'baseline'; it takes trace_decay, discount, scale"),
+        ({"value_coefficient": 0.5}, r"no option 'value_coefficient': write advantage = Gae\(trace_decay"),
+        ({"center": "group"}, r"no option 'center': write advantage = Outcome\(baseline, scale\)"),
+        ({"advantage": "episode"}, r"advantage takes Outcome\(baseline, scale\), OptimalBaseline"),
+        ({"advantage": "Outcome(grup)"}, "Outcome: baseline = 'grup': input should be 'group', 'leave_one_out'"),
         ({"ratio": "none", "anchor": "current", "surrogate": Cispo(1.0, 4.0)}, "ratio='none' gives it none"),
         ({"anchor": "current"}, "could never clip"),
-        ({"dual_clip": 3.0}, r"no option 'dual_clip': it is a number of surrogate = .*DualClip\(low, high, bound\)"),
+        ({"dual_clip": 3.0}, r"no option 'dual_clip': write surrogate = .*DualClip\(low, high, bound\)"),
         ({"anchor": "behaviour", "correction": Truncate(2.0)}, "count it twice"),
         ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
         ({"correction": Clip(0.2, 0.2)}, r"is none of Truncate\(high, low\), Mask"),
-        ({"correction_high": 2.0}, r"no option 'correction_high': it is a number of a correction, such as Mask"),
-        ({"discount": 0.9}, "spreads one number"),
-        ({"credit": "reward_to_go"}, "scale='group' is a statistic of whole episodes"),
+        ({"correction_high": 2.0}, r"no option 'correction_high': write a correction, such as Mask"),
+        ({"advantage": "Outcome(group, discount=0.9)"}, "it takes no 'discount'"),
+        ({"advantage": "RewardToGo(scale=GroupStd)"}, r"RewardToGo: scale = GroupStd\(\)"),
+        ({"advantage": "OptimalBaseline(Whitened)"}, r"OptimalBaseline: scale = Whitened\(\)"),
+        ({"advantage": "StepIndex(0, 0)"}, "both 0: nothing is learned from"),
+        ({"advantage": "SoftValue(0.5)"}, "belong together"),
         ({"kl": "KlLoss(k1, 0.1)"}, "KlLoss: estimator = 'k1': input should be 'k2', 'k3'"),
         ({"kl": "KlLoss(0.1)"}, "estimator = 0.1: input should be 'k2'.*it needs coefficient"),
         ({"kl": "KlReward(0.1, Clip(0.2, 0.2))"}, r"KlReward: reset = Clip\(0.2, 0.2\): input should be"),
-        ({"kl_estimator": "k2"}, r"no option 'kl_estimator': it is a number of kl = KlLoss\(estimator, coefficient\)"),
-        ({"kl": "KlReward(0.1)", "credit": "prefix_tree"}, r"kl=KlReward\(0.1\) has no effect"),
+        ({"kl_estimator": "k2"}, r"no option 'kl_estimator': write kl = KlLoss\(estimator, coefficient\)"),
+        ({"kl": "KlReward(0.1)", "advantage": "PrefixTree"}, r"kl=KlReward\(0.1\) has no effect"),
         ({"kl": Clip(0.2, 0.2)}, r"is none of KlReward\(coefficient, reset\), KlLoss"),
-        ({"reference": "frozen"}, "no option 'reference': it is a number of kl = KlLoss"),
+        ({"reference": "frozen"}, "no option 'reference': write kl = KlLoss"),
         ({"entropy": "bonus"}, r"no part of an objective 'bonus'.*entropy takes EntropyBonus\(coefficient\)"),
         ({"entropy": "AdaptiveEntropy(0.01)"}, "it needs target; it needs step"),
         ({"length_budget": 64}, "length_budget has no effect"),
@@ -87,23 +106,23 @@ GRPO = without_kl(preset("grpo"))
         ({"overlong": "OverlongPenalty"}, "OverlongPenalty: it needs buffer"),
         ({"negatives": "EntropyGate(0.3, 0.2)"}, "EntropyGate: low = 0.3 must be below high = 0.2"),
         ({"selection": "tree_nodes"}, r"selection takes FirstAndRandom\(first, probability, limit, weighted\)"),
-        ({"selection": "TopEntropy(0.2)", "credit": "prefix_tree"}, "selects its own tokens"),
+        ({"selection": "TopEntropy(0.2)", "advantage": "PrefixTree"}, "selects its own tokens"),
         ({"selection": "TopEntropy(0.2, weighted=True)"}, "TopEntropy: it takes no 'weighted'; it takes share"),
         ({"selection": "FirstAndRandom(8, 0.4, limit=1)"}, "limit = 1 is below first = 8"),
         ({"selection": "FirstAndRandom(0, 0.0)"}, "selects no token"),
         ({"selection": "FirstAndRandom(1, 1.0)"}, "selects every token"),
-        ({"selection_weight": "inclusion"}, "number of selection = FirstAndRandom"),
+        ({"selection_weight": "inclusion"}, "write selection = FirstAndRandom"),
         ({"step_control": "EssControl(1.0, 0.5)"}, "set a correction"),
         ({"teacher": "Teacher(0.1)"}, "it needs on"),
-        ({"teacher_mask": "all"}, r"number of teacher = Teacher\(coefficient, on"),
+        ({"teacher_mask": "all"}, r"write teacher = Teacher\(coefficient, on"),
         ({"ratio_unit": "episode"}, "no effect at token level"),
         ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
-        ({"credit": "step_state", "episode_weight": 1.0, "step_weight": 1.0, "scale": "batch"}, "'group' or 'none'"),
+        ({"advantage": "StepState(1, 1, scale=BatchStd)"}, r"StepState: scale = BatchStd\(\)"),
         ({"surrogate": Regression(0.1)}, "belong together"),
         ({"veto": 1e-4}, r"no option 'veto': .*Veto\(below\)"),
-        ({"scale_epsilon": 0.0}, r"scale_epsilon=0.0 is not in \(0, inf\)"),
+        ({"advantage": "Outcome(group, GroupStd(0.0))"}, r"GroupStd: epsilon = 0.0: input should be greater than 0"),
         ({"surrogate": 0.2}, r"0.2 is none of Plain\(\), Clip\(low, high\)"),
-        ({"filter_spread": 0.1}, r"number of group_filter = Spread\(above\)"),
+        ({"filter_spread": 0.1}, r"write group_filter = Spread\(above\)"),
     ],
 )
 def test_combinations_that_cannot_take_effect(changes: dict[str, object], complaint: str) -> None:
@@ -137,6 +156,9 @@ def test_parts_are_read_as_they_are_written() -> None:
     made += [KlReward(0.1, Reset(0.1, 5)), KlLoss("k3", 0.1), EntropyBonus(0.1), AdaptiveEntropy(0.1, 1.0, 0.01)]
     made += [EntropyGate(0.1, 0.2), FirstAndRandom(2, 0.5, limit=3, weighted=True), TopEntropy(0.2), Spread(0.1)]
     made += [OverlongPenalty(0.2), OverlongMask(), Mixed(), EssControl(1.0, 0.5)]
+    made += [Outcome("group", GroupStd(1e-4)), OptimalBaseline(GroupStd()), RewardToGo(0.9, scale=Whitened())]
+    made += [Gae(0.95, bootstrap=True), StepState(1.0, 1.0), StepIndex(0.0, 1.0, 0.0), PrefixTree(), SoftValue(0.5)]
+    made += [GroupStd(), BatchStd(), TaskStd(), Whitened(0.1)]
     made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Plain()]
     assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
     assert [read(repr(each)) for each in made] == made
@@ -216,7 +238,7 @@ def test_explanations_of_fields_no_preset_uses() -> None:
 
 def test_the_listing_has_a_line_a_preset() -> None:
     assert [line[0] for line in listing()] == list(PRESETS)
-    assert {len(line) for line in listing()} == {8}
+    assert {len(line) for line in listing()} == {7}
 
 
 def test_configuration_and_explanations_do_not_load_torch() -> None:

@@ -158,5 +158,5 @@ def test_metrics_of_parts_merge() -> None:
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'grpo'"):
         preset("gprpo")
-    with pytest.raises(ObjectiveError, match="did you mean 'trace_decay'"):
-        preset("grpo", trace_deccay=0.3)
+    with pytest.raises(ObjectiveError, match="did you mean 'advantage'"):
+        preset("grpo", advantge=0.3)

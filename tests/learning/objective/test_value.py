@@ -18,7 +18,7 @@ from keepworth.learning.objective import (
     varied,
     without_kl,
 )
-from keepworth.learning.objective.parts import Plain
+from keepworth.learning.objective.parts import Gae, Plain, Whitened
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = preset("ppo")
@@ -40,7 +40,7 @@ def test_value_loss_by_hand() -> None:
     (grad,) = torch.autograd.grad(got, values)
     assert grad[1] == 0.0
     assert float(grad[2]) == pytest.approx(0.5 * 0.4 / 3)
-    free = value_loss(values, targets, batch, varied(PPO, value_clip=None), shared)
+    free = value_loss(values, targets, batch, varied(PPO, advantage=Gae(0.95, scale=Whitened())), shared)
     assert float(free.detach()) == pytest.approx(0.5 * 0.5 * (0.81 + 0.25 + 0.16) / 3)
     with pytest.raises(ValueError, match=r"Batch\.values"):
         value_loss(values, targets, replace(batch, values=None), PPO, shared)
@@ -48,7 +48,7 @@ def test_value_loss_by_hand() -> None:
 
 def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     world = toy()
-    batch, objective = world.batch, varied(PPO, value_clip=None)
+    batch, objective = world.batch, varied(PPO, advantage=Gae(0.95, scale=Whitened()))
     assert batch.values is not None
     targets, shared = torch.randn(batch.shape).double(), denominators(batch, objective)
     whole = value_loss(batch.values, targets, batch, objective, shared)

@@ -10,7 +10,21 @@ from torch import Tensor
 from keepworth.learning.objective import credit
 from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import KlReward, OverlongPenalty
+from keepworth.learning.objective.parts import (
+    BatchStd,
+    Gae,
+    GroupStd,
+    KlReward,
+    OptimalBaseline,
+    Outcome,
+    OverlongPenalty,
+    PrefixTree,
+    Scale,
+    SoftValue,
+    StepIndex,
+    StepState,
+    Whitened,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,7 @@ def moments(values: Tensor, cluster: Tensor) -> Moments:
     return Moments(mean[index], std[index], size[index], (low == high)[index])
 
 
-def centered(rewards: Tensor, group: Tensor, rule: str, weight: Tensor | None = None) -> Tensor:
+def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
     """rewards minus a baseline; rewards, group, weight [E].
 
     group: the group's mean (GRPO, arXiv 2402.03300). leave_one_out: mean of the others, equal to G/(G-1) times the
@@ -45,7 +59,7 @@ def centered(rewards: Tensor, group: Tensor, rule: str, weight: Tensor | None = 
     sum w^2 ||g||^2 (R - b)^2 (VCPO, arXiv 2602.17616). A group whose rewards are all equal gives exactly zero.
     Raises ValueError on a group of one, which has nothing to be compared with.
     """
-    if rule == "none":
+    if rule is None:
         return rewards.clone()
     if rule == "batch":
         group = torch.zeros_like(group)
@@ -53,12 +67,12 @@ def centered(rewards: Tensor, group: Tensor, rule: str, weight: Tensor | None = 
     if bool((stats.size < 2).any()):
         lonely = group[stats.size < 2][0].item()
         raise ValueError(
-            f"center={rule!r}: group {lonely} has one episode and nothing to compare it with; "
-            "filter such groups, or use center='batch' or a critic"
+            f"baseline={rule!r}: group {lonely} has one episode and nothing to compare it with; "
+            "filter such groups, or use baseline='batch' or a critic"
         )
     if rule == "optimal":
         if weight is None:
-            raise ValueError("center='optimal' needs a weight per episode")
+            raise ValueError("baseline='optimal' needs a weight per episode")
         mass = moments(weight, group)
         baseline = moments(weight * rewards, group).mean / mass.mean.clamp(min=torch.finfo(rewards.dtype).tiny)
         baseline = torch.where(mass.mean > 0, baseline, stats.mean)
@@ -72,26 +86,26 @@ def centered(rewards: Tensor, group: Tensor, rule: str, weight: Tensor | None = 
 
 
 def scaled(
-    advantage: Tensor, rewards: Tensor, group: Tensor, rule: str, epsilon: float, task: Tensor | None = None
+    advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
     """advantage / (std + epsilon); all [E]. The std is of the raw rewards: of the group (GRPO), of the batch (Lite PPO,
     arXiv 2508.08221), or of all episodes of the same task type (QwenLong-L1.5, arXiv 2512.12967), where a type with
     a single episode falls back to the batch. Sample standard deviation (ddof 1)."""
-    if rule in ("none", "token"):
+    if scale is None or isinstance(scale, Whitened):
         return advantage
     whole = torch.zeros_like(group)
-    if rule == "group":
+    if isinstance(scale, GroupStd):
         stats = moments(rewards, group)
-    elif rule == "batch":
+    elif isinstance(scale, BatchStd):
         stats = moments(rewards, whole)
     else:
         if task is None:
-            raise ValueError("scale='task' needs Batch.task_type")
+            raise ValueError("TaskStd needs Batch.task_type")
         stats, batch = moments(rewards, task), moments(rewards, whole)
         alone = stats.size < 2
         stats = Moments(stats.mean, torch.where(alone, batch.std, stats.std), stats.size, stats.constant & ~alone)
     # Advantages of a constant cluster are zero by centring; without centring, dividing by epsilon alone would explode.
-    return torch.where(stats.constant, advantage, advantage / (stats.std + epsilon))
+    return torch.where(stats.constant, advantage, advantage / (stats.std + scale.epsilon))
 
 
 def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
@@ -145,16 +159,15 @@ def kl_penalty(batch: Batch, objective: Objective) -> Tensor | None:
     return torch.where(batch.mask > 0, objective.kl.coefficient * (policy - batch.lp_reference), 0.0).detach()
 
 
-def episode_advantages(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
+def episode_advantages(
+    batch: Batch, table: EpisodeTable, reward: Tensor, baseline: str | None, scale: Scale | None
+) -> Tensor:
     """[E] float64: centred and scaled rewards of whole episodes."""
-    penalty = kl_penalty(batch, objective)
-    if penalty is not None and objective.credit == "episode":
-        reward = reward.index_add(0, table.of_row, -penalty.to(torch.float64).sum(1))
     weight = None
-    if objective.center == "optimal":
+    if baseline == "optimal":
         if batch.score_norm is None:
             raise ValueError(
-                "center='optimal' needs Batch.score_norm, the gradient norm of each episode's log-probability"
+                "OptimalBaseline needs Batch.score_norm, the gradient norm of each episode's log-probability"
             )
         weight = table.first(batch.score_norm.to(torch.float64)) ** 2
         if batch.lp_proximal is not None:
@@ -162,27 +175,26 @@ def episode_advantages(batch: Batch, objective: Objective, table: EpisodeTable, 
             log_weight = torch.zeros_like(reward).index_add_(0, table.of_row, gap)
             weight = weight * torch.exp(2 * log_weight.clamp(-20, 20))
     task = None if batch.task_type is None else table.first(batch.task_type)
-    advantage = centered(reward, table.group, objective.center, weight)
-    return scaled(advantage, reward, table.group, objective.scale, objective.scale_epsilon, task)
+    return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
 
 
-def step_advantages(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
+def step_advantages(batch: Batch, chosen: StepState | StepIndex, table: EpisodeTable, reward: Tensor) -> Tensor:
     """[S] float64: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
 
-    step_state: turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978).
-    step_index: turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+    StepState: turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978).
+    StepIndex: turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
     """
     if batch.steps is None or batch.step is None:
-        raise ValueError(f"credit={objective.credit!r} needs Batch.steps and Batch.step")
+        raise ValueError(f"{type(chosen).__name__} needs Batch.steps and Batch.step")
     steps = batch.steps
-    returns = credit.step_returns(steps, table, reward, objective.discount)
+    returns = credit.step_returns(steps, table, reward, chosen.discount)
     group = table.group[credit.lines_of(steps, table)]
-    key = steps.state if objective.credit == "step_state" else steps.index
+    key = steps.state if isinstance(chosen, StepState) else steps.index
     alone = -1 - torch.arange(len(key), device=key.device)
     _, cluster = torch.unique(torch.stack((group, torch.where(key >= 0, key, alone))), dim=1, return_inverse=True)
     stats = moments(returns, cluster)
     difference = torch.where(stats.constant, 0.0, returns - stats.mean)
-    return scaled(difference, returns, cluster, objective.scale, objective.scale_epsilon)
+    return scaled(difference, returns, cluster, chosen.scale)
 
 
 def advantages(batch: Batch, objective: Objective) -> Tensor:
@@ -192,52 +204,55 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
     """
     table = episode_table(batch)
     reward = episode_rewards(batch, objective, table)
-    inside = batch.mask > 0
-    rule = objective.credit
-    if rule == "episode":
-        per_token = episode_advantages(batch, objective, table, reward)[table.of_row][:, None].expand(batch.shape)
-    elif rule == "soft_value":
-        if batch.soft_value is None:
-            raise ValueError("credit='soft_value' needs Batch.soft_value, one value per task from reference samples")
-        gain = reward - table.first(batch.soft_value.to(torch.float64))
-        per_token = gain[table.of_row][:, None].expand(batch.shape)
-    elif rule in ("step_state", "step_index"):
-        whole = episode_advantages(batch, objective, table, reward)[table.of_row][:, None]
-        turn = step_advantages(batch, objective, table, reward)
-        assert batch.step is not None
-        finer = torch.where(batch.step >= 0, turn[batch.step.clamp(min=0)], 0.0)
-        per_token = (objective.episode_weight or 0.0) * whole + (objective.step_weight or 0.0) * finer
-    else:
-        packed = credit.packing(batch, table)
-        per_token = _token_returns(batch, objective, table, packed, reward)
-    per_token = torch.where(inside, per_token, 0.0)
-    if objective.scale == "token":
-        per_token = whitened(per_token, batch.mask, objective.scale_epsilon)
+    per_token = torch.where(batch.mask > 0, _unscaled(batch, objective, table, reward), 0.0)
+    scale = getattr(objective.advantage, "scale", None)
+    if isinstance(scale, Whitened):
+        per_token = whitened(per_token, batch.mask, scale.epsilon)
     if objective.advantage_clamp is not None:
         per_token = per_token.clamp(-objective.advantage_clamp, objective.advantage_clamp)
     return per_token.to(batch.lp_behaviour.dtype).detach()
 
 
-def _token_returns(
-    batch: Batch, objective: Objective, table: EpisodeTable, packed: credit.Packing, reward: Tensor
-) -> Tensor:
-    if objective.credit == "prefix_tree":
+def _unscaled(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
+    """[B,T] float64: that of the objective's part, before it is whitened over tokens."""
+    chosen = objective.advantage
+    if isinstance(chosen, Outcome | OptimalBaseline):
+        penalty = kl_penalty(batch, objective)
+        if penalty is not None:
+            reward = reward.index_add(0, table.of_row, -penalty.to(torch.float64).sum(1))
+        baseline = chosen.baseline if isinstance(chosen, Outcome) else "optimal"
+        whole = episode_advantages(batch, table, reward, baseline, chosen.scale)
+        return whole[table.of_row][:, None].expand(batch.shape)
+    if isinstance(chosen, SoftValue):
+        if batch.soft_value is None:
+            raise ValueError("SoftValue needs Batch.soft_value, one value per task from reference samples")
+        gain = reward - table.first(batch.soft_value.to(torch.float64))
+        return gain[table.of_row][:, None].expand(batch.shape)
+    if isinstance(chosen, StepState | StepIndex):
+        whole = episode_advantages(batch, table, reward, "group", chosen.scale)[table.of_row][:, None]
+        turn = step_advantages(batch, chosen, table, reward)
+        assert batch.step is not None
+        finer = torch.where(batch.step >= 0, turn[batch.step.clamp(min=0)], 0.0)
+        return chosen.episode_weight * whole + chosen.step_weight * finer
+    packed = credit.packing(batch, table)
+    if isinstance(chosen, PrefixTree):
         return credit.prefix_tree(batch, table, packed, reward).advantage
-    if objective.credit == "gae":
-        return _gae(batch, objective, table, packed, reward)
-    base = centered(reward, table.group, objective.center)
+    if isinstance(chosen, Gae):
+        return _gae(batch, objective, chosen, table, packed, reward)
+    base = centered(reward, table.group, chosen.baseline)
     rewards = credit.token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
-    returns = credit.reward_to_go(rewards, packed.lengths, objective.discount)
-    return packed.unpack(returns, batch.shape)
+    return packed.unpack(credit.reward_to_go(rewards, packed.lengths, chosen.discount), batch.shape)
 
 
-def _gae(batch: Batch, objective: Objective, table: EpisodeTable, packed: credit.Packing, reward: Tensor) -> Tensor:
+def _gae(
+    batch: Batch, objective: Objective, chosen: Gae, table: EpisodeTable, packed: credit.Packing, reward: Tensor
+) -> Tensor:
     if batch.values is None:
-        raise ValueError("credit='gae' needs Batch.values from a critic")
+        raise ValueError("Gae needs Batch.values from a critic")
     rewards = credit.token_rewards(batch, table, packed, reward, kl_penalty(batch, objective))
     bootstrap = None if batch.bootstrap is None else table.first(batch.bootstrap)
-    values, decay = packed.pack(batch.values), objective.trace_decay or 0.0
-    estimate = credit.gae(rewards, values, packed.lengths, objective.discount, decay, bootstrap)
+    values = packed.pack(batch.values)
+    estimate = credit.gae(rewards, values, packed.lengths, chosen.discount, chosen.trace_decay, bootstrap)
     return packed.unpack(estimate, batch.shape)
 
 
@@ -245,6 +260,7 @@ def value_targets(batch: Batch, objective: Objective) -> Tensor:
     """[B,T]: what the critic is trained towards, advantage before whitening plus old value; zero outside the mask."""
     table = episode_table(batch)
     reward = episode_rewards(batch, objective, table)
-    estimate = _gae(batch, objective, table, credit.packing(batch, table), reward)
+    assert isinstance(objective.advantage, Gae)
+    estimate = _gae(batch, objective, objective.advantage, table, credit.packing(batch, table), reward)
     assert batch.values is not None
     return torch.where(batch.mask > 0, estimate.to(batch.values.dtype) + batch.values, 0.0).detach()

@@ -181,7 +181,7 @@ def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tens
     Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
     """
     if batch.ids is None:
-        raise ValueError("credit='prefix_tree' needs Batch.ids, the sampled token ids")
+        raise ValueError("PrefixTree needs Batch.ids, the sampled token ids")
     shape = batch.shape
     advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
     count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective import parts
@@ -88,11 +88,9 @@ def formula(objective: Objective) -> list[str]:
         lines.append(f"  + {written(objective.teacher)}")
     if objective.adapter_decay:
         lines.append(f"  + {objective.adapter_decay:g} * |adapter|^2, applied by the trainer")
-    if objective.value_coefficient:
-        clipped = (
-            "" if objective.value_clip is None else f", V clipped to within {objective.value_clip:g} of its old value"
-        )
-        lines.append(f"  + {objective.value_coefficient:g} * (same average of) (V - target)^2 / 2{clipped}   (critic)")
+    if isinstance(objective.advantage, parts.Gae):
+        coefficient = objective.advantage.value_coefficient
+        lines.append(f"  + {coefficient:g} * (V - target)^2 / 2, averaged like the loss   (critic)")
     return lines
 
 
@@ -107,6 +105,8 @@ def written(part: object) -> str:
 
 
 def _shown(name: str, value: object) -> str:
+    if isinstance(value, get_args(parts.Scale)):
+        return written(value)
     return name if value is True else f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
@@ -157,47 +157,8 @@ def symbols(objective: Objective) -> list[tuple[str, str]]:
 
 
 def _advantage(objective: Objective) -> str:
-    centers = {
-        "none": "R",
-        "group": "R - mean_group R",
-        "leave_one_out": "R - mean of the others of the group",
-        "batch": "R - mean_batch R",
-        "optimal": "R - b*, b* the mean of R weighted by w^2 |grad log pi(episode)|^2",
-    }
-    base = centers[objective.center]
-    if objective.credit == "reward_to_go":
-        base = f"sum over the following tokens of {objective.discount:g}^n r, r = {base} on the last token"
-    elif objective.credit == "gae":
-        base = f"GAE(discount {objective.discount:g}, trace {objective.trace_decay:g}) of the critic"
-        if objective.bootstrap == "truncated":
-            base += ", whose value stands behind an answer cut off by the length limit"
-    elif objective.credit in ("step_state", "step_index"):
-        return _step_advantage(objective, base)
-    elif objective.credit == "prefix_tree":
-        base = "mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix"
-    elif objective.credit == "soft_value":
-        tau = f"{objective.soft_value_temperature:g}"
-        base = f"R - V*, V* = {tau} log mean exp(R / {tau}) over samples of the reference"
-    if objective.scale in ("group", "batch", "task"):
-        base = f"({base}) / (std_{objective.scale} R + {objective.scale_epsilon:g})"
-    if objective.scale == "token":
-        base = f"[{base}], whitened over all drawn tokens of the step"
-    if objective.advantage_clamp is not None:
-        base += f", clamped to +-{objective.advantage_clamp:g}"
-    return base
-
-
-def _step_advantage(objective: Objective, episode: str) -> str:
-    same = "environment state" if objective.credit == "step_state" else "turn index"
-    step = "U - mean U"
-    if objective.scale == "group":
-        episode, step = f"({episode}) / (std_group R + {objective.scale_epsilon:g})", f"({step}) / std U"
-    weighted = ((objective.episode_weight, episode), (objective.step_weight, step))
-    parts = [f"{weight:g} * [{part}]" for weight, part in weighted if weight]
-    returns = "the turn's own reward"
-    if objective.discount:
-        returns = f"sum of {objective.discount:g}^n times the rewards of the turn and those after it"
-    return f"{' + '.join(parts)}, U compared over turns of the group with the same {same}; U = {returns}"
+    clamp = objective.advantage_clamp
+    return written(objective.advantage) + ("" if clamp is None else f"; clamped to +-{clamp:g}")
 
 
 def _reward(objective: Objective) -> str:
@@ -247,8 +208,8 @@ def requirements(objective: Objective) -> list[str]:
     return [need for condition, need in wanted if condition]
 
 
-def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
-    """One line a preset: name, credit, centre / scale, ratio and anchor, surrogate, correction, aggregation, KL."""
+def listing() -> list[tuple[str, str, str, str, str, str, str]]:
+    """One line a preset: name, advantage, ratio and anchor, surrogate, correction, aggregation, KL."""
     lines = []
     for name, objective in PRESETS.items():
         ratio = objective.ratio if objective.ratio == "none" else f"{objective.ratio}, {objective.anchor}"
@@ -257,8 +218,7 @@ def listing() -> list[tuple[str, str, str, str, str, str, str, str]]:
         lines.append(
             (
                 name,
-                str(objective.credit),
-                f"{objective.center} / {objective.scale}",
+                repr(objective.advantage),
                 ratio,
                 surrogate,
                 correction,

@@ -28,10 +28,9 @@ def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> 
 
 
 def _rejection(values: Sequence[float], objective: Objective) -> str | None:
-    compares = objective.center in ("group", "leave_one_out", "optimal")
     if not values:
         return "no finished episode"
-    if len(values) < 2 and compares:
+    if len(values) < 2 and objective.compares:
         return "one episode, nothing to compare it with"
     if isinstance(objective.group_filter, Mixed) and min(values) == max(values):
         return f"all {len(values)} scores are {values[0]:g}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import OverlongMask, TopEntropy
+from keepworth.learning.objective.parts import OptimalBaseline, OverlongMask, StepIndex, StepState, TaskStd, TopEntropy
 from keepworth.learning.objective.presets import PRESETS
 
 LEARNER_GIVES = frozenset(
@@ -43,20 +43,20 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     (honour Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one
     micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
     """
-    steps = objective.credit in ("step_state", "step_index")
+    steps = isinstance(objective.advantage, StepState | StepIndex)
     lagged = objective.anchor == "interpolated" or objective.max_lag is not None
     wanted = (
         ("lp_proximal", objective.needs_proximal),
         ("lp_reference", objective.needs_reference),
         ("lp_teacher", objective.needs_teacher),
         ("values", objective.needs_critic),
-        ("task_type", objective.scale == "task"),
+        ("task_type", isinstance(getattr(objective.advantage, "scale", None), TaskStd)),
         ("version_lag", lagged),
         ("steps", steps),
-        ("ids", objective.credit == "prefix_tree"),
+        ("ids", objective.shares_nodes),
         ("truncated", isinstance(objective.overlong, OverlongMask)),
-        ("soft_value", objective.credit == "soft_value"),
-        ("score_norm", objective.center == "optimal"),
+        ("soft_value", objective.needs_soft_values),
+        ("score_norm", isinstance(objective.advantage, OptimalBaseline)),
         ("branch", objective.local_weight is not None),
         ("entropy_behaviour", isinstance(objective.selection, TopEntropy)),
         ("critic", objective.needs_critic),
@@ -95,8 +95,8 @@ def episode_inputs(objective: Objective) -> tuple[str, ...]:
 
     states of turns: `Segment.state`. rewards of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
     wanted = (
-        ("states of turns", objective.credit == "step_state"),
-        ("rewards of turns", objective.credit == "step_index"),
+        ("states of turns", isinstance(objective.advantage, StepState)),
+        ("rewards of turns", isinstance(objective.advantage, StepIndex)),
         ("re-rolls", objective.local_weight is not None),
         (f"a reward term {objective.reward_term!r}", objective.reward_term is not None),
     )

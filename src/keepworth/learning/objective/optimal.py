@@ -18,6 +18,7 @@ from keepworth.learning.objective.aggregation import Denominators, row_weights
 from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
 from keepworth.learning.objective.correction import correction
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import OptimalBaseline
 
 Forward = Callable[[list[int]], Tensor]
 
@@ -41,8 +42,9 @@ def optimal_baseline_gradient(
 
     Equal to `loss` with advantages from exact score norms, at the price of one backward pass an episode instead of two.
     """
-    if objective.center != "optimal" or objective.needs_selection:
-        raise ValueError(f"objective {objective.name!r}: optimal_baseline_gradient is for center='optimal' alone")
+    chosen = objective.advantage
+    if not isinstance(chosen, OptimalBaseline) or objective.needs_selection:
+        raise ValueError(f"objective {objective.name!r}: optimal_baseline_gradient is for OptimalBaseline alone")
     if batch.lp_proximal is None:
         raise ValueError(f"objective {objective.name!r} weighs by the proximal policy: fill Batch.lp_proximal")
     table = episode_table(batch)
@@ -52,7 +54,7 @@ def optimal_baseline_gradient(
     scale = row_weights(batch, objective, denominators)
     stats = moments(table.reward, table.group)
     if bool((stats.size < 2).any()):
-        raise ValueError("center='optimal': a group has one episode and nothing to compare it with; filter such groups")
+        raise ValueError("OptimalBaseline: a group has one episode and nothing to compare it with; filter such groups")
     rows_of = _rows_of_episodes(table)
     baselines = []
     for group in torch.unique(table.group).tolist():
@@ -76,7 +78,7 @@ def optimal_baseline_gradient(
                 bare.add_(gradient, alpha=factor)
         baseline = weighted / mass if mass > 0 else float(stats.mean[members[0]])
         baselines.append(baseline)
-        spread = float(stats.std[members[0]]) + objective.scale_epsilon if objective.scale == "group" else 1.0
+        spread = float(stats.std[members[0]]) + chosen.scale.epsilon if chosen.scale else 1.0
         for parameter, total, bare in zip(parameters, with_reward, without, strict=True):
             step = (total - baseline * bare) / spread
             parameter.grad = step if parameter.grad is None else parameter.grad + step

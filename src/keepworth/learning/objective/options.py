@@ -20,21 +20,30 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_serializer, fi
 from keepworth.episodes.errors import UnknownName, nearest
 from keepworth.learning.objective.parts import (
     WEIGHING,
+    Advantage,
     Correction,
     Entropy,
     EntropyGate,
     EssControl,
+    Gae,
     GroupFilter,
     Kl,
     KlLoss,
     KlReward,
+    OptimalBaseline,
+    Outcome,
     Overlong,
     OverlongMask,
     OverlongPenalty,
     Plain,
+    PrefixTree,
     Regression,
     Reset,
+    RewardToGo,
     Selection,
+    SoftValue,
+    StepIndex,
+    StepState,
     Surrogate,
     Teacher,
     read,
@@ -42,21 +51,24 @@ from keepworth.learning.objective.parts import (
 )
 from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
 
-Credit = Literal["episode", "reward_to_go", "gae", "step_state", "step_index", "prefix_tree", "soft_value"]
-Center = Literal["none", "group", "leave_one_out", "batch", "optimal"]
-Scale = Literal["none", "group", "batch", "task", "token"]
 RatioLevel = Literal["none", "token", "sequence", "sequence_product", "sequence_token"]
 Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 Unit = Literal["episode", "row"]
 Denominator = Literal["original", "kept"]
-Bootstrap = Literal["none", "truncated"]
-
-_TOKEN_RETURNS = ("reward_to_go", "gae")
-_STEP_CREDITS = ("step_state", "step_index")
-
 
 _MOVED = {
+    "advantage = Outcome(baseline, scale) or another part of that axis": (
+        *("credit", "center", "scale", "scale_epsilon", "discount"),
+    ),
+    "advantage = Gae(trace_decay, discount, scale, value_coefficient, value_clip, bootstrap)": (
+        *("trace_decay", "value_coefficient", "value_clip", "bootstrap"),
+    ),
+    "advantage = StepState(episode_weight, step_weight, discount, scale) or StepIndex(...)": (
+        "episode_weight",
+        "step_weight",
+    ),
+    "advantage = SoftValue(temperature)": ("soft_value_temperature",),
     "surrogate = Clip(low, high), DualClip(low, high, bound) or Cispo(low, high)": (
         "clip_low",
         "clip_high",
@@ -85,7 +97,7 @@ _MOVED = {
         *("correction_low", "correction_high", "correction_unit", "veto"),
     ),
 }
-"""Options that are numbers of a part now, by how that is written."""
+"""Options that are written in a part now, by how that is."""
 
 
 def require_range(name: str, value: float, interval: str) -> None:
@@ -95,19 +107,11 @@ def require_range(name: str, value: float, interval: str) -> None:
 
 
 _RANGES = {
-    "discount": "[0, 1]",
-    "trace_decay": "[0, 1]",
-    "episode_weight": "[0, inf)",
-    "step_weight": "[0, inf)",
-    "scale_epsilon": "(0, inf)",
     "advantage_clamp": "(0, inf)",
     "length_budget": "[1, inf)",
-    "soft_value_temperature": "(0, inf)",
     "max_lag": "[0, inf)",
     "local_weight": "(0, inf)",
     "adapter_decay": "[0, inf)",
-    "value_coefficient": "[0, inf)",
-    "value_clip": "(0, inf)",
 }
 """The values that each number may have, in the notation of intervals. All are finite."""
 
@@ -121,6 +125,7 @@ def within_range(value: float, interval: str) -> bool:
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
+    "advantage": get_args(Advantage),
     "surrogate": get_args(Surrogate),
     "correction": get_args(Correction),
     "kl": get_args(Kl),
@@ -136,7 +141,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _taken(field: str) -> str:
-    return ", ".join(map(signature, _KINDS[field])) + ("" if field == "surrogate" else " or none")
+    return ", ".join(map(signature, _KINDS[field])) + ("" if field in ("advantage", "surrogate") else " or none")
 
 
 class Objective(BaseModel):
@@ -151,15 +156,8 @@ class Objective(BaseModel):
 
     name: str = "custom"
 
-    # Advantage pipeline: reward -> credit -> centre -> scale -> clamp.
-    credit: Credit = "episode"
-    discount: float = 1.0
-    trace_decay: float | None = None
-    episode_weight: float | None = None
-    step_weight: float | None = None
-    center: Center = "none"
-    scale: Scale = "none"
-    scale_epsilon: float = 1e-6
+    # Advantage, from the reward.
+    advantage: Advantage = Outcome()
     advantage_clamp: float | None = None
     overlong: Overlong | None = None
     length_budget: int | None = None
@@ -169,7 +167,6 @@ class Objective(BaseModel):
     ratio_unit: Unit = "row"
     anchor: Anchor = "current"
     surrogate: Surrogate = Plain()
-    soft_value_temperature: float | None = None
     correction: tuple[Correction, ...] = ()
     max_lag: int | None = None
 
@@ -190,10 +187,6 @@ class Objective(BaseModel):
     selection: Selection | None = None
     group_filter: GroupFilter | None = None
 
-    # Critic and step control.
-    value_coefficient: float = 0.0
-    value_clip: float | None = None
-    bootstrap: Bootstrap = "none"
     step_control: EssControl | None = None
 
     # A term that every episode's reward must hold, or the objective would be another one.
@@ -206,7 +199,7 @@ class Objective(BaseModel):
             for key in data:
                 for written, options in _MOVED.items():
                     if key in options:
-                        raise ValueError(f"an objective has no option {key!r}: it is a number of {written}")
+                        raise ValueError(f"an objective has no option {key!r}: write {written}")
                 if key not in cls.model_fields:
                     near = nearest(str(key), cls.model_fields)
                     fix = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
@@ -260,7 +253,17 @@ class Objective(BaseModel):
 
     @property
     def needs_critic(self) -> bool:
-        return self.credit == "gae"
+        return isinstance(self.advantage, Gae)
+
+    @property
+    def needs_soft_values(self) -> bool:
+        return isinstance(self.advantage, SoftValue)
+
+    @property
+    def compares(self) -> bool:
+        """True if an episode is compared with others of its group, so that a group of one says nothing."""
+        within = isinstance(self.advantage, OptimalBaseline | StepState | StepIndex)
+        return within or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
 
     @property
     def needs_teacher(self) -> bool:
@@ -283,7 +286,7 @@ class Objective(BaseModel):
     @property
     def shares_nodes(self) -> bool:
         """True if only tokens at which a group's answers part are trained on, each distinct one once."""
-        return self.credit == "prefix_tree"
+        return isinstance(self.advantage, PrefixTree)
 
     @property
     def needs_whole_episodes(self) -> bool:
@@ -320,25 +323,10 @@ class Objective(BaseModel):
         return self.aggregation == "constant" or isinstance(self.overlong, OverlongPenalty)
 
 
-def _pair(value: object, used: bool, field: str, reader: str) -> str | None:
-    """A complaint if `field` is missing where `reader` reads it, or given where nothing does."""
-    if used and value is None:
-        return f"{reader} needs {field}"
-    if not used and value is not None:
-        return f"{field}={value!r} has no effect: only {reader} reads it"
-    return None
-
-
 def _problems(o: Objective) -> list[str]:
     """Why the combination of fields of `o` cannot take effect; empty if it can."""
     corrected = bool(o.correction)
-    needed: list[tuple[object, bool, str, str]] = [
-        (o.trace_decay, o.credit == "gae", "trace_decay", "credit='gae'"),
-        (o.episode_weight, o.credit in _STEP_CREDITS, "episode_weight", "credit='step_state' or 'step_index'"),
-        (o.step_weight, o.credit in _STEP_CREDITS, "step_weight", "credit='step_state' or 'step_index'"),
-        (o.soft_value_temperature, o.credit == "soft_value", "soft_value_temperature", "credit='soft_value'"),
-    ]
-    found = [complaint for row in needed if (complaint := _pair(*row)) is not None]
+    found: list[str] = []
 
     def refuse(condition: bool, message: str) -> None:
         if condition:
@@ -348,38 +336,7 @@ def _problems(o: Objective) -> list[str]:
         sum(isinstance(each, WEIGHING) for each in o.correction) > 1,
         f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
     )
-    refuse(
-        o.discount != 1.0 and o.credit not in (*_TOKEN_RETURNS, *_STEP_CREDITS),
-        f"discount={o.discount} has no effect with credit={o.credit!r}, which spreads one number over the episode",
-    )
-    refuse(
-        o.center != "none" and o.credit in ("gae", "prefix_tree", "soft_value"),
-        f"center={o.center!r} has no effect: credit={o.credit!r} brings its own baseline",
-    )
-    refuse(
-        o.center == "none" and o.credit in _STEP_CREDITS,
-        f"credit={o.credit!r} compares members of a group: center must be 'group'",
-    )
-    refuse(
-        o.credit in _STEP_CREDITS and o.center not in ("none", "group"),
-        f"credit={o.credit!r} subtracts the mean of a group: center must be 'group', not {o.center!r}",
-    )
-    refuse(
-        o.scale in ("group", "batch", "task") and o.credit in (*_TOKEN_RETURNS, "prefix_tree", "soft_value"),
-        f"scale={o.scale!r} is a statistic of whole episodes, but credit={o.credit!r} gives one number a token",
-    )
-    refuse(
-        o.scale in ("batch", "task", "token") and o.credit in _STEP_CREDITS,
-        f"credit={o.credit!r} scales inside its groups: scale must be 'group' or 'none'",
-    )
-    refuse(
-        o.center == "optimal" and (o.scale not in ("none", "group") or o.credit != "episode"),
-        "center='optimal' needs credit='episode' and scale 'none' or 'group'",
-    )
-    refuse(
-        (o.credit == "soft_value") != o.regresses,
-        "credit='soft_value' and surrogate=Regression(...) belong together",
-    )
+    refuse(o.needs_soft_values != o.regresses, "advantage=SoftValue(...) and surrogate=Regression(...) belong together")
     refuse(
         o.ratio == "none" and o.clips,
         f"surrogate={o.surrogate!r} acts on a ratio, but ratio='none' gives it none",
@@ -404,22 +361,16 @@ def _problems(o: Objective) -> list[str]:
         f"kl={o.kl!r} multiplies by a ratio, but ratio='none'",
     )
     refuse(
-        isinstance(o.kl, KlReward) and o.credit not in ("episode", *_TOKEN_RETURNS),
-        f"kl={o.kl!r} has no effect with credit={o.credit!r}",
+        isinstance(o.kl, KlReward) and not isinstance(o.advantage, Outcome | OptimalBaseline | RewardToGo | Gae),
+        f"kl={o.kl!r} has no effect with advantage={o.advantage!r}",
     )
-    refuse(o.value_coefficient != 0.0 and o.credit != "gae", "value_coefficient has no effect without credit='gae'")
-    refuse(
-        o.credit == "gae" and o.value_coefficient == 0.0, "credit='gae' needs a value_coefficient to train its critic"
-    )
-    refuse(o.bootstrap != "none" and o.credit != "gae", "bootstrap has no effect without credit='gae'")
-    refuse(o.value_clip is not None and o.credit != "gae", "value_clip has no effect without credit='gae'")
     refuse(
         o.length_budget is not None and not o.needs_length_budget,
         "length_budget has no effect: only aggregation='constant' and an OverlongPenalty read it",
     )
     refuse(
         o.selection is not None and o.shares_nodes,
-        f"selection={o.selection!r} does not go with credit='prefix_tree', which selects its own tokens",
+        f"selection={o.selection!r} does not go with advantage=PrefixTree(), which selects its own tokens",
     )
     refuse(
         o.needs_whole_episodes and o.aggregation_unit != "episode",
@@ -436,7 +387,4 @@ def _problems(o: Objective) -> list[str]:
     for field, interval in _RANGES.items():
         value = getattr(o, field)
         refuse(value is not None and not within_range(value, interval), f"{field}={value!r} is not in {interval}")
-    refuse(
-        o.episode_weight == 0.0 == o.step_weight, "episode_weight and step_weight are both 0: nothing is learned from"
-    )
     return found

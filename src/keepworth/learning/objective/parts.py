@@ -47,13 +47,11 @@ def part(cls: type[C]) -> type[C]:
 
 
 def _written(self: Any) -> str:
-    shown = []
-    for each in fields(self):
+    shown: list[str] = []
+    for place, each in enumerate(fields(self)):
         value = getattr(self, each.name)
-        if each.default is MISSING:
-            shown.append(repr(value))
-        elif value != each.default:
-            shown.append(f"{each.name}={value!r}")
+        if each.default is MISSING or value != each.default:
+            shown.append(repr(value) if place == len(shown) else f"{each.name}={value!r}")
     return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -80,6 +78,131 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+# -- advantages: what an episode, a turn or a token is compared with, R the episode's reward ----------------------------------
+
+Baseline = Literal["group", "leave_one_out", "batch"]
+"""The mean of the group, of the others of the group, or of all episodes of the update."""
+
+
+@part
+class GroupStd:
+    """divided by std_group R + `epsilon` (GRPO)."""
+
+    epsilon: Positive = 1e-6
+
+
+@part
+class BatchStd:
+    """divided by std_batch R + `epsilon` (Lite PPO)."""
+
+    epsilon: Positive = 1e-6
+
+
+@part
+class TaskStd:
+    """divided by the std of R over tasks of the same type + `epsilon` (QwenLong-L1.5)."""
+
+    epsilon: Positive = 1e-6
+
+
+@part
+class Whitened:
+    """whitened over all drawn tokens of the step (REINFORCE++)."""
+
+    epsilon: Positive = 1e-6
+
+
+@part
+class Outcome:
+    """R; minus the mean R, `baseline`; `scale`.
+
+    One number for all tokens of an episode."""
+
+    baseline: Baseline | None = None
+    scale: GroupStd | BatchStd | TaskStd | Whitened | None = None
+
+
+@part
+class OptimalBaseline:
+    """R - b*, b* the mean of R weighted by w^2 |grad log pi(episode)|^2 (VCPO); `scale`."""
+
+    scale: GroupStd | None = None
+
+
+@part
+class RewardToGo:
+    """sum over the following tokens of `discount`^n r, r = R on the last token; R minus the mean, `baseline`; `scale`."""
+
+    discount: Share = 1.0
+    baseline: Baseline | None = None
+    scale: Whitened | None = None
+
+
+@part
+class Gae:
+    """generalised advantage estimation, discount `discount`, trace `trace_decay`, of the critic; `scale`; V clipped to within
+    `value_clip` of its old value; `bootstrap`: V stands behind an answer that the length limit cut off."""
+
+    trace_decay: Share
+    discount: Share = 1.0
+    scale: Whitened | None = None
+    value_coefficient: Positive = 0.5
+    value_clip: Positive | None = None
+    bootstrap: bool = False
+
+
+@part
+class StepState:
+    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group from the same environment
+    state), U = sum of `discount`^n times the rewards of the turn and those after it (GiGPO); each `scale`."""
+
+    episode_weight: Amount
+    step_weight: Amount
+    discount: Share = 1.0
+    scale: GroupStd | None = None
+
+    def __post_init__(self) -> None:
+        _require_weight(self)
+
+
+@part
+class StepIndex:
+    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group with the same number), U = sum
+    of `discount`^n times the rewards of the turn and those after it (Fine-Mem); each `scale`."""
+
+    episode_weight: Amount
+    step_weight: Amount
+    discount: Share = 1.0
+    scale: GroupStd | None = None
+
+    def __post_init__(self) -> None:
+        _require_weight(self)
+
+
+def _require_weight(credit: StepState | StepIndex) -> None:
+    if credit.episode_weight == 0 == credit.step_weight:
+        raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
+
+
+@part
+class PrefixTree:
+    """mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix (T-SPMO); `scale`.
+
+    Tokens at which the group's answers part are trained on, and no other."""
+
+    scale: Whitened | None = None
+
+
+@part
+class SoftValue:
+    """R - V*, V* = `temperature` log mean exp(R / `temperature`) over samples of the reference (A*-PO)."""
+
+    temperature: Positive
+
+
+Scale = GroupStd | BatchStd | TaskStd | Whitened
+Advantage = Outcome | OptimalBaseline | RewardToGo | Gae | StepState | StepIndex | PrefixTree | SoftValue
 
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
@@ -357,6 +480,8 @@ Entropy = EntropyBonus | AdaptiveEntropy
 PARTS: Mapping[str, type] = {
     each.__name__: each
     for each in (
+        *get_args(Scale),
+        *get_args(Advantage),
         *get_args(Surrogate),
         *get_args(Correction),
         *(*get_args(Kl), Reset, *get_args(Entropy), Teacher, Anneal),

@@ -14,7 +14,7 @@ from keepworth.learning.objective.control import Controls, initial
 from keepworth.learning.objective.correction import correction, effective_sample_size, k3_gap
 from keepworth.learning.objective.kl import k2, k3, kl_estimate
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import KlLoss
+from keepworth.learning.objective.parts import Gae, KlLoss
 from keepworth.learning.objective.ratio import anchor_log_probs, log_ratio, unit_of, unit_sum
 from keepworth.learning.objective.regression import regression
 from keepworth.learning.objective.surrogate import clip_shares, surrogate
@@ -214,16 +214,18 @@ def group_metrics(batch: Batch) -> dict[str, float]:
 def value_loss(
     values: Tensor, targets: Tensor, batch: Batch, objective: Objective, denominators: Denominators
 ) -> Tensor:
-    """value_coefficient * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated; [B,T] in.
+    """`Gae.value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated; [B,T] in.
 
     Source: PPO, arXiv 1707.06347, in the clipped form of its released code. targets: from `value_targets`.
     """
     if batch.values is None:
         raise ValueError("value_loss needs Batch.values, the critic before this step")
+    chosen = objective.advantage
+    assert isinstance(chosen, Gae)
     error = (values - targets) ** 2
-    if objective.value_clip is not None:
+    if chosen.value_clip is not None:
         old = batch.values.to(values.dtype)
-        near = old + (values - old).clamp(-objective.value_clip, objective.value_clip)
+        near = old + (values - old).clamp(-chosen.value_clip, chosen.value_clip)
         error = torch.maximum(error, (near - targets) ** 2)
     weights = row_weights(batch, objective, denominators)
-    return objective.value_coefficient * 0.5 * aggregate(error, weights, batch.mask)
+    return chosen.value_coefficient * 0.5 * aggregate(error, weights, batch.mask)

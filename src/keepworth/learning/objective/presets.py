@@ -10,6 +10,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
     Anneal,
+    BatchStd,
     Cispo,
     Clip,
     DualClip,
@@ -17,16 +18,27 @@ from keepworth.learning.objective.parts import (
     EntropyGate,
     EssControl,
     FirstAndRandom,
+    Gae,
+    GroupStd,
     KlLoss,
     KlReward,
     Mask,
     Mixed,
+    OptimalBaseline,
+    Outcome,
     OverlongPenalty,
+    PrefixTree,
     Regression,
     Reset,
+    RewardToGo,
     SequenceTruncate,
+    SoftValue,
+    StepIndex,
+    StepState,
+    TaskStd,
     Teacher,
     Truncate,
+    Whitened,
 )
 
 
@@ -61,8 +73,7 @@ def without_kl(objective: Objective) -> Objective:
 
 _GRPO = Objective(
     name="grpo",
-    center="group",
-    scale="group",
+    advantage=Outcome("group", GroupStd()),
     ratio="token",
     anchor="proximal",
     surrogate=Clip(0.2, 0.2),
@@ -72,26 +83,24 @@ _GRPO = Objective(
 _PLAIN = varied(without_kl(_GRPO), name="plain", aggregation="token-mean")
 
 _CRITIC_FREE = (
-    Objective(name="reinforce", center="batch", aggregation="seq-mean-token-sum"),
+    Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum"),
     varied(
         _PLAIN,
         name="reinforce_pp",
-        credit="reward_to_go",
-        center="none",
-        scale="token",
+        advantage=RewardToGo(scale=Whitened()),
         kl=KlReward(0.001),
     ),
     varied(
         _PLAIN,
         name="reinforce_pp_baseline",
-        scale="token",
+        advantage=Outcome("group", Whitened()),
         kl=KlLoss("k2", 0.001),
     ),
-    Objective(name="rloo", center="leave_one_out", aggregation="seq-mean-token-sum"),
+    Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum"),
     _GRPO,
-    varied(_PLAIN, name="dr_grpo", scale="none", aggregation="constant"),
+    varied(_PLAIN, name="dr_grpo", advantage=Outcome("group"), aggregation="constant"),
     varied(_PLAIN, name="dapo", surrogate=Clip(0.2, 0.28), group_filter=Mixed(), overlong=OverlongPenalty(0.2)),
-    varied(_PLAIN, name="lite_ppo", scale="batch"),
+    varied(_PLAIN, name="lite_ppo", advantage=Outcome("group", BatchStd())),
     varied(_PLAIN, name="gspo", ratio="sequence", surrogate=Clip(3e-4, 4e-4), aggregation="seq-mean-token-mean"),
     varied(_PLAIN, name="cispo", surrogate=Cispo(1.0, 4.0)),
 )
@@ -100,13 +109,8 @@ _CRITIC = (
     varied(
         _PLAIN,
         name="ppo",
-        credit="gae",
-        trace_decay=0.95,
-        center="none",
-        scale="token",
+        advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
         kl=KlReward(0.001),
-        value_coefficient=0.5,
-        value_clip=0.2,
     ),
 )
 
@@ -114,8 +118,7 @@ _OFF_POLICY = (
     varied(
         _PLAIN,
         name="areal",
-        center="batch",
-        scale="batch",
+        advantage=Outcome("batch", BatchStd()),
         correction=(Mask(0.0, 5.0),),
     ),
     varied(_PLAIN, name="tis", correction=(Truncate(2.0),)),
@@ -127,8 +130,7 @@ _OFF_POLICY = (
     ),
     Objective(
         name="vcpo",
-        center="optimal",
-        scale="group",
+        advantage=OptimalBaseline(GroupStd()),
         anchor="proximal",
         correction=(SequenceTruncate(8.0, "episode"),),
         aggregation="seq-mean-token-mean",
@@ -146,8 +148,7 @@ _STEERED = (
     ),
     Objective(
         name="aepo",
-        center="group",
-        scale="task",
+        advantage=Outcome("group", TaskStd()),
         negatives=EntropyGate(0.15, 0.25),
         denominator="kept",
     ),
@@ -168,17 +169,14 @@ _FEWER_TOKENS = (
     varied(
         _PLAIN,
         name="t_spmo",
-        credit="prefix_tree",
-        center="none",
-        scale="none",
+        advantage=PrefixTree(),
         denominator="kept",
         adapter_decay=0.01,
     ),
     Objective(
         name="a_star_po",
-        credit="soft_value",
+        advantage=SoftValue(0.5),
         surrogate=Regression(1e-3),
-        soft_value_temperature=0.5,
         aggregation="seq-mean-token-sum",
     ),
 )
@@ -187,11 +185,7 @@ _MEMORY = (
     varied(
         _PLAIN,
         name="gigpo",
-        credit="step_state",
-        scale="none",
-        discount=0.95,
-        episode_weight=1.0,
-        step_weight=1.0,
+        advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
         kl=KlLoss("k3", 0.01),
     ),
     varied(
@@ -209,10 +203,7 @@ _MEMORY = (
     varied(
         _PLAIN,
         name="fine_mem",
-        credit="step_index",
-        discount=0.0,
-        episode_weight=0.0,
-        step_weight=1.0,
+        advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
         aggregation="seq-mean-token-mean",
         aggregation_unit="row",
     ),

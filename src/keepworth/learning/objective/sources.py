@@ -183,7 +183,7 @@ SOURCES: dict[str, Source] = {
         "2505.10978",
         "code",
         (),
-        "scale='group' is the other published choice. The state key leaves out step counters, times and the agent's own "
+        "scale=GroupStd() is the other published choice. The state key leaves out step counters, times and the agent's own "
         "history. Statistics are per episode, not per row as in the released code's default.",
         "Batch.steps and Batch.step",
     ),

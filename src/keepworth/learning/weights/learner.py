@@ -23,7 +23,7 @@ from keepworth.learning.objective.filters import kept_groups
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.optimal import score_norms
 from keepworth.learning.objective.options import Objective, ObjectiveError, require_range
-from keepworth.learning.objective.parts import AdaptiveEntropy, KlReward, TopEntropy
+from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward, OptimalBaseline, TopEntropy
 from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
@@ -144,7 +144,7 @@ class Learner:
             return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
         groups = [groups[i] for i in kept]
         rows = rows_of(groups, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
-        require_credit(rows, groups, self.objective.credit, self.objective.reward_term, self.objective.name)
+        require_credit(rows, groups, self.objective)
         temperature = self._temperature(groups)
         rows = replace(rows, batch=self._completed(rows, temperature))
         advantage = advantages(rows.batch, self.objective)
@@ -244,7 +244,7 @@ class Learner:
             batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, temperature))
         if self.soft_values is not None:
             batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
-        if objective.center == "optimal":
+        if isinstance(objective.advantage, OptimalBaseline):
             named = list(self.master_weights.named.values())
             batch = replace(
                 batch,
@@ -252,7 +252,8 @@ class Learner:
             )
         if self.critic is not None:
             every = self._micro_batches(rows, range(batch.shape[0]))
-            batch = self.critic.valued(rows, batch, every, self.objective.bootstrap == "truncated")
+            assert isinstance(objective.advantage, Gae)
+            batch = self.critic.valued(rows, batch, every, objective.advantage.bootstrap)
         return batch
 
     def _step(
@@ -325,7 +326,7 @@ class Learner:
         objective = self.objective
         return (
             isinstance(objective.kl, KlReward)
-            or objective.center == "optimal"
+            or isinstance(objective.advantage, OptimalBaseline)
             or objective.denominator == "kept"
             or objective.step_control is not None
             or objective.needs_selection
@@ -387,7 +388,7 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
         name
         for name, given, used in (
             ("a teacher", teacher, objective.needs_teacher),
-            ("values of tasks", soft_values, objective.credit == "soft_value"),
+            ("values of tasks", soft_values, objective.needs_soft_values),
             ("critic settings", critic, objective.needs_critic),
         )
         if given and not used

@@ -19,6 +19,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
 from keepworth.learning.objective.credit import soft_value
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import SoftValue
 from keepworth.learning.weights.rows import Rows, by_context
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
@@ -121,13 +122,13 @@ def teacher_scores(teacher: Model, rows: Rows, temperature: float) -> torch.Tens
 
 
 def reference_values(groups: Sequence[Group], objective: Objective) -> dict[str, float]:
-    """V* of each task from groups that the reference sampled (about 8 answers each), for credit='soft_value'.
+    """V* of each task from groups that the reference sampled (about 8 answers each), for a `SoftValue`.
 
     Source: A*-PO, arXiv 2505.20686.
     """
-    temperature = objective.soft_value_temperature
-    if temperature is None:
-        raise ValueError(f"objective {objective.name!r} has no soft_value_temperature: it reads no values of tasks")
+    if not isinstance(objective.advantage, SoftValue):
+        raise ValueError(f"objective {objective.name!r} has no SoftValue: it reads no values of tasks")
+    temperature = objective.advantage.temperature
     values = {}
     for group in groups:
         rewards = torch.tensor([episode.reward for episode in group.episodes], dtype=torch.float64)

@@ -20,6 +20,8 @@ from keepworth.episodes.model import FinishReason, Tokens
 from keepworth.episodes.reward import RewardScope
 from keepworth.episodes.segment import Segment
 from keepworth.learning.objective.batch import Batch, Steps
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import StepIndex, StepState
 from keepworth.models.attention import round_up
 
 
@@ -254,16 +256,17 @@ def micro_batches(rows: Rows, chosen: Sequence[int], token_budget: int, whole_ep
     return [[row for prompt in batch for row in shared[prompt]] for batch in batches]
 
 
-def require_credit(rows: Rows, groups: Sequence[Group], credit: str, term: str | None, name: str) -> None:
-    """Raises BadEpisode naming what the episodes of this step do not say and the objective `name` credits by."""
+def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:
+    """Raises BadEpisode naming what the episodes of this step do not say and the objective credits by."""
+    name, term = objective.name, objective.reward_term
     assert rows.batch.steps is not None
-    if credit == "step_state" and not bool((rows.batch.steps.state >= 0).any()):
+    if isinstance(objective.advantage, StepState) and not bool((rows.batch.steps.state >= 0).any()):
         raise BadEpisode(
             f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
             "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
         )
     episodes = [episode for group in groups for episode in group.episodes]
-    if credit == "step_index" and not any(
+    if isinstance(objective.advantage, StepIndex) and not any(
         each.scope is RewardScope.SEGMENT and each.segment is not None for e in episodes for each in e.rewards
     ):
         raise BadEpisode(

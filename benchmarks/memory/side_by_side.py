@@ -1,6 +1,6 @@
 """Searching and adding by this source and by another, in turns, in one run: ratios of medians.
 
-    git worktree add /tmp/before main && python -m benchmarks.memory.side_by_side --other /tmp/before/src
+    git worktree add ../before main && python -m benchmarks.memory.side_by_side --other ../before/src
 
 A process each fills a memory of its own with the same items; then both are asked in turns, `calls` at a time, and the order
 changes every round. Once without rewards, and once after so many that the default policy has something to weigh.

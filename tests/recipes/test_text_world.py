@@ -16,7 +16,8 @@ from keepworth.learning.collect.living_memory import LivingMemory
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.memory.memory import Memory
 from keepworth.recipes import text_world
-from keepworth.recipes.text_world import Config, Houses, house_of
+from keepworth.recipes.experience_methods import METHODS
+from keepworth.recipes.text_world import Config, Houses, house_of, settled
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import run_of
@@ -116,11 +117,15 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
         ({"steps": 0, "group_size": 4}, "steps = 0"),
         ({"policy": "advantag"}, "advantage"),
         ({"policy": "none", "shown": 3}, "shown"),
+        ({"policy": "strange"}, "how many attempts"),
         ({"sampling": "overlap"}, "synchronous"),
         ({"warm_start": 0, "warm_start_batch": 4}, "warm_start"),
     ],
 )
-def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_what_cannot_take_effect_is_refused(
+    settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "strange", lambda *, seed: None)
     with pytest.raises(ValidationError, match=said):
         Config(**settings)
 
@@ -132,6 +137,12 @@ def test_houses_of_training_and_of_measuring_are_different_and_each_task_is_know
     assert len({task.key for task in tasks}) == 12
     measured = houses.measured(2, 3)
     assert not {house_of(task.key) for house in measured for task in house} & {house_of(task.key) for task in tasks}
+
+
+@pytest.mark.parametrize("policy", METHODS)
+def test_every_policy_is_told_what_it_can_be_told(policy: str) -> None:
+    """A mistake within a recipe is not taken for a setting that it lacks."""
+    assert settled(policy, 2, 0).writer is not None
 
 
 def test_an_actor_is_taken_at_its_word() -> None:

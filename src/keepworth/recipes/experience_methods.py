@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from keepworth.episodes.errors import UnknownName
@@ -44,6 +45,11 @@ METHODS: dict[str, Callable[..., Policy]] = {
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
+
+
+def settings_of(name: str) -> frozenset[str]:
+    """What a method can be told: the keywords of its recipe."""
+    return frozenset(signature(RIVALS.get(name) or METHODS[name]).parameters)
 
 
 def method(name: str, *, seed: int = 0, **settings: object) -> Policy:

@@ -1,8 +1,9 @@
 """A text world played with a memory that persists over tasks: the model that acts learns, the memory learns, or both do.
 
 In a house the same things have to be put away again and again (TextWorld Commonsense, arXiv 2208.01174); or the tasks are those
-of another stream. The model is shown what its memory chooses of earlier attempts, names an action, and may be wrong once. Memory
-is told how each episode went. Measured is in houses that were never trained in, each from an empty memory, over all of its tasks.
+of another stream. The model is shown what its memory chooses of earlier attempts and names an action; in a house it may be wrong
+once. Memory is told how each episode went. Measured is in houses that were never trained in, each from an empty memory, over all
+of its tasks.
 
 | setting | what it is |
 | --- | --- |
@@ -112,12 +113,14 @@ class Config(Settings):
     @model_validator(mode="after")
     def _known(self) -> Config:
         from keepworth.episodes.errors import UnknownName
-        from keepworth.recipes.experience_methods import METHODS
+        from keepworth.recipes.experience_methods import METHODS, settings_of
 
         if self.world not in WORLDS:
             raise ValueError(str(UnknownName("world", self.world, WORLDS)))
         if self.policy not in (NONE, *METHODS):
             raise ValueError(str(UnknownName("policy", self.policy, (NONE, *METHODS))))
+        if self.policy != NONE and "k" not in settings_of(self.policy):
+            raise ValueError(f"policy {self.policy!r} cannot be told how many attempts to show: name another")
         if self.sampling != "synchronous":
             raise ValueError(
                 f"sampling = {self.sampling!r} would show what memory did not know yet, and play two games at one engine: set "
@@ -258,21 +261,18 @@ def system(config: Config, run: RunFolder) -> System:
 
 
 def settled(policy: str, shown: int, seed: int) -> Policy:
-    """The policy by name, showing at most `shown`. Failures are kept and steps are credited by whoever can: that is what the
+    """The policy by name, showing at most `shown`. Whoever can be told to keeps failures and credits steps: that is what the
     tuner chose for plain search in worlds of several steps, and what `advantage` does anyway."""
-    from keepworth.recipes.experience_methods import method
+    from keepworth.recipes.experience_methods import method, settings_of
 
-    for settings in ({"failures": True, "steps": True}, {"failures": True}, {"steps": True}, {}):
-        try:
-            return method(policy, seed=seed, k=shown, **settings)
-        except TypeError:
-            continue
-    raise ValueError(f"policy {policy!r} cannot be told how much it shows")
+    both = {name: True for name in ("failures", "steps") if name in settings_of(policy)}
+    return method(policy, seed=seed, k=shown, **both)
 
 
 def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scene, str]]:
-    """First decisions of a house that is known by now, and what plain search shows there of earlier attempts, of which every
-    other was right; one decision in four is shown without. The same for every policy, so that all arms begin alike."""
+    """First decisions of a house that is known by now, and what plain search shows there of earlier attempts, of which half were
+    right and the others drawn at random; one decision in four is shown without. The same for every policy, so that all arms begin
+    alike."""
     from keepworth.memory.memory import Memory
 
     generator = np.random.default_rng([config.seed, number])
@@ -376,9 +376,12 @@ class _WithOracle:
         self._actor, self._environment = actor, environment
 
     async def act(self, observation: Observation, model: Caller) -> Action:
+        from keepworth.memory.policy.presenters import Exemplars
+
         scene = self._environment.scene
         lines = [f"- (worked) {scene.text} -> {action}: it worked" for action in sorted(scene.right)]
-        return await self._actor.act(observation, model, extra="\n".join(lines))
+        shown = "\n".join((Exemplars().heading, *lines)) if lines else ""
+        return await self._actor.act(observation, model, extra=shown)
 
 
 def train(config: Config, run: RunFolder, progress: Progress) -> None:

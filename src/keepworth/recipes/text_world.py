@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from pydantic import Field, model_validator
 from keepworth.environments.scene import PROGRESS, SUCCESS
 from keepworth.learning.collect.group_index import position_of
 from keepworth.recipes.interactive import Measured, Pair, Settings, System, run_system
-from keepworth.recipes.settings import Count, Idle, Rate, Share
+from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
 
 if TYPE_CHECKING:
     from keepworth.agents.actor import Actor
@@ -57,16 +58,13 @@ WORLDS = {
 """Worlds, and their splits to train in, to measure while training, and to measure before and after."""
 NONE, NO_MEMORY, ORACLE = "none", "no_memory", "oracle"
 ROLE = "actor"
-LEARNING = (
-    "learning_rate",
-    "group_size",
-    "tasks_per_step",
-    "stay",
-    "progress",
-    "objective",
-    "passes",
-    "evaluate_every",
+REINFORCED = (
+    *(key for key in SAMPLED if key not in ("refill", "difficulty", "sampling")),
+    *("learning_rate", "group_size", "tasks_per_step", "stay", "progress", "evaluate_every", "checkpoint_every"),
 )
+"""Settings of reinforcement."""
+TRAINED = ("train", "rank", "alpha", "max_norm", "weight_decay", "token_budget")
+"""Settings of any training of the model."""
 MAX_TURNS = 8
 WARM = 90_000
 """The number of the first house whose right actions are imitated."""
@@ -104,7 +102,9 @@ class Config(Settings):
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
         if not self.steps:
-            yield LEARNING, "with steps = 0", "set steps"
+            yield REINFORCED, "with steps = 0", "set steps"
+            if not self.warm_start:
+                yield TRAINED, "with steps = 0 and warm_start = 0", "set steps"
         if not self.warm_start:
             yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
         if self.policy == NONE:
@@ -118,7 +118,10 @@ class Config(Settings):
         if self.world not in WORLDS:
             raise ValueError(str(UnknownName("world", self.world, WORLDS)))
         if self.policy not in (NONE, *METHODS):
-            raise ValueError(str(UnknownName("policy", self.policy, (NONE, *METHODS))))
+            fix = "effect chooses among items that others wrote; here memory keeps attempts. "
+            raise ValueError(
+                fix * (self.policy == "effect") + str(UnknownName("policy", self.policy, (NONE, *METHODS)))
+            )
         if self.policy != NONE and "k" not in settings_of(self.policy):
             raise ValueError(f"policy {self.policy!r} cannot be told how many attempts to show: name another")
         if self.sampling != "synchronous":
@@ -305,7 +308,8 @@ def met_in_order(
     *,
     oracle: bool = False,
 ) -> list[Episode]:
-    """The tasks of each house in order, houses side by side; memory learns from each before the next. policy: of the memory that
+    """The tasks of each house in order, houses side by side; memory learns from each before the next. Without memory all are
+    played at once. policy: of the memory that
     each house begins with, None for none; oracle: the agent is told a right action, as memory would tell it."""
     from keepworth.learning.collect.living_memory import encoder_of
     from keepworth.memory.memory import Memory
@@ -339,8 +343,10 @@ def met_in_order(
     how = Play(environment, agent, live=live if memories else None)
     episodes: dict[str, Episode] = {}
     try:
-        for place in range(max(map(len, waiting.values()))):
-            turn = [each[place] for each in waiting.values() if place < len(each)]
+        turns = [list(tasks)]  # without memory, in any order
+        if memories:
+            turns = [[each for each in turn if each is not None] for turn in zip_longest(*waiting.values())]
+        for turn in turns:
             for group in play(model, turn, how, temperature=0.0, limits=limits, label=label):
                 (episode,) = group.episodes
                 episodes[group.task] = episode

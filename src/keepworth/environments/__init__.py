@@ -1,2 +1,1 @@
-"""Tasks that talk back. A world shows a scene and takes an action; an environment does so asynchronously, for agents that
-call a model. Both give rewards that depend on the actions alone."""
+"""Tasks that answer back. An environment gives observations and rewards that depend on the actions alone."""

@@ -1,0 +1,43 @@
+"""The page on the house names every room and no file that is not there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import keepworth
+
+SOURCE = Path(keepworth.__file__).parent
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+BEGINS = "## The rooms"
+
+
+def test_every_room_is_named_and_every_file_is_there() -> None:
+    rooms = {each.name for each in SOURCE.iterdir() if each.is_dir() and (each / "__init__.py").exists()}
+    table = PAGE[PAGE.index(BEGINS) :].partition("\n\n|")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)/`", table, re.M)) == rooms
+    for room in ("memory", "learning"):
+        inside = {each.name for each in (SOURCE / room).iterdir() if each.is_dir() and (each / "__init__.py").exists()}
+        assert inside <= set(re.findall(r"`(\w+)/`", PAGE)), room
+    named = re.findall(r"`([\w/]+\.(?:py|json))`", PAGE)
+    assert [each for each in named if not (SOURCE / each).exists() and not (ROOT / each).exists()] == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is of Python 3.11")
+def test_rooms_stand_in_the_order_of_who_may_import_whom() -> None:
+    import tomllib
+
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    level = {
+        name.strip(" ()").removeprefix("keepworth."): place
+        for place, layer in enumerate(layers)
+        for name in layer.split("|")
+    }
+    table = PAGE[PAGE.index(BEGINS) :].partition("\n\n|")[2].partition("\n\n")[0]
+    order = [level[room] for room in re.findall(r"^\| `(\w+)/`", table, re.M)]
+    assert order == sorted(order)

@@ -49,7 +49,7 @@ from keepworth.memory.policy.records import advice_problem, is_ours, item_proble
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
-from keepworth.memory.store.log import Cancelled, Choice, News, Rewarded
+from keepworth.memory.store.log import Choice, News, Rewarded
 from keepworth.memory.store.transaction import changed_since
 
 if TYPE_CHECKING:
@@ -523,8 +523,8 @@ class Learning:
             self._restore(self.store.items(self.scope), aside)
         gone = log.cancelled(connection)
         news = log.news(connection, self.scope, gone, newest=valuer.newest if isinstance(valuer, Effect) else None)
-        for each in news:
-            self._learn(connection, each, aside, gone, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
+        for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
+            self._learn(each, about, aside, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
         self._put_aside(aside)
         self._experience.settle()
         if self._generator is None:
@@ -547,9 +547,9 @@ class Learning:
             for item in items:
                 if item.id in self._rows:
                     pool.refresh(self._rows[item.id], self._linked(_as_pooled(item)))
-        for each in log.news(connection, self.scope, log.NOTHING, since):
-            if each.seq not in self._mine:
-                self._learn(connection, each, aside, log.NOTHING)
+        news = [each for each in log.news(connection, self.scope, log.NOTHING, since) if each.seq not in self._mine]
+        for each, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
+            self._learn(each, about, aside)
         self._mine.clear()
         self._put_aside({**self.set_aside, **aside})
 
@@ -594,12 +594,17 @@ class Learning:
         return row
 
     def _learn(
-        self, connection: apsw.Connection, each: News, aside: dict[str, str], gone: Cancelled, *, stale: bool = False
+        self,
+        each: News,
+        about: Callable[[], tuple[str, str, list[Choice]]],
+        aside: dict[str, str],
+        *,
+        stale: bool = False,
     ) -> None:
         """stale: too old to be encoded again where its vector is missing."""
         experience = self._experience
         try:
-            task, person, choices = self._about(connection, each, gone)
+            task, person, choices = about()
             if isinstance(experience.policy.valuer, Effect):
                 shared = sum(not math.isfinite(choice.reward) for choice in choices)
                 for choice in choices:
@@ -643,20 +648,6 @@ class Learning:
             weight=weight,
             decision=decision.id,
         )
-
-    def _about(self, connection: apsw.Connection, each: News, gone: Cancelled) -> tuple[str, str, list[Choice]]:
-        """The task, for whom it is, and the choices that a reward on file is about."""
-        record = None
-        if each.episode:
-            items = -1 if each.decision else each.items
-            record = log.record(connection, self._scopes(connection), each.episode, gone, until=each.seq, items=items)
-        task, person = (record.task, record.person) if record is not None else ("", "")
-        choices = list(record.choices) if record is not None else []
-        if each.decision:
-            choices = [choice for choice in choices if choice.decision.id == each.decision]
-            single = None if choices else log.single(connection, each.decision)
-            choices = choices if single is None else [single]
-        return task, person, choices
 
     def _put_aside(self, unreadable: dict[str, str]) -> None:
         fresh = {id: why for id, why in unreadable.items() if id not in self.set_aside}
@@ -761,8 +752,8 @@ class Learning:
             return [use for use, _ in current.uses], current
         gone = log.cancelled(connection)
         told = []
-        for each in log.news(connection, self.scope, gone):
-            task, person, choices = self._about(connection, each, gone)
+        for each, about in log.with_choices(connection, self._scopes(connection), log.news(connection, self.scope, gone), gone):
+            task, person, choices = about()
             told += [(task, person, each, choice) for choice in choices]
         experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
         ids = dict.fromkeys(id for *_, choice in told for id, _ in choice.decision.candidates)

@@ -16,8 +16,9 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.decision import Decision, DecisionKind
@@ -34,8 +35,6 @@ from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import apsw
 
     from keepworth.memory.store.store import Store
@@ -189,11 +188,14 @@ def find(connection: apsw.Connection, id: str) -> tuple[Decision, str, int] | No
 
 def of_episode(connection: apsw.Connection, episode: str) -> list[Decision]:
     return [
-        decision(row) for row in select(connection, f"{SELECT} FROM decisions WHERE episode = ? ORDER BY n", (episode,))
+        decision(row)
+        for row in select(connection, f"{SELECT} FROM decisions WHERE {IN_EPISODE} ORDER BY n", (episode,))
     ]
 
 
 SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
+IN_EPISODE = "episode = ? AND episode <> ''"
+"""SQL: the second half is what lets SQLite use the index, which holds no rows outside episodes."""
 
 
 def decision(row: tuple[Any, ...]) -> Decision:
@@ -263,6 +265,9 @@ def _flush_where_exit_is_skipped() -> None:
     util.Finalize(None, _flush_at_exit, exitpriority=10)
 
 
+TOGETHER = 1000
+"""Rewards whose choices are read with one query."""
+_CHOICE = f"{SELECT}, details, vector"
 NAME = "experience"
 """Of the notes in the journal that belong to what is learned."""
 OWN = "own:"
@@ -417,20 +422,92 @@ def record(
 ) -> Record | None:
     """An episode, with what was said of it before entry `until`, and the choices that showed its first `items` items (-1: all);
     None where there is none of this id. gone: see `cancelled`."""
-    row = first(connection, "SELECT scope, task, person FROM episodes WHERE id = ? AND outcome <> 'erased'", (id,))
-    if row is None:
-        return None
+    on_file = _OnFile(connection, [id], [])
     gone = cancelled(connection) if gone is None else gone
-    choices = {choice.decision.id: choice for choice in _choices(connection, "episode = ?", id)}
-    if items >= 0:
-        choices = _first(choices, items)
+    return on_file.record(id, scope_of, gone, until=until, items=items)
+
+
+def with_choices(
+    connection: apsw.Connection, scope_of: ScopeLookup, listed: Sequence[News], gone: Cancelled
+) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
+    """Rewards, each with a function that says what it is about: the task, for whom it is, and the choices. Many are read with
+    one query; what cannot be read is an error of the function, and of that reward alone."""
+    for begin in range(0, len(listed), TOGETHER):
+        part = listed[begin : begin + TOGETHER]
+        on_file = _OnFile(connection, {each.episode for each in part}, {each.decision for each in part})
+        for each in part:
+            yield each, partial(on_file.about, each, scope_of, gone)
+
+
+class _OnFile:
+    """Some episodes and decisions as they are on file. Only those that somebody asks for are decoded."""
+
+    def __init__(self, connection: apsw.Connection, episodes: Collection[str], decisions: Collection[str]) -> None:
+        def listed(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
+            return (
+                select(connection, query.format("(SELECT value FROM json_each(?))"), (json.dumps([*ids]),))
+                if ids
+                else []
+            )
+
+        episodes = [id for id in episodes if id]
+        known = listed("SELECT id, scope, task, person FROM episodes WHERE id IN {} AND outcome <> 'erased'", episodes)
+        self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in known}
+        self._choices: dict[str, list[tuple[Any, ...]]] = {}
+        inside = f"{_CHOICE}, episode FROM decisions WHERE episode IN {{}} AND episode <> '' ORDER BY n"
+        for *row, episode in listed(inside, self._episodes):
+            self._choices.setdefault(episode, []).append(tuple(row))
+        self._entries: dict[str, list[tuple[int, str, str]]] = {}
+        written = (
+            "SELECT episode, seq, kind, payload FROM events WHERE episode IN {} AND episode <> '' AND payload IS NOT NULL "
+            f"AND kind IN ('{REWARD}', '{PARAMETERS}') ORDER BY seq"
+        )
+        for episode, seq, kind, payload in listed(written, self._episodes):
+            self._entries.setdefault(episode, []).append((seq, kind, payload))
+        alone = listed(f"{_CHOICE} FROM decisions WHERE id IN {{}}", [id for id in decisions if id])
+        self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
+
+    def about(self, each: News, scope_of: ScopeLookup, gone: Cancelled) -> tuple[str, str, list[Choice]]:
+        """The task, for whom it is, and the choices that a reward is about."""
+        items = -1 if each.decision else each.items
+        found = self.record(each.episode, scope_of, gone, until=each.seq, items=items) if each.episode else None
+        task, person = (found.task, found.person) if found is not None else ("", "")
+        choices = list(found.choices) if found is not None else []
+        if each.decision:
+            choices = [choice for choice in choices if choice.decision.id == each.decision]
+            row = None if choices else self._alone.get(each.decision)
+            choices = choices if row is None else [_choice(row)]
+        return task, person, choices
+
+    def record(
+        self, id: str, scope_of: ScopeLookup, gone: Cancelled, *, until: int | None = None, items: int = -1
+    ) -> Record | None:
+        """See `record`."""
+        if id not in self._episodes:
+            return None
+        home, task, person = self._episodes[id]
+        choices = {choice.decision.id: choice for choice in map(_choice, self._choices.get(id, ()))}
+        if items >= 0:
+            choices = _first(choices, items)
+        return _recorded(id, scope_of(home), task, person, choices, self._entries.get(id, ()), gone, until)
+
+
+def _recorded(
+    id: str,
+    scope: Scope,
+    task: str,
+    person: str,
+    choices: Mapping[str, Choice],
+    entries: Iterable[tuple[int, str, str]],
+    gone: Cancelled,
+    until: int | None,
+) -> Record:
     waiting, last = list(choices), list[str]()
     actions: dict[str, str] = {}
     steps: dict[str, float] = {}
     rewards: list[tuple[float, str]] = []
-    entries = "SELECT seq, kind, payload FROM events WHERE episode = ? AND payload IS NOT NULL ORDER BY seq"
-    for seq, kind, payload in select(connection, entries, (id,)):
-        if (until is not None and seq >= until) or seq in gone or kind not in (REWARD, PARAMETERS):
+    for seq, kind, payload in entries:
+        if (until is not None and seq >= until) or seq in gone:
             continue
         body = json.loads(payload)
         if kind == REWARD:
@@ -446,16 +523,17 @@ def record(
             elif body["what"] == "reward":
                 # Until format 4 a note stood beside the credit, which was written first.
                 rewards = [(float(body["reward"]), body.get("by", ""))]
-    told = tuple(
+    acted = tuple(
         Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
         for name, each in choices.items()
     )
-    return Record(id, scope_of(row[0]), row[1], row[2], told, tuple(rewards))
+    return Record(id, scope, task, person, acted, tuple(rewards))
 
 
 def single(connection: apsw.Connection, decision: str) -> Choice | None:
     """One decision, of an episode or outside."""
-    return next(_choices(connection, "id = ?", decision), None)
+    row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))
+    return None if row is None else _choice(row)
 
 
 def acted(connection: apsw.Connection, scope: Scope) -> list[str]:
@@ -506,11 +584,10 @@ def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
     return kept
 
 
-def _choices(connection: apsw.Connection, where: str, value: str) -> Iterator[Choice]:
-    query = f"{SELECT}, details, vector FROM decisions WHERE {where} ORDER BY n"
-    for row in select(connection, query, (value,)):
-        with readable(f"decision {row[0]!r:.40}"):
-            yield Choice(decision(row), json.loads(row[8]) if row[8] else {}, row[9])
+def _choice(row: tuple[Any, ...]) -> Choice:
+    one = decision(row)
+    with readable(f"decision {row[0]!r:.40}"):
+        return Choice(one, json.loads(row[8]) if row[8] else {}, row[9])
 
 
 def _inside(connection: apsw.Connection, scope: Scope) -> dict[int, Scope]:
@@ -605,7 +682,7 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
                 f"no episode {id!r:.80} in this scope of {store.database.path}: an episode has its `.id`"
             )
         decisions = of_episode(connection, id)
-        entries = store.entries("episode = ?", (id,))
+        entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, scope, decisions)
     rewards, operations = [], []
     for entry in entries:

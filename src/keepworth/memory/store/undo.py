@@ -157,7 +157,7 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
             row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
             if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(_unknown(store, "episode or rollback", target))
-            found = _entries_with(connection, "episode = ?", (target,))
+            found = _entries_with(connection, "episode = ? AND episode <> ''", (target,))
         elif source:
             found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
         else:

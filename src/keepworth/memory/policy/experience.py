@@ -91,8 +91,10 @@ class Experience:
         by: str = "",
         vector: Vectors | None = None,
         episode: int | None = None,
+        time: int | None = None,
     ) -> Query:
-        """vector: of the situation, where it is known; episode: its number, where others were begun that are not finished."""
+        """vector: of the situation, where it is known; episode: its number, where others were begun that are not finished; time:
+        where it is not now."""
         text = self.policy.keyer(goal, observation)
         self.pool.actions.offer(actions)
         if vector is None:
@@ -103,7 +105,7 @@ class Experience:
             text,
             vector,
             words,
-            self.clock.now,
+            self.clock.now if time is None else time,
             self.time if episode is None else episode,
             goal,
             observation,

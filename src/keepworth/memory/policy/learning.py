@@ -691,17 +691,17 @@ class Learning:
             details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
         there = [place for place, id in enumerate(ids) if id in rows]
         moved = {place: position for position, place in enumerate(there)}
-        if any(place not in moved for place in slate):
+        if not all(place in moved for place in slate):
             return None
         near = details.get("similarities") or [score for _, score in pairs]
         means = details.get("means") or [0.0] * len(ids)
         deviations = details.get("deviations") or [0.0] * len(ids)
-        query = self._query(experience, task, person, choice)
+        query, waiting = self._query(experience, task, person, choice), details.get("waiting", 0)
         candidates = Candidates(
             np.array([rows[ids[place]] for place in there], dtype=np.intp),
             np.array([near[place] for place in there], dtype=np.float64),
             # As it was at the time of the choice, whatever became of the items since.
-            sum(place >= len(ids) - details.get("waiting", 0) for place in there),
+            sum([place >= len(ids) - waiting for place in there]) if waiting else 0,
         )
         withheld = set(choice.details.get("withheld", ()))
         return Use(
@@ -712,10 +712,10 @@ class Learning:
                 np.array([deviations[place] for place in there], dtype=np.float64),
             ),
             None,
-            tuple(moved[place] for place in slate),
+            tuple([moved[place] for place in slate]),
             details.get("part", "main"),
             logged=decision.propensity,
-            withheld=tuple(moved[place] for place in there if ids[place] in withheld),
+            withheld=tuple([moved[place] for place in there if ids[place] in withheld]) if withheld else (),
             most=int(details.get("k", 0)),
         )
 
@@ -724,11 +724,17 @@ class Learning:
         goal = task or decision.query
         observation = details.get("observation", decision.query if task and task != decision.query else "")
         vector = self._unpacked(choice, exact=True) if decision.policy == self.policy else None
-        query = experience.query(
-            goal, observation, tuple(details.get("actions", ())), decision.step, by=person, vector=vector
+        time = details.get("time", experience.clock.now)
+        return experience.query(
+            goal,
+            observation,
+            tuple(details.get("actions", ())),
+            decision.step,
+            by=person,
+            vector=vector,
+            episode=details.get("of", time),
+            time=time,
         )
-        time = details.get("time", query.time)
-        return replace(query, time=time, episode=details.get("of", time))
 
     def _taken(
         self, experience: Experience, task: str, person: str, choices: Sequence[Choice], reward: float
@@ -752,7 +758,9 @@ class Learning:
             return [use for use, _ in current.uses], current
         gone = log.cancelled(connection)
         told = []
-        for each, about in log.with_choices(connection, self._scopes(connection), log.news(connection, self.scope, gone), gone):
+        for each, about in log.with_choices(
+            connection, self._scopes(connection), log.news(connection, self.scope, gone), gone
+        ):
             task, person, choices = about()
             told += [(task, person, each, choice) for choice in choices]
         experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)

@@ -30,7 +30,7 @@ from keepworth.memory.item import Scope
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, undo
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.rows import PARAMETERS, REWARD, readable
+from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
@@ -194,22 +194,20 @@ def of_episode(connection: apsw.Connection, episode: str) -> list[Decision]:
 
 
 SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
+KINDS = {kind.value: kind for kind in DecisionKind}
 IN_EPISODE = "episode = ? AND episode <> ''"
 """SQL: the second half is what lets SQLite use the index, which holds no rows outside episodes."""
 
 
 def decision(row: tuple[Any, ...]) -> Decision:
     with readable(f"decision {row[0]!r:.40}"):
-        return Decision(
-            id=row[0],
-            kind=DecisionKind(row[1]),
-            query=row[2],
-            candidates=tuple((id, score) for id, score in json.loads(row[3])),
-            chosen=tuple(json.loads(row[4])),
-            propensity=row[5],
-            policy=row[6],
-            step=row[7],
-        )
+        return _decision(row)
+
+
+def _decision(row: tuple[Any, ...]) -> Decision:
+    id, kind, query, candidates, chosen, propensity, policy, step, *_ = row
+    listed = tuple([(item, score) for item, score in from_json(candidates)])
+    return Decision(id, KINDS[kind], query, listed, tuple(from_json(chosen)), propensity, policy, step)
 
 
 def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
@@ -403,7 +401,7 @@ def news(
         if seq in gone or home not in homes or seq < noted.get(episode, 0):
             continue
         with readable(f"journal entry {seq}"):
-            body = json.loads(payload)
+            body = from_json(payload)
             value, by = float(body["value"]), _person(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
         found.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
@@ -509,7 +507,7 @@ def _recorded(
     for seq, kind, payload in entries:
         if (until is not None and seq >= until) or seq in gone:
             continue
-        body = json.loads(payload)
+        body = from_json(payload)
         if kind == REWARD:
             if not body.get("decision"):
                 rewards.append((float(body["value"]), _person(body.get("source", ""))))
@@ -585,9 +583,8 @@ def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
 
 
 def _choice(row: tuple[Any, ...]) -> Choice:
-    one = decision(row)
     with readable(f"decision {row[0]!r:.40}"):
-        return Choice(one, json.loads(row[8]) if row[8] else {}, row[9])
+        return Choice(_decision(row), from_json(row[8]) if row[8] else {}, row[9])
 
 
 def _inside(connection: apsw.Connection, scope: Scope) -> dict[int, Scope]:

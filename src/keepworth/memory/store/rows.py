@@ -66,6 +66,17 @@ def readable(what: str) -> Iterator[None]:
         raise Unreadable(f"{what} cannot be read: {error!r:.80}") from error
 
 
+_scan = json.JSONDecoder().raw_decode
+
+
+def from_json(text: str) -> Any:
+    """`json.loads`, which takes as long again to look for blanks around what it reads."""
+    if type(text) is not str:
+        return json.loads(text)
+    value, end = _scan(text)
+    return value if end == len(text) else json.loads(text)
+
+
 def number_of(id: object) -> int | None:
     """The row number of an id such as "m17", or None for anything that is not one."""
     if not isinstance(id, str) or not id.startswith("m") or len(id) > 19 or not id.isascii():

@@ -46,6 +46,9 @@ def nested(depth: int) -> dict[str, object]:
 BAD_CALLS = {
     "search: not Unicode": lambda m: m.search(LONE),
     "search: bytes": lambda m: m.search(b"cat"),
+    "search: step is nothing": lambda m: m.search("cat", step=None),
+    "search: step that no file holds": lambda m: m.search("cat", step=10**30),
+    "search_many: steps": lambda m: m.search_many(["cat"], step=[1]),
     "bank: number": lambda m: m.bank().search(7),
     "search: k is text": lambda m: m.search("cat", top_k="5"),
     "search: k is no whole number": lambda m: m.search("cat", top_k=1.5),
@@ -90,6 +93,8 @@ BAD_CALLS = {
     "restore: a superscript": lambda m: m.restore("s\u00b2"),
     "restore: a number no file has": lambda m: m.restore("s" + "9" * 40),
     "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
+    "candidates to keep": lambda m: Memory(":memory:", encoder=None, keep_candidates="x"),
+    "fewer candidates than none": lambda m: Memory(":memory:", encoder=None, keep_candidates=-5),
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
+from keepworth.memory.search.search import Selected
 from keepworth.memory.store.maintenance import statistics
 
 VERBS: list[Callable[[Memory, str], object]] = [
@@ -81,3 +82,17 @@ def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(monkeypatch
     threading.Timer(0.2, go_on.set).start()
     assert m.reward(hits.decision, 1.0).applied
     beside.join()
+
+
+def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward() -> None:
+    with Memory(encoder=None) as m:
+        m.add("a cat")
+        sound = [m.search("cat").decision for _ in range(3)]
+        bad = m.search("cat", selector=lambda query, hits, k: Selected((0,), 1.0, object())).decision  # type: ignore[arg-type]
+        sound.append(m.search("cat").decision)
+        m._decisions.flush()
+        for id in sound:
+            assert m.reward(id, 1.0).applied
+        with pytest.raises(UnknownEpisode, match="logged"):
+            m.reward(bad, 1.0)
+        assert m._decisions._thread is not None and m._decisions._thread.is_alive()

@@ -78,6 +78,7 @@ from keepworth.memory.search.search import (
     checked_count,
     checked_options,
     checked_query,
+    checked_step,
     requested,
     retrieve,
     several,
@@ -171,6 +172,8 @@ class Memory:
             raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share!r:.40}")
         if max_items is not None and (not isinstance(max_items, int) or max_items < 1):
             raise InvalidFilter(f"max_items must be a whole number of at least 1, got {max_items!r:.40}")
+        if keep_candidates is not None and (not isinstance(keep_candidates, int) or keep_candidates < 0):
+            raise InvalidFilter(f"keep_candidates must be a whole number of at least 0, got {keep_candidates!r:.40}")
         named = None if policy is None else _policies(policy)
         if named is None and (reward_range is not None or trusted or seed is not None):
             raise InvalidFilter(
@@ -282,7 +285,7 @@ class Memory:
         known. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
         `search.Request` says. The past (`as_of`) is shown as it was, without a policy.
         """
-        ask = Ask(checked_query(query), "", worded_actions(actions) if actions != () else (), step)
+        ask = Ask(checked_query(query), "", worded_actions(actions) if actions != () else (), checked_step(step))
         return self._answer(
             [ask],
             top_k=top_k,
@@ -309,6 +312,7 @@ class Memory:
             raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
         queries = list(queries)
         possible = worded_actions(actions) if actions != () else ()
+        step = checked_step(step)
         asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
         return self._answer(asks, **options)
 

@@ -348,6 +348,13 @@ def checked_count(k: int) -> None:
         raise InvalidFilter(f"k must be a whole number from 1 to {MOST:,}, got {k!r:.40}")
 
 
+def checked_step(step: object) -> int:
+    """Raise InvalidFilter for what cannot be the number of a step."""
+    if not isinstance(step, Integral) or isinstance(step, bool) or not 0 <= step <= MOST:
+        raise InvalidFilter(f"step must be a whole number from 0 to {MOST:,}, got {step!r:.40}")
+    return int(step)
+
+
 def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0) -> Request:
     """A request from what a caller gave. Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take
     effect."""

@@ -109,11 +109,20 @@ class DecisionLog:
                 entries, self._waiting, since = self._waiting, [], self._since
             if not entries:
                 return
-            try:
-                self.write(entries, since)
-            except MemoryProblem as problem:
-                # A search that succeeded must not fail later for its log; rewards for these decisions will be refused.
-                _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
+            self._written(entries, since)
+
+    def _written(self, entries: Sequence[Logged], since: int) -> None:
+        """A search that succeeded must not fail later for its log; rewards for what cannot be logged will be refused."""
+        try:
+            self.write(entries, since)
+        except MemoryProblem as problem:
+            _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
+        except Exception as error:  # a value that no file can hold, such as a selector may give: the others are sound
+            if len(entries) == 1:
+                _LOG.warning("decision %s could not be logged: %r", entries[0].decision.id, error)
+                return
+            for entry in entries:
+                self._written([entry], since)
 
     def wait(self, seconds: float) -> None:
         with self._wake:
@@ -138,7 +147,7 @@ class DecisionLog:
             entries, self._waiting, since = self._waiting, [], self._since
         try:
             self.write(entries, since)
-        except MemoryProblem:
+        except Exception:
             with self._wake:
                 self._waiting[:0] = entries
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.adapters.session import MemorySession
 from keepworth.memory.errors import InvalidFilter, InvalidScope
 from keepworth.memory.memory import Memory
+from keepworth.memory.policy.effect import effect
 
 from .stub_encoder import WordEncoder
 
@@ -294,3 +296,22 @@ def test_langgraph_store():
     store.delete(("mem", "bo"), "food")
     assert store.get(("mem", "bo"), "food") is None
     assert asyncio.run(store.aget(("mem", "ana"), "food")).key == "food"
+
+
+def test_adapters_search_beside_a_policy_that_ranks_items_itself():
+    """Their callers have no rewards to give, so nothing is tried out on them, and a person's memory is searched alone."""
+    from keepworth.memory.adapters.langgraph import _Entries
+
+    learning = memory(policy="memrl")
+    m = Mem0(learning)
+    m.add("likes tofu", user_id="ana", infer=False)
+    assert [each["memory"] for each in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
+    entries = _Entries(learning, lambda value, path: [str(value[path])])
+    entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, None, ["text"])
+    assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
+    withholding = memory(policy=partial(effect, withhold=1.0, least=1.0))
+    m = Mem0(withholding)
+    m.add("likes tofu", user_id="ana", infer=False)
+    for _ in range(3):
+        withholding.reward(withholding.search("tofu", user_id="ana").decision, 1.0)
+    assert all(m.search("tofu", user_id="ana")["results"] for _ in range(5))

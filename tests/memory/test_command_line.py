@@ -1,4 +1,4 @@
-"""What a command that fails leaves behind: nothing."""
+"""What a command that fails leaves behind: nothing. What a search prints."""
 
 from __future__ import annotations
 
@@ -93,3 +93,25 @@ def test_an_export_never_overwrites_and_its_folder_must_be_one(tmp_path: Path):
     assert isinstance(problem_of("export", str(tmp_path / "a.jsonl"), "--file", str(path)), errors.MemoryProblem)
     assert (tmp_path / "a.jsonl").read_text() == "mine"
     assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), KeepworthError)
+
+
+def test_a_search_finds_what_is_there_whatever_policy_chooses_in_the_file_and_explains_the_order_it_prints(
+    tmp_path: Path,
+):
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing", seed=1) as m:
+        m.add_many(["reset router hold", "reset router plug"], user_id="ana")
+        for _ in range(300):
+            hits = m.search("reset router", top_k=1)
+            m.reward(hits.decision, float(bool(hits) and "plug" in hits[0].text))
+        assert m.search("reset router")[0].why is not None
+    search = ("search", "reset router", "--file", str(path), "--encoder", "hashing")
+    plain, explained = (CliRunner().invoke(app, [*search, *more]).output for more in ((), ("--explain",)))
+    assert "=" not in plain
+    scores = [float(line.split()[0]) for line in plain.splitlines()]
+    assert scores == sorted(scores, reverse=True)
+    assert [line for line in explained.splitlines() if " = " not in line] == plain.splitlines()
+    with Memory(path, encoder="hashing") as m:
+        m.promote("memrl")
+    assert CliRunner().invoke(app, list(search)).output == plain
+    assert CliRunner().invoke(app, [*search, "--user", "ana"]).output == plain

@@ -95,4 +95,5 @@ def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward() -> None:
             assert m.reward(id, 1.0).applied
         with pytest.raises(UnknownEpisode, match="logged"):
             m.reward(bad, 1.0)
-        assert m._decisions._thread is not None and m._decisions._thread.is_alive()
+        assert m._decisions._thread is not None
+        assert m._decisions._thread.is_alive()

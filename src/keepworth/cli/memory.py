@@ -79,7 +79,7 @@ def search(
     encoder: Encoder = "default",
     as_json: Json = False,
 ) -> None:
-    """Find what was remembered."""
+    """Find what was remembered: what the search finds, in its order. Policies take no part, and nothing is withheld."""
     with _open(file, encoder) as memory:
         hits = memory.search(
             query,
@@ -355,7 +355,7 @@ def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIden
     chosen: Any = None if encoder == "none" else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
-    memory = keepworth.Memory(file, encoder=chosen)
+    memory = keepworth.Memory(file, encoder=chosen, policy=None)
     try:
         yield memory
     except BaseException:

@@ -65,18 +65,19 @@ from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     CURRENT,
+    OPTIONS,
     POOL,
     Ask,
     Chosen,
     Fusion,
     Hit,
     Hits,
+    Request,
     Selected,
     Selector,
     Worth,
     asked,
     checked_count,
-    checked_options,
     checked_query,
     checked_step,
     requested,
@@ -328,9 +329,10 @@ class Memory:
         threshold: float | None = None,
         selector: Selector | None = None,
         episode: str = "",
+        plain: bool = False,
         **options: Any,
     ) -> list[Hits]:
-        """What is shown for each, chosen and logged."""
+        """What is shown for each, chosen and logged. plain: without the policy, where no reward can ever come of it."""
         checked_count(top_k)
         if episode:
             self._check_episode(episode)
@@ -338,7 +340,7 @@ class Memory:
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         bounds = (user_id, agent_id, session_id)
         scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
-        learning = self.learning if selector is None and not options.get("as_of") else None
+        learning = None if plain or selector is not None or options.get("as_of") else self.learning
         if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
             found = self._candidates(asks, scope, wide, 0, mode, threshold, options)
@@ -414,10 +416,10 @@ class Memory:
         self, scope: Scope, mode: str | None, threshold: float | None, options: Mapping[str, Any]
     ) -> None:
         """Raise InvalidFilter, InvalidScope for what a policy that finds items itself does not do."""
-        checked_options(options)
-        given = {"mode": mode, "threshold": threshold, **options}
-        for name, value in given.items():
-            if value is not None and value is not False and value != 0.0:
+        request, usual = requested(1, "hybrid", options), Request(1)
+        given = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) != getattr(usual, name)}
+        for name, value in {"mode": mode, "threshold": threshold, **given}.items():
+            if value is not None and value != {}:
                 raise InvalidFilter(
                     f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
                     "memory with policy='effect' or None"

@@ -14,6 +14,7 @@ from keepworth.memory.episode import answered
 from keepworth.memory.errors import (
     CannotEvaluate,
     ClosedEpisode,
+    InvalidFilter,
     InvalidPolicy,
     InvalidReward,
     StorageFull,
@@ -414,3 +415,21 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
     memory.close()
     assert state(Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")) == before
     assert not any(b"zxgoal" in each.read_bytes() for each in tmp_path.iterdir())
+
+
+def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem")
+    usual = {
+        "as_of": "",
+        "since": "",
+        "kinds": (),
+        "where": {},
+        "statuses": ("active",),
+        "explain": False,
+        "diversity": 0,
+    }
+    for name, value in usual.items():
+        memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]
+    for name, other in {"since": "2020-01-01", "kinds": ["case"], "where": {"a": 1}, "statuses": ["archived"]}.items():
+        with pytest.raises(InvalidFilter, match=f"{name}= has no effect"):
+            memory.search("a torn shirt", **{name: other})  # type: ignore[arg-type]

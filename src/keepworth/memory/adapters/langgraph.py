@@ -18,7 +18,7 @@ from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Item, checked_text, later, plain_metadata
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Act, Assignment, Draft
-from keepworth.memory.search.search import Hit
+from keepworth.memory.search.search import Ask, Hit, checked_query
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Changed, Transaction
@@ -147,7 +147,10 @@ class _Entries:
             # A namespace with nothing below it is one scope; only a true prefix has to look through all of them.
             inside = [space for space in {space for space, _ in self._known()} if space[: len(prefix)] == prefix]
             scope: dict[str, Any] = {"session_id": json.dumps(inside[0])} if len(inside) == 1 else {}
-            hits = self._memory.search(query, top_k=limit + offset, agent_id=AGENT, where=wanted, **scope)
+            ask = Ask(checked_query(query))
+            (hits,) = self._memory._answer(
+                [ask], top_k=limit + offset, agent_id=AGENT, where=wanted, plain=True, **scope
+            )
             found: list[tuple[Item, float | None]] = [(hit.item, _similarity(hit)) for hit in hits]
             return found[offset:]
         with self._lock:

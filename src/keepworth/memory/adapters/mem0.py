@@ -14,6 +14,7 @@ from typing import Any
 from keepworth.memory import memory as engine
 from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
 from keepworth.memory.item import Item, Timestamp
+from keepworth.memory.search.search import Ask, checked_query
 from keepworth.memory.store.store import Revision
 
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
@@ -69,13 +70,14 @@ class Memory:
 
         threshold: the least cosine; the search then goes by meaning alone, and the scores are cosines. Without it, words count
         too, and the scores are the engine's. filters: values of metadata that must be equal. Raises InvalidFilter for mem0's
-        operators ("in", "gte", "*", AND, OR, NOT) and for options that would have no effect.
+        operators ("in", "gte", "*", AND, OR, NOT) and for options that would have no effect. No policy takes part: mem0 has no
+        rewards.
         """
         scope, where = _split(filters, options)
         mode = None if threshold is None else "dense"
-        hits = self.memory.search(
-            query, top_k=limit or top_k, where=where or None, threshold=threshold, mode=mode, **scope
-        )
+        ask = Ask(checked_query(query))
+        given: dict[str, Any] = {"where": where or None, "threshold": threshold, "mode": mode, **scope}
+        (hits,) = self.memory._answer([ask], top_k=limit or top_k, plain=True, **given)
         return {"results": [{**_record(hit.item), "score": hit.score} for hit in hits]}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:

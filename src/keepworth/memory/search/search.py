@@ -350,7 +350,7 @@ def checked_count(k: int) -> None:
 
 def checked_step(step: object) -> int:
     """Raise InvalidFilter for what cannot be the number of a step."""
-    if not isinstance(step, Integral) or isinstance(step, bool) or not 0 <= step <= MOST:
+    if not isinstance(step, Integral) or isinstance(step, bool) or not 0 <= int(step) <= MOST:
         raise InvalidFilter(f"step must be a whole number from 0 to {MOST:,}, got {step!r:.40}")
     return int(step)
 

@@ -64,13 +64,14 @@ class LiveEpisode:
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):
             raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
-        asked = (self.task, seen) if self.task.strip() else (seen, "")
-        ask = Ask(*asked, worded_actions(actions), self._steps, self.by, self.number, self._explore)
+        ask = self._asking(seen, worded_actions(actions), self._steps)
         hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._bounds(), **options})[0]
         self._steps += 1
-        if hits.decision:
-            self._waiting.append(hits.decision)
         return hits
+
+    def _asking(self, seen: str, actions: tuple[str, ...], step: int) -> Ask:
+        asked = (self.task, seen) if self.task.strip() else (seen, "")
+        return Ask(*asked, actions, step, self.by, self.number, self._explore)
 
     def act(self, action: str) -> None:
         """What was done after the last searches. Raises InvalidText, ClosedEpisode."""

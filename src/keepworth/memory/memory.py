@@ -20,6 +20,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
+from weakref import WeakValueDictionary
 
 from keepworth.episodes.decision import Decision, DecisionKind
 from keepworth.episodes.encoder import Encoder
@@ -201,6 +202,7 @@ class Memory:
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._known_episodes: set[str] = set()
+        self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
         self._near = self._merging(dedupe) if dedupe else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
@@ -287,6 +289,8 @@ class Memory:
         `search.Request` says. The past (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(checked_query(query), "", worded_actions(actions) if actions != () else (), checked_step(step))
+        if episode:
+            ask = self._asked_in(episode, ask)
         return self._answer(
             [ask],
             top_k=top_k,
@@ -306,6 +310,7 @@ class Memory:
         *,
         actions: Sequence[str] = (),
         step: int = 0,
+        episode: str = "",
         **options: Any,
     ) -> list[Hits]:
         """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
@@ -315,7 +320,9 @@ class Memory:
         possible = worded_actions(actions) if actions != () else ()
         step = checked_step(step)
         asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
-        return self._answer(asks, **options)
+        if episode:
+            asks = [self._asked_in(episode, ask) for ask in asks]
+        return self._answer(asks, episode=episode, **options)
 
     def _answer(
         self,
@@ -351,6 +358,9 @@ class Memory:
         if self._writer is not None:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
+        live = self._live.get(episode) if episode else None
+        if live is not None:
+            live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
         return [each.hits for each in chosen]
 
     def _chosen(
@@ -462,7 +472,8 @@ class Memory:
         id = f"e{self._new_id()}"
         number = log.begin(self.store, scope, id, said, person)
         self._known_episodes.add(id)
-        return LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
+        self._live[id] = live = LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
+        return live
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
@@ -1043,13 +1054,29 @@ class Memory:
         """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
         if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
             return
-        if not log.exists(self.store, self.scope, id):
+        self._begun(id)
+
+    def _begun(self, id: str) -> log.Begun:
+        """The episode of this id in this scope. Raises UnknownEpisode."""
+        begun = log.begun_as(self.store, self.scope, id)
+        if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: `with memory.episode() as ep` begins one; nothing was done"
             )
         if len(self._known_episodes) >= SCOPES:
             self._known_episodes.clear()
         self._known_episodes.add(id)
+        return begun
+
+    def _asked_in(self, id: str, ask: Ask) -> Ask:
+        """As the episode of this id asks for it: for its task and its person. Raises UnknownEpisode."""
+        from keepworth.memory.episode import LiveEpisode
+
+        live = self._live.get(id) if isinstance(id, str) else None
+        if live is None:
+            begun = self._begun(id)
+            live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
+        return live._asking(ask.goal, ask.actions, ask.step)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

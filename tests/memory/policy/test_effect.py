@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from keepworth import Memory
 from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
 from keepworth.memory.policy.effect import Effect, Flips, bayes_factor, effect
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.store import log
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
@@ -228,3 +231,71 @@ def test_settings_of_named_policies_can_be_said() -> None:
         assert memory.policy == "effect"
     with pytest.raises(InvalidPolicy, match="withhold"):
         keepworth.policy("effect", withhold=2.0)
+
+
+TASK, SEEN = "make coffee from beans", "reset the router"
+
+
+def without_vectors(path: Path) -> None:
+    """As a file of format 4 has them: no vectors of queries, and nothing of what the policy knew."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("UPDATE decisions SET details = '', vector = NULL")
+
+
+@pytest.mark.parametrize("how", ["no policy", "by words", "few candidates", "old file"])
+def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode(
+    how: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.mem"
+    options: dict[str, object] = {"policy": None, "seed": None} if how == "no policy" else {}
+    options |= {"keep_candidates": 1} if how == "few candidates" else {}
+    with opened(path, **options) as memory:
+        hold, _ = memory.add_many([HOLD, "coffee is made from beans"])
+        for _ in range(12):
+            episode = memory.episode(TASK)
+            memory.search(
+                SEEN, top_k=1, mode="lexical" if how in ("by words", "few candidates") else None, episode=episode.id
+            )
+            memory.reward(episode.id, 1.0)
+    if how == "old file":
+        without_vectors(path)
+    with opened(path) as memory:
+        assert memory.worth(hold.id, SEEN).shown == pytest.approx(12.0, rel=0.01)
+        assert memory.worth(hold.id, TASK).shown < 1.0
+
+
+@pytest.mark.parametrize("policy", ["effect", "memrl"])
+def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "a.mem", policy=policy) as memory:
+        hold, _, zebra = memory.add_many([HOLD, "coffee is made from beans", "the zebra has stripes"])
+        for _ in range(12):
+            episode = memory.episode(TASK)
+            episode.search("zebra stripes", top_k=1)
+            episode.search(SEEN, top_k=1)
+            episode.act("press")
+            episode.reward(1.0)
+        memory.forget(zebra.id, purge_history=True)
+        assert memory.learning is not None
+        if policy == "effect":
+            assert memory.worth(hold.id, TASK).shown < 1.0
+        assert all(use.query.observation for use, _ in memory.learning.experience.uses)
+
+
+def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.mem", policy=lambda: effect(withhold=0.5, least=1.0)) as memory:
+        memory.add_many([HOLD, PULL])
+        for _ in range(30):
+            memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
+        measured = memory.episode("a task", explore=False)
+        assert memory.search(SEEN, top_k=1).propensity < 1.0
+        assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
+        episode = memory.episode(TASK)
+        memory.search_many([SEEN, SEEN], episode=episode.id)
+        episode.act("press")
+    with opened(tmp_path / "a.mem", policy="memrl") as memory:
+        number = memory.episode("another").number
+        hits = memory.search(SEEN, episode=episode.id)
+        with memory.store.database.reading() as connection:
+            choice = log.single(connection, hits.decision)
+        assert choice is not None
+        assert choice.details["of"] == episode.number < number

@@ -632,8 +632,8 @@ class Learning:
     ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
-            text = self._experience.policy.keyer(task or choice.decision.query, choice.details.get("observation", ""))
-            if stale or not text.strip():
+            text = self._experience.policy.keyer(*_asked(task, choice))
+            if stale or not choice.decision.query or not text.strip():
                 return
             vector = self._experience.encoder.encode([text])[0]
         decision, withheld = choice.decision, choice.details.get("withheld", ())
@@ -681,8 +681,11 @@ class Learning:
     def _use(
         self, experience: Experience, rows: Mapping[str, int], task: str, person: str, choice: Choice
     ) -> Use | None:
-        """The choice that is on file, among the items that are still there; None where one that it showed is not."""
+        """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
+        what was asked was erased."""
         decision, details = choice.decision, choice.details
+        if not decision.query:
+            return None
         pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
         ids = [id for id, _ in pairs]
         slate = details.get("slate")
@@ -721,8 +724,7 @@ class Learning:
 
     def _query(self, experience: Experience, task: str, person: str, choice: Choice) -> Query:
         decision, details = choice.decision, choice.details
-        goal = task or decision.query
-        observation = details.get("observation", decision.query if task and task != decision.query else "")
+        goal, observation = _asked(task, choice)
         vector = self._unpacked(choice, exact=True) if decision.policy == self.policy else None
         time = details.get("time", experience.clock.now)
         return experience.query(
@@ -874,6 +876,12 @@ def check_settings(policy: Policy, reward_range: tuple[float, float] | None, tru
         raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
     for name in trusted:
         identity(name, "a trusted rewarder")
+
+
+def _asked(task: str, choice: Choice) -> tuple[str, str]:
+    """The task, and what was seen or searched for, "" where that is the task; outside an episode the query is the task."""
+    query = choice.decision.query
+    return task or query, choice.details.get("observation", query if task and task != query else "")
 
 
 def _as_pooled(item: Item) -> Item:

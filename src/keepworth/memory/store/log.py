@@ -635,13 +635,25 @@ def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
     store.change(scope, work)
 
 
-def exists(store: Store, scope: Scope, id: object) -> bool:
-    """Whether there is an episode of this id inside `scope`."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What was said when an episode was begun. number: counted from 0 in its file."""
+
+    scope: Scope
+    task: str
+    person: str
+    number: int
+
+
+def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
+    """The episode of this id; None where there is none inside `scope`."""
     if not isinstance(id, str) or not id.isascii():
-        return False
+        return None
+    query = "SELECT scope, task, person, rowid - 1 FROM episodes WHERE id = ? AND outcome <> 'erased'"
     with store.database.reading() as connection:
-        row = first(connection, "SELECT scope FROM episodes WHERE id = ? AND outcome <> 'erased'", (id,))
-        return row is not None and scope.contains(store.scope_named(connection, row[0]))
+        row = first(connection, query, (id,))
+        home = None if row is None else store.scope_named(connection, row[0])
+    return Begun(home, *row[1:]) if home is not None and scope.contains(home) else None
 
 
 @dataclass(frozen=True, slots=True)

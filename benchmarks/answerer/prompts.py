@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from keepworth.evaluation.answering import answers
-from keepworth.evaluation.manager import Estimate, estimate
+from keepworth.evaluation.manager import Estimate, answers, estimate
 from keepworth.learning.run.run_folder import versions
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel

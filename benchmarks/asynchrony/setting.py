@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
-from keepworth.learning.collect.asynchrony import Asynchrony
-from keepworth.learning.collect.context import RecordedContext
+from keepworth.learning.collect.collector import Asynchrony
+from keepworth.learning.collect.groups import RecordedContext
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run.run_folder import RunFolder

@@ -30,7 +30,7 @@ import torch
 from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
+from keepworth.learning.collect.collector import Asynchrony, Staleness
 from keepworth.learning.collect.groups import Finished
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.options import Objective

@@ -23,8 +23,8 @@ import torch
 from benchmarks.asynchrony.setting import learner_of, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
-from keepworth.learning.collect.group_index import draw_seed
+from keepworth.learning.collect.collector import Asynchrony, Staleness, synchronous
+from keepworth.learning.collect.curriculum import draw_seed
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.recipes.memory_r1_answerer import Answering, recall_for, task_sets

@@ -38,8 +38,7 @@ from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.run_folder import versions
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.models.http_engine import HttpModel
-from keepworth.models.http_publish import mean_gap
+from keepworth.models.http_engine import HttpModel, mean_gap
 from keepworth.models.inprocess import InProcessModel
 
 QUESTION = "The capital of Norway is"

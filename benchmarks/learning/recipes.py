@@ -21,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from keepworth.cli.catalogue import find_recipe
+from keepworth.cli.train import find_recipe
 from keepworth.evaluation.manager import estimate
 from keepworth.learning.run.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for

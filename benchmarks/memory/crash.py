@@ -27,7 +27,7 @@ import numpy as np
 from numpy.random import default_rng  # here: two threads that are first to ask numpy for it trip over each other
 
 from keepworth.episodes import EncoderIdentity
-from keepworth.evaluation.engine.timing import machine
+from keepworth.evaluation.engine import machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, statistics
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.real_sentences import sentences
-from keepworth.evaluation.engine.timing import at, machine, timed
+from keepworth.evaluation.engine import at, machine, timed
 from keepworth.models.encoders import SentenceEncoder
 from keepworth.models.files import download, extract, path_of
 from keepworth.models.known import KNOWN

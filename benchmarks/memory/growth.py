@@ -23,8 +23,7 @@ from typing import Any
 
 def measured(size: int, index: str) -> dict[str, Any]:
     """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
-    from keepworth.evaluation.engine.engine import figures
-    from keepworth.evaluation.engine.timing import machine
+    from keepworth.evaluation.engine import figures, machine
 
     setting = machine()
     with tempfile.TemporaryDirectory() as folder:

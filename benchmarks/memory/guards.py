@@ -25,7 +25,7 @@ import numpy.typing as npt
 from keepworth import Memory
 from keepworth.defaults import encoder as encoder_named
 from keepworth.environments.banking import read
-from keepworth.episodes.encoder import Encoder
+from keepworth.episodes.model import Encoder
 from keepworth.evaluation.statistics import paired_difference
 
 CONDITIONS = ("true", "absent", "constant", "permuted", "flipped")

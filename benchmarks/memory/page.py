@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine.beside import ratio
-from keepworth.evaluation.engine.stores import ENGINE, POWER_SAFE
+from keepworth.evaluation.peers import ENGINE, POWER_SAFE, ratio
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "memory_benchmarks.md"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory.peers --size 100000 --seconds 600 --json benchmarks/memory/peers.json
 
-What is done is described in `keepworth.evaluation.engine.beside`; `keepworth bench memory --peers` does the same after measuring
+What is done is described in `keepworth.evaluation.peers`; `keepworth bench memory --peers` does the same after measuring
 the engine. Install what should take part, best in an environment of its own (and put `src` on PYTHONPATH):
 
     pip install apsw numpy mem0ai qdrant-client chromadb lancedb sqlite-vec langgraph-checkpoint-sqlite pysqlite3-binary
@@ -16,9 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine.beside import KEYS, Bounds, beside, sync_here
-from keepworth.evaluation.engine.stores import STORES, named
-from keepworth.evaluation.engine.timing import machine
+from keepworth.evaluation.engine import machine
+from keepworth.evaluation.peers import KEYS, STORES, Bounds, beside, named, sync_here
 
 
 def main() -> None:

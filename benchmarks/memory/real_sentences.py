@@ -27,8 +27,7 @@ import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
 from keepworth.episodes import Encoder, EncoderIdentity
-from keepworth.evaluation.engine.engine import lexical_overlap
-from keepworth.evaluation.engine.timing import at, machine, reading_limit, timed
+from keepworth.evaluation.engine import at, lexical_overlap, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.beside import index_path
 from keepworth.memory.search.index import tokens

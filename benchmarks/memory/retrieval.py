@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.memory.vectors import KeptVectors
 from keepworth.episodes import Encoder, Session
-from keepworth.episodes.task import Turn
+from keepworth.episodes.episode import Turn
 from keepworth.memory.search.index import InvertedIndex, best, tokens
 from keepworth.memory.search.search import Fusion, Ranked, fuse
 from keepworth.tasks.competing import competes

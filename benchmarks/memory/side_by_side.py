@@ -23,7 +23,7 @@ SIDE = """
 import json, sys, time
 import numpy as np
 from keepworth.memory.memory import Memory
-from keepworth.episodes.encoder import EncoderIdentity
+from keepworth.episodes.model import EncoderIdentity
 
 class Drawn:
     identity = EncoderIdentity("drawn", 384, True)

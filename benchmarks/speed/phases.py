@@ -26,7 +26,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
 from keepworth.learning.objective import preset, without_kl
-from keepworth.learning.weights import forward
+from keepworth.learning.weights import learner as learning
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import path_of
@@ -99,7 +99,7 @@ class Phases:
         self.calls: dict[str, int] = {}
         self._put(model, "_prefill", "prefill")
         self._put(model, "sample", "sampling")
-        self._put(forward, "scores", "forward")
+        self._put(learning, "row_scores", "forward")
         self._put(torch.Tensor, "backward", "backward")
         self._put(learner.master_weights, "step", "optimiser")
         self._put(learner, "update", "learning")

@@ -12,10 +12,8 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(work.threads)
-    from keepworth.episodes.episode import Episode, Group, StopReason
+    from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
     from keepworth.episodes.model import Sample, SamplingParams, Tokens
-    from keepworth.episodes.reward import RewardTerm
-    from keepworth.episodes.segment import Segment
     from keepworth.learning.objective.presets import PRESETS, without_kl
     from keepworth.learning.weights.learner import Learner, Optimisation
     from keepworth.models.adapter import attach_lora

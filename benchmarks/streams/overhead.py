@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import keepworth
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import ItemKind, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from keepworth.agents.scorer import ScoringAgent
+from keepworth.agents.simulated import ScoringAgent
 from keepworth.cli.stream import method_for
 from keepworth.environments.streams import generated, kind_of
 from keepworth.evaluation.statistics import paired_difference

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keepworth.episodes.encoder import Encoder, EncoderIdentity
+    from keepworth.episodes.model import Encoder, EncoderIdentity
     from keepworth.memory.policy.slots import Policy
 
 

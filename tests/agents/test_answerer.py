@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.agents.answerer import MARKER, PROMPT_ID, Style, fit, parse, render
-from keepworth.episodes.episode import Shown
+from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.operation import ParseStatus
 from tests.models.tiny import tiny_model
 
 

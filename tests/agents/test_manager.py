@@ -20,7 +20,7 @@ from keepworth.agents.manager import (
     warm_start_examples,
 )
 from keepworth.environments.question import Question
-from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
+from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
 from keepworth.rollouts.driver import Play, play
 from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
 from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of

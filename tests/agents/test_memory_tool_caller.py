@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from keepworth.agents.memory_tool_caller import NOTHING, MemoryToolCaller
+from keepworth.agents.tool_caller import NOTHING, MemoryToolCaller
 from keepworth.environments.tool_use import ToolUse
 from keepworth.episodes import StopReason, Task
-from keepworth.episodes.operation import OperationKind, ParseStatus
+from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.learning.weights.rows import rows_of
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import Play, play

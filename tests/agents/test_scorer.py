@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from keepworth.agents.scorer import ScoringAgent
+from keepworth.agents.simulated import ScoringAgent
 from keepworth.memory.policy.slots import Presented
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.cli.interruption import interruptible
+from keepworth.cli.failures import interruptible
 from keepworth.cli.main import main
 from keepworth.evaluation.stream import Job, Row, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop

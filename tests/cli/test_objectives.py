@@ -6,7 +6,7 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.cli.objectives import COLUMNS
-from keepworth.episodes.terminal import terminal
+from keepworth.episodes.text import terminal
 from keepworth.learning.objective import PRESETS
 
 
@@ -24,7 +24,7 @@ def test_on_a_terminal_every_name_is_whole(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = terminal(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr("keepworth.episodes.terminal.terminal", lambda: console)
+    monkeypatch.setattr("keepworth.episodes.text.terminal", lambda: console)
     assert main(["objectives"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in PRESETS)

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from keepworth.cli import stream as command
 from keepworth.cli.stream import app, method_for, run_job
 from keepworth.environments.streams import FAMILIES
-from keepworth.episodes.decision import DecisionKind
+from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run.run_episodes import stored_episodes
+from keepworth.learning.run.run_folder import stored_episodes
 
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
 

@@ -15,12 +15,10 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.cli.watch import time_left, view_of
-from keepworth.episodes.terminal import terminal
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.run.run_record import writer
+from keepworth.episodes.text import terminal
+from keepworth.learning.run.run_folder import RunFolder, writer
 from keepworth.learning.watch.dashboard import dashboard
-from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.watch.run_status import RunStatus, StatedProgress, read_status
+from keepworth.learning.watch.progress import RunStatus, SilentProgress, StatedProgress, read_status
 from tests.evaluation.sample_run import sample_run
 
 WRITER = """
@@ -28,7 +26,7 @@ WRITER = """
     from pathlib import Path
     from keepworth.learning.watch.progress import SilentProgress
     from keepworth.learning.run.run_folder import RunFolder
-    from keepworth.learning.watch.run_status import StatedProgress
+    from keepworth.learning.watch.progress import StatedProgress
 
     with RunFolder.create(Path("runs/live"), {"seed": 0}) as run:
         progress = StatedProgress(SilentProgress(), run.path)

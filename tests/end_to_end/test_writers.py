@@ -11,8 +11,8 @@ import pytest
 
 from keepworth import Advice, Facts, Memory, Writer, policy
 from keepworth.agents.manager import Manager, ManagerState
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.operation import Operation, OperationKind
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, NothingToWrite, NoWriter

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from keepworth.environments.environment import Step
 from keepworth.environments.replayed import Known, Replayed, Seat
 from keepworth.environments.scene import Scene, ends, goes_on, stream_task
-from keepworth.episodes.episode import StopReason
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Observation, StopReason, Task
 from tests.environments.game import Game, Met
 
 PLAYED: Counter[str] = Counter()

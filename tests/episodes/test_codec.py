@@ -22,8 +22,7 @@ from keepworth.episodes import (
     StopReason,
     VersionSpan,
 )
-from keepworth.episodes.codec import BadRecord, episode_from_json, episode_to_json
-from keepworth.episodes.episode import MemoryEvent, Shown
+from keepworth.episodes.episode import BadRecord, MemoryEvent, Shown, episode_from_json, episode_to_json
 
 texts = st.text(max_size=20)
 reals = st.floats(allow_nan=False)

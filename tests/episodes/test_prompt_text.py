@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keepworth.agents import answerer, manager
-from keepworth.agents.memory_tool_caller import MemoryToolCaller
+from keepworth.agents.tool_caller import MemoryToolCaller
 from keepworth.episodes.episode import Shown
-from keepworth.episodes.prompt_text import as_line, as_text
+from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.pool import numbered

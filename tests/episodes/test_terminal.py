@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import keepworth
-from keepworth.episodes.terminal import json_line, one_line, printable, terminal
+from keepworth.episodes.text import json_line, one_line, printable, terminal
 
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b5m\x1b]8;;http://evil\x1b\\\r\x08\x00\u202e\u2028\ud800 [bold]x[/nope] :smile:"

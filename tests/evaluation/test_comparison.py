@@ -8,7 +8,7 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.comparison import compared, differing, write_comparison
+from keepworth.evaluation.report import compared, differing, write_comparison
 from keepworth.learning.run.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 

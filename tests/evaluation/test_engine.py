@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.main import app
-from keepworth.evaluation.engine import beside
-from keepworth.evaluation.engine.beside import Bounds
-from keepworth.evaluation.engine.stores import ENGINE, MEM0, POWER_SAFE, STORES, Keepworth, Store
+from keepworth.evaluation import peers
+from keepworth.evaluation.peers import ENGINE, MEM0, POWER_SAFE, STORES, Bounds, Keepworth, Store
 
 
 def record(name: str, add: float, **more: object) -> dict[str, object]:
@@ -29,11 +28,11 @@ def record(name: str, add: float, **more: object) -> dict[str, object]:
 @pytest.fixture
 def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the runs that count syncs, which take most of the time."""
-    monkeypatch.setattr(beside, "syncs_per_add", lambda store: None)
+    monkeypatch.setattr(peers, "syncs_per_add", lambda store: None)
 
 
 def test_the_engine_is_filled_and_asked_in_a_process_of_its_own():
-    (one,) = beside.beside(Bounds(60, common=20, seconds=60), [POWER_SAFE])
+    (one,) = peers.beside(Bounds(60, common=20, seconds=60), [POWER_SAFE])
     assert one["at common size"]["items"] == 20
     assert one["at the end"]["items"] == 60
     assert {"add", "search", "search one user", "reading limit"} <= set(one["at the end"])
@@ -41,27 +40,27 @@ def test_the_engine_is_filled_and_asked_in_a_process_of_its_own():
 
 
 def test_a_store_whose_time_is_up_says_how_far_it_came(uncounted):
-    (one,) = beside.beside(Bounds(5000, common=100, seconds=0.05), [ENGINE])
+    (one,) = peers.beside(Bounds(5000, common=100, seconds=0.05), [ENGINE])
     assert one["at the end"]["items"] < 5000
     assert one["seconds of adding"] >= 0.05
 
 
 def test_a_store_that_is_not_installed_is_named_with_what_to_install():
     absent = Store("Nothing", ("apsw", "no-such-package"), Keepworth)
-    (one,) = beside.beside(Bounds(100), [absent])
+    (one,) = peers.beside(Bounds(100), [absent])
     assert one == {"name": "Nothing", "did not run": "not installed: pip install no-such-package"}
-    assert list(beside.lines([one], 1.0)) == []
+    assert list(peers.lines([one], 1.0)) == []
 
 
 def test_lines_and_ratios_are_those_of_the_records():
     records = [record(ENGINE.name, 0.2, search=(3.0, 4.0)), record(POWER_SAFE.name, 4.0), record(MEM0.name, 40.0)]
-    found = {line.name: line for line in beside.lines(records, 0.5)}
+    found = {line.name: line for line in peers.lines(records, 0.5)}
     assert found["keepworth: search by meaning"].p50 == 3.0
     assert "keepworth, power-safe: search by meaning" not in found
     assert found[f"{MEM0.name}: add one"].limit == 4.0
     assert found["add: mem0 / this engine, as each comes"].p50 == pytest.approx(200.0)
     assert found["add: mem0 / this engine, both power-safe"].p50 == pytest.approx(10.0)
-    assert beside.ratio(records[:2], ENGINE) is None
+    assert peers.ratio(records[:2], ENGINE) is None
 
 
 def test_the_command_line_prints_one_table_with_the_stores_that_are_there(uncounted, tmp_path: Path):

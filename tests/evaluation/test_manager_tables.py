@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from keepworth.agents.manager import ManagerState
-from keepworth.episodes.task import Session, Task, Turn
+from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.manager import (
     always,
     answer_rows,
@@ -21,7 +21,7 @@ from keepworth.evaluation.manager import (
     paired_gain,
 )
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.manager_reward import FunctionReader
+from keepworth.rollouts.managing import FunctionReader
 from keepworth.tasks.operations import operation_tasks, shown_memories
 
 

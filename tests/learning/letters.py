@@ -20,12 +20,10 @@ from keepworth.episodes import (
     Task,
 )
 from keepworth.episodes.episode import MemoryEvent
-from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
-from keepworth.learning.collect.collector import Collector
-from keepworth.learning.collect.context import RecordedContext
-from keepworth.learning.collect.curriculum import Curriculum
-from keepworth.learning.collect.group_index import candidate_of, position_of
-from keepworth.learning.collect.growing_memory import GrowingMemory, Remembering
+from keepworth.learning.collect.collector import Asynchrony, Collector, Staleness
+from keepworth.learning.collect.curriculum import Curriculum, candidate_of, position_of
+from keepworth.learning.collect.groups import RecordedContext
+from keepworth.learning.collect.memories import GrowingMemory, Remembering
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.parts import GroupStd, Outcome

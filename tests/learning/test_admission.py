@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.collect.asynchrony import Staleness
+from keepworth.learning.collect.collector import Staleness
 
 
 def test_capacity_by_hand() -> None:

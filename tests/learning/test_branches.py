@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, StopReason
-from keepworth.learning.collect.context import RecordedContext
 from keepworth.learning.collect.curriculum import Branches, Curriculum, Stage
+from keepworth.learning.collect.groups import RecordedContext
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 

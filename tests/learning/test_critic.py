@@ -11,7 +11,7 @@ import torch
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.parts import Gae, Whitened
-from keepworth.learning.weights.critic import Critic, CriticSettings
+from keepworth.learning.weights.heads import Critic, CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import rows_of
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze

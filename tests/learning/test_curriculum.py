@@ -12,9 +12,18 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.asynchrony import AdmissionError
-from keepworth.learning.collect.curriculum import BadBand, Band, Curriculum, Difficulty, Stage, without_signal
-from keepworth.learning.collect.group_index import candidate_of, position_of, retry_of
+from keepworth.learning.collect.collector import AdmissionError
+from keepworth.learning.collect.curriculum import (
+    BadBand,
+    Band,
+    Curriculum,
+    Difficulty,
+    Stage,
+    candidate_of,
+    position_of,
+    retry_of,
+    without_signal,
+)
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.weights.learner import Learner
 from tests.learning.letters import Letters, low, settings, train_letters

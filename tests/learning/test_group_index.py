@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.collect.group_index import (
+from keepworth.learning.collect.curriculum import (
     CANDIDATES,
     GroupOrder,
     candidate_of,

@@ -19,7 +19,7 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.episode import MemoryEvent
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.growing_memory import STATE, GrowingMemory
+from keepworth.learning.collect.memories import BANK_STATE, GrowingMemory
 from keepworth.learning.run.checkpoint import CheckpointCorrupt
 from keepworth.learning.run.run_folder import RunFolder
 from tests.learning.letters import Letters, settings, train_letters
@@ -124,8 +124,8 @@ def test_a_saved_memory_opens_as_it_was_with_its_journal_and_its_roots(tmp_path:
         assert memory.store.head() == position
         last = run.latest_checkpoint()
         assert last is not None
-        state = json.loads((last.path / STATE).read_text())
-        (last.path / STATE).write_text(json.dumps({**state, "position": position + 1}))
+        state = json.loads((last.path / BANK_STATE).read_text())
+        (last.path / BANK_STATE).write_text(json.dumps({**state, "position": position + 1}))
         with pytest.raises(CheckpointCorrupt, match="is not what was saved"):
             memory.open(last)
 
@@ -175,6 +175,6 @@ def test_a_training_stopped_half_way_ends_with_the_same_memory(tmp_path: Path) -
     for name in ("straight", "stopped"):
         last = RunFolder(tmp_path / name).latest_checkpoint()
         assert last is not None
-        found.append(json.loads((last.path / STATE).read_text()))
+        found.append(json.loads((last.path / BANK_STATE).read_text()))
     assert found[0] == found[1]
     assert found[0]["position"] > 0

@@ -10,9 +10,9 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.collect.asynchrony import AdmissionError
-from keepworth.learning.collect.http_sampler import FOLDER, _append
+from keepworth.learning.collect.collector import AdmissionError
 from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.sampler import PUBLISHED, _append
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
@@ -78,7 +78,7 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
         trained(tmp_path / "run", engine, 3)
     checked = 0
-    for folder in (tmp_path / "run" / FOLDER / "speaker").iterdir():
+    for folder in (tmp_path / "run" / PUBLISHED / "speaker").iterdir():
         version = int(folder.name.split("-")[1])
         model = tiny_model()
         load_trained(model, folder)

@@ -23,7 +23,7 @@ from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import Mixed, Truncate
 from keepworth.learning.objective.presets import PRESETS, varied, without_kl
-from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.master_weights import Diverged, MasterWeights
 from keepworth.learning.weights.rows import rows_of

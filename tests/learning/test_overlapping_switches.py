@@ -9,7 +9,7 @@ import pytest
 from keepworth.episodes import Sample, SamplingParams
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.decoding import ContinuousBatch, Draft

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from keepworth.episodes import StopReason
-from keepworth.learning.collect.asynchrony import AdmissionError, Asynchrony
+from keepworth.learning.collect.collector import AdmissionError, Asynchrony
 from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.pipeline import RolloutsFail
 from keepworth.learning.objective import preset

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Task
 from keepworth.learning.collect import pipeline as pipelines
 from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
 from keepworth.learning.collect.groups import BEFORE, Journal, finished_from_json, open_from_json, open_to_json

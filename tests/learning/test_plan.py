@@ -10,9 +10,17 @@ import pytest
 from rich.console import Console
 
 from keepworth.cli.watch import time_left
-from keepworth.learning.watch.plan import STEP, Part, Plan
-from keepworth.learning.watch.progress import PlainProgress, RichProgress, SilentProgress
-from keepworth.learning.watch.run_status import NAME, StatedProgress, read_status
+from keepworth.learning.watch.progress import (
+    STATUS,
+    STEP,
+    Part,
+    PlainProgress,
+    Plan,
+    RichProgress,
+    SilentProgress,
+    StatedProgress,
+    read_status,
+)
 
 
 class Clock:
@@ -91,7 +99,7 @@ def test_the_live_display_shows_the_time_left_of_the_whole() -> None:
 def test_whoever_looks_on_from_another_process_sees_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keepworth.learning.watch.run_status.time.time", lambda: 1000.0)
+    monkeypatch.setattr("keepworth.learning.watch.progress.time.time", lambda: 1000.0)
     progress = StatedProgress(SilentProgress(), tmp_path)
     progress.planned(Plan(PARTS, SECONDS, Clock()))
     progress.start(4, "training")
@@ -101,7 +109,7 @@ def test_whoever_looks_on_from_another_process_sees_the_same_time(
     assert time_left([], status, 1010.0) == 20.0
     assert time_left([], status, 2000.0) == 0.0
     # A file of before: nobody planned.
-    found = json.loads((tmp_path / NAME).read_text())
+    found = json.loads((tmp_path / STATUS).read_text())
     del found["ends"]
-    (tmp_path / NAME).write_text(json.dumps(found))
+    (tmp_path / STATUS).write_text(json.dumps(found))
     assert read_status(tmp_path).ends == 0.0  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from keepworth.episodes.terminal import terminal
+from keepworth.episodes.text import terminal
 from keepworth.learning.watch.progress import (
     PlainProgress,
     Progress,

@@ -9,10 +9,9 @@ import torch
 
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
-from keepworth.learning.weights import forward
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.reference import OtherTokenizer, Snapshot, reference_values
-from keepworth.learning.weights.rows import rows_of
+from keepworth.learning.weights.rows import row_scores, rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model
@@ -33,7 +32,7 @@ def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> 
     assert learner.reference is not None
     kept = {name: value.detach().clone() for name, value in named.items()}
     with learner.reference.active(), torch.no_grad():
-        lp, _ = forward.scores(model, rows, list(range(len(rows.contexts))), 1.0)
+        lp, _ = row_scores(model, rows, list(range(len(rows.contexts))), 1.0)
     torch.testing.assert_close(lp, first, atol=1e-5, rtol=0)
     assert all(torch.equal(kept[name], value) for name, value in named.items())
     now, _ = learner._scores(rows, 1.0)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from keepworth.learning.objective import preset
-from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.heads import CriticSettings, RewardHead, RewardSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
-from keepworth.learning.weights.reward_head import RewardHead, RewardSettings
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model

@@ -25,7 +25,7 @@ from keepworth.episodes import (
     Task,
     VersionSpan,
 )
-from keepworth.learning.collect.context import (
+from keepworth.learning.collect.groups import (
     CallFailed,
     CallLog,
     CallTimedOut,

@@ -14,15 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.disk import check_writable
-from keepworth.learning.run.run_folder import (
-    CheckpointCorrupt,
-    DiskTrouble,
-    NotOurs,
-    RunFolder,
-    disk,
-    list_runs,
-)
+from keepworth.learning.run.checkpoint import CheckpointCorrupt
+from keepworth.learning.run.disk import DiskTrouble, check_writable, disk
+from keepworth.learning.run.run_folder import NotOurs, RunFolder, list_runs
 from keepworth.learning.trainer import restore
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Selected

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.memory import app
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory

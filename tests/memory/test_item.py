@@ -9,7 +9,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import item
 from keepworth.memory.item import Item, ItemKind, Link, Provenance, Scope, Status, content_digest, duplicate_key
 from keepworth.memory.operations import Draft

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory

@@ -212,7 +212,7 @@ def test_text_is_encoded_once_however_often_it_is_asked():
 def test_the_benchmark_ranks_a_haystack_as_a_bank_of_it_would():
     from benchmarks.memory.retrieval import DEEP, Turns
     from keepworth.episodes import Session
-    from keepworth.episodes.task import Turn
+    from keepworth.episodes.episode import Turn
     from keepworth.memory.overlay import Bank
 
     sessions = [

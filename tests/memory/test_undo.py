@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.evaluation.engine.engine import lexical_overlap
+from keepworth.evaluation.engine import lexical_overlap
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import CorpusStatistics
 from keepworth.memory.store import store, transaction

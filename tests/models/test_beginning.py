@@ -10,7 +10,7 @@ import torch
 from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Step
 from keepworth.episodes import Task
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.episode import Observation
 from keepworth.episodes.model import beginning
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import rows_of

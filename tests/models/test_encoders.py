@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.encoders import (
     HashingEncoder,
     SentenceEncoder,

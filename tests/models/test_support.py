@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.agents.completer import Completer
+from keepworth.agents.agent import Completer
 from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
 from keepworth.models.attention import tree, tree_attention

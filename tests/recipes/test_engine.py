@@ -15,9 +15,8 @@ from pydantic import ValidationError
 import keepworth
 from keepworth.cli.settings import as_toml
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.collect.group_index import position_of
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.run.run_record import RunConflict
+from keepworth.learning.collect.curriculum import position_of
+from keepworth.learning.run.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel

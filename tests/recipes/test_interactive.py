@@ -14,13 +14,12 @@ from pydantic import ValidationError
 from keepworth.agents.overwrite_reader import OverwriteReader
 from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Truncate
-from keepworth.learning.run import run_record
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.run.run_record import RunConflict
+from keepworth.learning.run import run_folder
+from keepworth.learning.run.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.rows import BudgetTooSmall
@@ -383,7 +382,7 @@ def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(che
 
 def test_a_run_of_before_these_settings_goes_on(checkpoint: Path, tmp_path: Path) -> None:
     config = strings.Config(model=str(checkpoint)).model_dump(mode="json")
-    older = {key: value for key, value in config.items() if key not in run_record.LATER}
+    older = {key: value for key, value in config.items() if key not in run_folder.LATER}
     run = RunFolder.create(tmp_path / "run", older)
     (run.path / "weights").mkdir()  # it has begun
     run.close()

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.cli.settings import as_toml, load_toml, resolve
-from keepworth.learning.collect.curriculum import batch, drawn_task
-from keepworth.learning.collect.group_index import CANDIDATES, SPAN, draw_seed, group_at
+from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes.memory_r1 import Config, train

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.watch.plan import STEP, Plan
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import STEP, Plan, SilentProgress
 from keepworth.learning.weights.learner import Learner
 from keepworth.recipes import memory_r1, memory_r1_demo
 from keepworth.recipes.memory_r1_answerer import ANSWER

@@ -11,11 +11,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.learning.collect.group_index import position_of
+from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1, overwrite_reading, strings
-from keepworth.rollouts.manager_reward import FORMAT_WEIGHT
+from keepworth.rollouts.managing import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {

@@ -9,10 +9,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.agents.actor import Actor, named
+from keepworth.agents.acting import Actor, named
 from keepworth.environments.scene import Scene
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.collect.living_memory import LivingMemory
+from keepworth.learning.collect.memories import LivingMemory
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.memory.memory import Memory
 from keepworth.recipes import text_world

@@ -11,16 +11,13 @@ from keepworth.agents.acting import Acting
 from keepworth.environments.environment import Step
 from keepworth.environments.scene import Course, StreamTask
 from keepworth.environments.streams import generated
-from keepworth.episodes.codec import episode_from_json, episode_to_json
-from keepworth.episodes.episode import Episode, StopReason
+from keepworth.episodes.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.interaction import Observation
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.search.search import Hits
 from keepworth.recipes.advantage import advantage
-from keepworth.rollouts.driver import run_episode
-from keepworth.rollouts.feedback import Feedback
+from keepworth.rollouts.driver import Feedback, run_episode
 
 
 def following(observation: Observation, shown: Hits) -> str:
@@ -106,7 +103,7 @@ def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_to
 
 
 def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
-    from keepworth.agents.completer import Completer
+    from keepworth.agents.agent import Completer
 
     (task,) = generated("benign", seed=1, length=1).tasks
     with pytest.raises(KeepworthError, match=r"calls a model.*play\(model"):

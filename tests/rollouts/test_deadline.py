@@ -10,10 +10,9 @@ import time
 import pytest
 
 from keepworth.environments.environment import Step
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
-from keepworth.rollouts import deadline
-from keepworth.rollouts.deadline import WATCH, OutOfTime, within
+from keepworth.episodes.episode import Observation, Task
+from keepworth.rollouts import context
+from keepworth.rollouts.context import WATCH, OutOfTime, within
 from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, completer
@@ -45,7 +44,7 @@ def test_whoever_holds_up_the_loop_is_named(monkeypatch: pytest.MonkeyPatch) -> 
             messages.append(record.getMessage())
             warned.set()
 
-    monkeypatch.setattr(deadline, "BLOCKED_AFTER", 0.02)
+    monkeypatch.setattr(context, "BLOCKED_AFTER", 0.02)
     log, notes = logging.getLogger("keepworth.rollouts"), Notes()
     log.addHandler(notes)
     try:

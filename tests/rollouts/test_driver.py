@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.agents.completer import Completer
+from keepworth.agents.agent import Completer
 from keepworth.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
 from keepworth.agents.tool_caller import ToolCaller
-from keepworth.environments.blocking import Blocking
-from keepworth.environments.document import Document
-from keepworth.environments.environment import Step
-from keepworth.environments.question import Question
+from keepworth.environments.environment import Blocking, Step
+from keepworth.environments.question import Document, Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, StopReason, Task, VersionSpan
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.episode import Observation
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import UNSOUND, Limits, Play, play, playing
 from tests.rollouts.scripted_model import ScriptedModel

@@ -10,15 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.agents.manager import act, observe
-from keepworth.episodes.episode import Episode
+from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.episodes.operation import OperationKind, ParseStatus
-from keepworth.episodes.reward import combined
-from keepworth.episodes.task import Task
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.batching import together
-from keepworth.rollouts.context import RolloutContext
-from keepworth.rollouts.manager_reward import (
+from keepworth.rollouts.context import RolloutContext, together
+from keepworth.rollouts.managing import (
     Consequence,
     FunctionReader,
     ModelReader,
@@ -26,13 +22,13 @@ from keepworth.rollouts.manager_reward import (
     answer_reward,
     bank_of,
     conversation_step,
+    manage,
+    manager_params,
     operation_reward,
     operation_step,
     retrieved,
 )
-from keepworth.rollouts.managing import manage, manager_params
-from keepworth.tasks.facts import Fact
-from keepworth.tasks.manager_tuples import LinkedQuestion, ManagerTuple
+from keepworth.tasks.facts import Fact, LinkedQuestion, ManagerTuple
 from keepworth.tasks.operations import operation_tasks
 
 

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keepworth.agents.scorer import ScoringAgent
-from keepworth.agents.simulated import Agent, LinearAgent, TabularAgent
+from keepworth.agents.simulated import Agent, LinearAgent, ScoringAgent, TabularAgent
 from keepworth.cli.stream import run_job
 from keepworth.environments.streams import generated
-from keepworth.evaluation.stream import Results, Row, curves, load, run_matrix, table
+from keepworth.evaluation.stream import Results, Row, curves, draw, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
-from keepworth.evaluation.stream_report import draw
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.masked import Masked

@@ -23,8 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from keepworth.episodes import extras
 from keepworth.serving.application import Limits
-from keepworth.serving.connections import Connection
-from keepworth.serving.model_server import ModelServer
+from keepworth.serving.model_server import Connection, ModelServer
 from keepworth.serving.served_model import NotServed
 from tests.models.test_http_publish import Steps, wait_until
 from tests.models.tiny import tiny_model

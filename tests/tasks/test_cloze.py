@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from keepworth.episodes.task import Session, Turn
+from keepworth.episodes.episode import Session, Turn
 from keepworth.tasks.cloze import BLANK, cloze, spans, training_cloze
 from keepworth.tasks.entries import candidates, entries
 from keepworth.tasks.longmemeval import questions

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.episodes.task import Session, Task, Turn
+from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.tasks.competing import covered
-from keepworth.tasks.entries import candidates, entries, windows_of
+from keepworth.tasks.entries import candidates, entries, sentences, windows_of
 from keepworth.tasks.longmemeval import longmemeval
-from keepworth.tasks.sentences import sentences
 
 TASK = Task(
     key="k",

@@ -6,10 +6,9 @@ import dataclasses
 
 import pytest
 
-from keepworth.episodes.task import Session, Task, Turn
-from keepworth.tasks.facts import FACT_WORDS, Fact, coverage, facts_of, facts_of_turn
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.tasks.facts import FACT_WORDS, Fact, coverage, decisive_facts, facts_of, facts_of_turn, manager_tuples
 from keepworth.tasks.longmemeval import longmemeval
-from keepworth.tasks.manager_tuples import decisive_facts, manager_tuples
 
 
 def _session(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evidence: tuple[int, ...] = ()) -> Session:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.task import Task
 from keepworth.tasks.entries import entries
 from keepworth.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
 

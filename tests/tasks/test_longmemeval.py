@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.task import Session, Turn
 from keepworth.tasks import longmemeval as module
 from keepworth.tasks.competing import competes
 from keepworth.tasks.longmemeval import (

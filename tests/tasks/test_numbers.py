@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.tasks.numbers import computed, expression, math_verify, numeric, shown
+from keepworth.tasks.arithmetic import computed, expression, math_verify, numeric, shown
 
 CASES = {
     "51": True,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.operation import OperationKind, ParseStatus
 from keepworth.tasks.operations import (
     LEVELS,
     Form,
@@ -19,12 +19,13 @@ from keepworth.tasks.operations import (
     operation_case,
     operation_tasks,
     read_operation,
+    renumbered,
     shown_memories,
+    utterances,
     written,
 )
 from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of, values_of
 from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.utterances import renumbered, utterances
 
 
 def _read_sentence(text: str) -> tuple[str, str, str, str] | None:

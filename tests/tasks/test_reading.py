@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from keepworth.tasks.competing import covered
-from keepworth.tasks.reading import Layout, evidence, reading_tasks, sections
+from keepworth.tasks.entries import Layout, evidence, reading_tasks, sections
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.task import Task
 from keepworth.tasks.verifiers import VERIFIERS, verifier, verify
 
 

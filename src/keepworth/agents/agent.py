@@ -6,13 +6,14 @@ to say what it did.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.model import Sample, Tokens
+from keepworth.episodes.episode import MemoryEvent, Observation, Shown
+from keepworth.episodes.model import FinishReason, Sample, Tokens
+from keepworth.episodes.text import as_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,31 @@ def first_line(text: str) -> str:
     """The first line that says anything, stripped; empty where none does."""
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else ""
+
+
+# Completer: one line in, one line out, behind a constant head of worked examples.
+
+
+class Completer:
+    """Continues `head + before + observation + after` up to the end of the line.
+
+    head: worked examples, the same in every prompt, so that an engine computes them once. max_tokens: of one answer."""
+
+    def __init__(self, head: str, before: str = "", after: str = "", *, role: str = "policy", max_tokens: int) -> None:
+        self.head, self.before, self.after = head, before, after
+        self.role, self.max_tokens = role, max_tokens
+        wording = "\x1f".join((head, before, after))
+        self.prompt_id = f"completer/v1-{hashlib.sha256(wording.encode()).hexdigest()[:8]}"
+
+    def render(self, text: str) -> str:
+        return f"{self.head}{self.before}{text}{self.after}"
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        sample = await model.call(
+            model.encode(self.render(as_line(observation.text))),
+            role=self.role,
+            prompt_id=self.prompt_id,
+            max_tokens=self.max_tokens,
+            stop_ids=model.stop_ids_for("\n"),
+        )
+        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)

@@ -13,11 +13,10 @@ import hashlib
 from collections.abc import Sequence
 from enum import Enum
 
-from keepworth.episodes.episode import Shown
+from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model, Tokens
-from keepworth.episodes.operation import ParseStatus
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 
 ROLE = "answerer"
 MARKER = "Answer:"

@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from keepworth.agents.agent import Action, Caller, first_line
-from keepworth.episodes.episode import MemoryEvent
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.episode import MemoryEvent, Observation, Operation, OperationKind, ParseStatus
 from keepworth.episodes.model import FinishReason
-from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Finished, Writer

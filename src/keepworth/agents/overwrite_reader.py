@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 
 from keepworth.agents.agent import Action, Caller, first_line
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.episode import Observation
 from keepworth.episodes.model import FinishReason
-from keepworth.episodes.prompt_text import as_line, as_text
+from keepworth.episodes.text import as_line, as_text
 
 ROLE = "reader"
 NOTHING = "(nothing yet)"

@@ -6,11 +6,9 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.decision import Decision, DecisionKind
-from keepworth.episodes.encoder import Encoder
-from keepworth.episodes.episode import Shown
+from keepworth.episodes.episode import Decision, DecisionKind, Shown, Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.task import Task
+from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.tasks.entries import Entry, candidates, entries

@@ -45,11 +45,9 @@ def memory(
         os.environ.setdefault(name, "1")
     from rich.table import Table
 
-    from keepworth.episodes.terminal import terminal
-    from keepworth.evaluation.engine.beside import Bounds, beside, lines, sync_here
-    from keepworth.evaluation.engine.corpus import DIMENSION
-    from keepworth.evaluation.engine.engine import figures
-    from keepworth.evaluation.engine.timing import Figure, machine
+    from keepworth.episodes.text import terminal
+    from keepworth.evaluation.engine import DIMENSION, Figure, figures, machine
+    from keepworth.evaluation.peers import Bounds, beside, lines, sync_here
     from keepworth.learning.run.disk import check_writable, disk
 
     if peer_seconds is not None and not peers:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from keepworth.cli.options import Runs
-from keepworth.cli.output import say_json
+from keepworth.cli.output import Runs, say_json
 
 app = typer.Typer(help="Look into what a run continues from.", no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def inspect(
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
     from keepworth.learning.watch.inspection import find_checkpoint
     from keepworth.learning.watch.inspection import inspect as look
 

@@ -45,7 +45,7 @@ def doctor(
 
     from rich.text import Text
 
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
 
     found = [
         finding

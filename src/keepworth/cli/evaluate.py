@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.options import Runs
+from keepworth.cli.output import Runs
 from keepworth.cli.stream import stream
 
 if TYPE_CHECKING:
@@ -42,12 +42,11 @@ def answerer(
     from keepworth.cli.settings import resolve
     from keepworth.cli.show import print_table
     from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.episodes.terminal import terminal
-    from keepworth.evaluation.answering import answers, rows
-    from keepworth.evaluation.manager import paired_gain
+    from keepworth.episodes.text import terminal
+    from keepworth.evaluation.manager import answers, paired_gain, rows
     from keepworth.evaluation.tables import table_of_rows
-    from keepworth.learning.run.disk import check_writable
-    from keepworth.learning.run.run_folder import disk, find_run, versions
+    from keepworth.learning.run.disk import check_writable, disk
+    from keepworth.learning.run.run_folder import find_run, versions
     from keepworth.learning.watch.progress import progress_for
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.memory_r1 import Config

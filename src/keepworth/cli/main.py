@@ -15,7 +15,7 @@ from keepworth.cli import failures
 from keepworth.cli.checkpoint import app as checkpoint_app
 from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
-from keepworth.cli.interruption import interruptible
+from keepworth.cli.failures import interruptible
 from keepworth.cli.models import app as models_app
 from keepworth.cli.objectives import app as objectives_app
 from keepworth.cli.output import say

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.output import say, say_json
-from keepworth.episodes.terminal import one_line, terminal
+from keepworth.episodes.text import one_line, terminal
 
 if TYPE_CHECKING:
-    from keepworth.episodes.encoder import EncoderIdentity
+    from keepworth.episodes.model import EncoderIdentity
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.store.purge import Erased

@@ -55,7 +55,7 @@ def check(
 def _print(found: Sequence[ModelStatus]) -> None:
     from rich.text import Text
 
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
 
     console = terminal(soft_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}

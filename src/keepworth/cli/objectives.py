@@ -27,7 +27,7 @@ def list_() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
     from keepworth.learning.objective import listing
 
     console = terminal()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from keepworth.episodes.terminal import json_line, one_line, printable
+from keepworth.episodes.text import json_line, one_line, printable
 
 
 def say(text: object, *, error: bool = False, end: str = "\n") -> None:
@@ -22,3 +23,9 @@ def say_row(*cells: str) -> None:
 def say_json(record: Any, **settings: Any) -> None:
     """settings: of `json.dumps`."""
     typer.echo(json_line(record, **settings))
+
+
+# Options that several commands have.
+
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="KEEPWORTH_RUNS")]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from keepworth.cli.interruption import interruptible
-from keepworth.cli.options import Runs
-from keepworth.cli.output import say
+from keepworth.cli.failures import interruptible
+from keepworth.cli.output import Runs, say
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -138,7 +137,7 @@ def _say(url: str, name: str, control: bool) -> None:
 
     from rich.text import Text
 
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
 
     console = terminal(soft_wrap=True)
     console.print(Text.assemble((url, "bold"), "  serves ", (name, "bold"), " to this machine. Ctrl-C stops."))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.options import Runs
-from keepworth.cli.output import say
+from keepworth.cli.output import Runs, say
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -37,7 +36,7 @@ def show(
 ) -> None:
     """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
 
     console = terminal()
     filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
@@ -61,10 +60,10 @@ def show(
 
 def _with_episodes(name: str, runs: Path) -> Path:
     """The folder of a run, or one in which `keepworth eval stream --episodes` kept its own."""
-    from keepworth.learning.run.run_episodes import FOLDER
+    from keepworth.learning.run.run_folder import EPISODES_FOLDER
 
     for path in (Path(name), runs / name) if name else ():
-        if (path / FOLDER).is_dir():
+        if (path / EPISODES_FOLDER).is_dir():
             return path
     return named_or_latest(name, runs).path
 
@@ -79,7 +78,7 @@ def _page(
     limit: int | None,
 ) -> None:
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run.run_episodes import stored_episodes
+    from keepworth.learning.run.run_folder import stored_episodes
 
     found = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
@@ -108,9 +107,8 @@ def report(
     from keepworth.episodes.extras import require
 
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.evaluation.comparison import write_comparison
     from keepworth.evaluation.curves import drawn, panels, write_picture
-    from keepworth.evaluation.report import write_report
+    from keepworth.evaluation.report import write_comparison, write_report
     from keepworth.learning.run.disk import check_writable, disk
     from keepworth.learning.run.run_folder import find_run
 
@@ -228,7 +226,7 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.evaluation.comparison import compared
+    from keepworth.evaluation.report import compared
 
     found = compared(runs)
     if found.settings:
@@ -261,7 +259,7 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.learning.watch.sparkline import short, sparkline
+    from keepworth.learning.watch.dashboard import short, sparkline
 
     table = Table.grid(padding=(0, 2))
     every = [value for series in panel.series for value in series.values if math.isfinite(value)]
@@ -317,7 +315,7 @@ def _episode(stored: StoredEpisode) -> RenderableType:
 
 def _stored(folder: Path) -> str:
     """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
-    from keepworth.learning.run.run_episodes import episode_files
+    from keepworth.learning.run.run_folder import episode_files
 
     steps: dict[str, list[int]] = {}
     for at, arm, _ in episode_files(folder):

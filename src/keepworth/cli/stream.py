@@ -96,11 +96,10 @@ def stream(
     from keepworth.environments.rules import ORDERS, SPLITS
     from keepworth.environments.streams import NAMES, missing
     from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.episodes.terminal import terminal
-    from keepworth.evaluation.stream import Results, run_matrix, table
+    from keepworth.episodes.text import terminal
+    from keepworth.evaluation.stream import Results, draw, run_matrix, table
     from keepworth.evaluation.stream_attacks import attacks, recovery, tampering
     from keepworth.evaluation.stream_claims import CONTROLS, claims
-    from keepworth.evaluation.stream_report import draw
     from keepworth.recipes.experience_methods import METHODS
 
     console = terminal()
@@ -245,7 +244,7 @@ def run_job(
     from keepworth.environments.streams import FAMILIES, kind_of, opened
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, METHOD
-    from keepworth.learning.run.run_episodes import write_episodes
+    from keepworth.learning.run.run_folder import write_episodes
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
-from keepworth.cli.interruption import interruptible
-from keepworth.cli.options import Runs
-from keepworth.cli.output import say
+from keepworth.cli.failures import interruptible
+from keepworth.cli.output import Runs, say
+from keepworth.episodes.errors import UnknownName
+from keepworth.recipes import RECIPES
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
@@ -69,7 +73,6 @@ def train(
     """Train with a recipe. Given again, the same command continues from the last checkpoint."""
     from keepworth.episodes.extras import require
 
-    from keepworth.cli.catalogue import find_recipe
     from keepworth.cli.settings import as_toml, resolve
 
     if not print_config:
@@ -91,8 +94,7 @@ def recipes() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.cli.catalogue import find_recipe
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
     from keepworth.recipes import RECIPES
 
     table = Table.grid(padding=(0, 3))
@@ -111,10 +113,9 @@ def _carry_out(
 ) -> None:
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
     from keepworth.learning.run.run_folder import RunFolder
-    from keepworth.learning.watch.progress import progress_for
-    from keepworth.learning.watch.run_status import StatedProgress
+    from keepworth.learning.watch.progress import StatedProgress, progress_for
 
     if tensorboard:
         from keepworth.learning.watch.tensorboard import require_tensorboard
@@ -206,3 +207,23 @@ def program() -> str:
         return "keepworth"
     path = os.path.relpath(started)
     return str(started) if path.startswith("..") else path
+
+
+# Recipes by name.
+
+
+class Recipe(Protocol):
+    """What a recipe module holds."""
+
+    Config: type[BaseModel]
+    SUMMARY: str
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
+
+
+def find_recipe(name: str) -> Recipe:
+    """Raises UnknownName with the nearest recipe."""
+    module = RECIPES.get(name) or RECIPES.get(name.replace("-", "_"))
+    if module is None:
+        raise UnknownName("recipe", name, RECIPES)
+    return cast("Recipe", import_module(module))

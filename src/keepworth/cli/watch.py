@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.options import Runs
+from keepworth.cli.output import Runs
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.dashboard import Curve, View
-    from keepworth.learning.watch.run_status import RunStatus
+    from keepworth.learning.watch.progress import RunStatus
 
 FINISHED, STOPPED = "finished", "stopped"
 LATEST = 10
@@ -35,7 +35,7 @@ def watch(
 
     Ends by itself when the run is finished or its process is gone."""
     from keepworth.cli.show import named_or_latest
-    from keepworth.episodes.terminal import terminal
+    from keepworth.episodes.text import terminal
 
     run = named_or_latest(name, runs)
     console = terminal()
@@ -49,10 +49,10 @@ def view_of(run: RunFolder, now: float | None = None) -> View:
     """The run as it stands on the disk. now: seconds since 1970, for the time left.
 
     Of several roles, the one that is trained, or was trained last."""
-    from keepworth.learning.run.run_record import writer
+    from keepworth.learning.run.run_folder import writer
     from keepworth.learning.watch.anomalies import anomalies
     from keepworth.learning.watch.dashboard import View
-    from keepworth.learning.watch.run_status import RunStatus, read_status
+    from keepworth.learning.watch.progress import RunStatus, read_status
 
     process = writer(run.path)
     finished = run.result() is not None
@@ -123,9 +123,9 @@ def _live(run: RunFolder, console: Console, every: float, once: bool) -> None:
 
 def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
     """A line per step and per measurement, and one per anomaly that is new."""
-    from keepworth.episodes.terminal import one_line
+    from keepworth.episodes.text import one_line
+    from keepworth.learning.watch.dashboard import duration, short
     from keepworth.learning.watch.progress import headline
-    from keepworth.learning.watch.sparkline import duration, short
 
     def say(*words: str) -> None:
         console.file.write(one_line("  ".join(word for word in words if word)) + "\n")

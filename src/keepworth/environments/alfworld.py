@@ -27,9 +27,8 @@ from keepworth.environments.environment import Step
 from keepworth.environments.replayed import Replayed
 from keepworth.environments.rules import checked
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
 
 PLACES = (
     "Cabinet",

@@ -2,18 +2,19 @@
 
 Methods are asynchronous, so that one program waits for many at once. They may raise and they may hang: whoever runs
 them (`keepworth.rollouts.driver`) turns both into values. A method that blocks belongs in `Blocking`
-(`keepworth.environments.blocking`), because nothing can interrupt it otherwise.
+(`keepworth.environments.environment`), because nothing can interrupt it otherwise.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from keepworth.episodes.episode import StopReason
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.reward import RewardTerm
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,69 @@ class Environment(Protocol):
     async def close(self) -> None:
         """Give back what the episode held. Called once after every episode, also after one that failed."""
         ...
+
+
+# Blocking: an environment of plain methods, run in a thread, so that it can hang without holding anything up.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of `function`, computed in a thread of its own.
+
+    A daemon thread: one that never returns is left behind and does not keep the program from ending, as a pool's would."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():  # whoever waited has given up
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def work() -> None:
+        result: Any = None
+        failed: BaseException | None = None
+        try:
+            result = function(*arguments, **named)
+        except StopIteration as error:  # a future refuses it, and whoever waits would wait for ever
+            failed = RuntimeError(f"StopIteration: {error}")
+        except Exception as error:
+            failed = error
+        except BaseException as error:  # a SystemExit of people's code is not the program's
+            failed = RuntimeError(f"{type(error).__name__}: {error}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=work, daemon=True, name=f"in_thread {getattr(function, '__name__', '')}").start()
+    return await future
+
+
+class PlainEnvironment(Protocol):
+    """An environment whose methods are plain functions."""
+
+    def reset(self, task: Task, seed: int) -> Observation: ...
+
+    def step(self, action: str) -> Step: ...
+
+    def close(self) -> None: ...
+
+
+class Blocking:
+    """`plain`, as an `Environment`."""
+
+    def __init__(self, plain: PlainEnvironment) -> None:
+        self._plain = plain
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return await in_thread(self._plain.reset, task, seed)
+
+    async def step(self, action: str) -> Step:
+        return await in_thread(self._plain.step, action)
+
+    async def close(self) -> None:
+        await in_thread(self._plain.close)

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.environments.environment import Step
 from keepworth.environments.scene import Scene, Staged, ends
-from keepworth.episodes.episode import StopReason
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Observation, StopReason, Task
 
 History = tuple[str, ...]
 """The actions taken since the start."""

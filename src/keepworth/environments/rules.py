@@ -16,9 +16,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from keepworth.environments.free_words import STYLES
 from keepworth.environments.scene import Course, Foreign, Scene, Stream, StreamTask, stream_task
-from keepworth.environments.words import words
+from keepworth.environments.words import STYLES, words
 
 ORDERS = ("random", "easy-to-hard", "hard-to-easy")
 SPLITS = {"dev": 0, "held-out": 1}

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from keepworth.environments.environment import Environment, Step
-from keepworth.episodes.episode import StopReason
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.reward import RewardScope, RewardTerm
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Observation, RewardScope, RewardTerm, StopReason, Task
 
 SUCCESS, PROGRESS = "success", "progress"
 

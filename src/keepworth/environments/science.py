@@ -24,9 +24,8 @@ import numpy as np
 from keepworth.environments.environment import Step
 from keepworth.environments.replayed import Known, Replayed, Seat
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
 
 FOLDS = {"dev": "dev", "held-out": "train"}
 CONDUCTIVITY = "test-conductivity"

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from keepworth.environments import cards, corridor, events, keys, rules, workshop
+from keepworth.environments import alfworld, banking, household, rules, science, seen_before, updates, workshop
 from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
-Parameters = (
-    rules.RuleStream
-    | corridor.CorridorStream
-    | cards.CardStream
-    | keys.KeyStream
-    | events.EventStream
-    | workshop.WorkshopStream
-)
-FAMILIES: dict[str, Parameters] = {
-    **rules.FAMILIES,
-    **corridor.FAMILIES,
-    **cards.FAMILIES,
-    **keys.FAMILIES,
-    **events.FAMILIES,
-    **workshop.FAMILIES,
+SEEN_BEFORE = ("t-maze", "repeat-previous", "key-door", "events")
+_GENERATORS: Mapping[str, tuple[Callable[..., Stream], Any]] = {
+    **{name: (rules.generate, parameters) for name, parameters in rules.FAMILIES.items()},
+    "t-maze": (seen_before.corridors, seen_before.CorridorStream()),
+    "repeat-previous": (seen_before.cards, seen_before.CardStream()),
+    "key-door": (seen_before.keys, seen_before.KeyStream()),
+    "events": (seen_before.events, seen_before.EventStream()),
+    "tool-graph": (workshop.generate, workshop.WorkshopStream()),
 }
-WORLDS = ("banking77", "updates", "household", "house", "science", "alfworld")
+FAMILIES = tuple(_GENERATORS)
+_WORLDS: Mapping[str, tuple[Callable[..., Stream], Mapping[str, Any], Callable[[], str]]] = {
+    "updates": (updates.updates, {"length": None}, str),
+    "household": (household.household, {"length": 300}, household.available),
+    "house": (household.household, {"length": 120, "held_out": 30, "rooms": household.ROOMS}, household.available),
+    "science": (science.science, {"length": 120}, science.available),
+    "alfworld": (alfworld.alfworld, {"length": 200}, alfworld.available),
+}
+"""(what opens it, its own settings, what says what is missing)"""
+WORLDS = ("banking77", *_WORLDS)
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
 KINDS: dict[str, tuple[str, ...]] = {
     "one-step": (*rules.FAMILIES, "banking77"),
-    "several-steps": (*workshop.FAMILIES, "household", "house", "science", "alfworld"),
-    "seen-before": (*corridor.FAMILIES, *cards.FAMILIES, *keys.FAMILIES, *events.FAMILIES, "updates"),
+    "several-steps": ("tool-graph", "household", "house", "science", "alfworld"),
+    "seen-before": (*SEEN_BEFORE, "updates"),
 }
 """What a memory has to do: answer one question, act several times, or remember what was seen earlier. Settings that are right for
 one kind are wrong for another, so they are tuned for each."""
@@ -54,24 +58,11 @@ def generated(
     """
     if family not in FAMILIES:
         raise UnknownName("stream", family, FAMILIES)
-    parameters = FAMILIES[family]
-    if isinstance(parameters, rules.RuleStream):
-        chosen = parameters if length is None else replace(parameters, length=length)
-        return rules.generate(chosen, split=split, seed=seed, order=order)
-    if isinstance(parameters, events.EventStream):
-        told = parameters if length is None else replace(parameters, length=length)
-        return events.generate(told, split=split, seed=seed, order=order)
-    if isinstance(parameters, corridor.CorridorStream):
-        maze = parameters if length is None else replace(parameters, episodes=length)
-        return corridor.generate(maze, split=split, seed=seed, order=order)
-    if isinstance(parameters, cards.CardStream):
-        deck = parameters if length is None else replace(parameters, episodes=length)
-        return cards.generate(deck, split=split, seed=seed, order=order)
-    if isinstance(parameters, keys.KeyStream):
-        house = parameters if length is None else replace(parameters, episodes=length)
-        return keys.generate(house, split=split, seed=seed, order=order)
-    shop = parameters if length is None else replace(parameters, episodes=length)
-    return workshop.generate(shop, split=split, seed=seed, order=order)
+    generate, parameters = _GENERATORS[family]
+    if length is not None:
+        tasks = "episodes" if hasattr(parameters, "episodes") else "length"
+        parameters = replace(parameters, **{tasks: length})
+    return generate(parameters, split=split, seed=seed, order=order)
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:
@@ -82,19 +73,7 @@ def missing(name: str, data: Path | None = None) -> KeepworthError | None:
         raise UnknownName("stream", name, NAMES)
     if name == "banking77" and data is None:
         return KeepworthError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
-    lacks = ""
-    if name in ("household", "house"):
-        from keepworth.environments.household import available
-
-        lacks = available()
-    elif name == "science":
-        from keepworth.environments.science import available as ready
-
-        lacks = ready()
-    elif name == "alfworld":
-        from keepworth.environments.alfworld import available as playable
-
-        lacks = playable()
+    lacks = _WORLDS[name][2]() if name in _WORLDS else ""
     if lacks:
         return KeepworthError(f"the stream {name} needs {lacks}.", "Install it, or choose a generated stream.")
     return None
@@ -115,30 +94,11 @@ def opened(
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks
-    if name == "household":
-        from keepworth.environments.household import household
-
-        return household(split=split, seed=seed, order=order, length=length or 300)
-    if name == "house":
-        from keepworth.environments.household import ROOMS
-        from keepworth.environments.household import household as house
-
-        return house(split=split, seed=seed, order=order, length=length or 120, held_out=30, rooms=ROOMS)
-    if name == "science":
-        from keepworth.environments.science import science
-
-        return science(split=split, seed=seed, order=order, length=length or 120)
-    if name == "alfworld":
-        from keepworth.environments.alfworld import alfworld
-
-        return alfworld(split=split, seed=seed, order=order, length=length or 200)
-    if name == "updates":
-        from keepworth.environments.updates import updates
-
-        return updates(split=split, seed=seed, order=order, length=length)
     if name == "banking77":
-        from keepworth.environments.banking import banking
-
         assert data is not None
-        return banking(data, seed=seed, order=order, length=length or 300)
+        return banking.banking(data, seed=seed, order=order, length=length or 300)
+    if name in _WORLDS:
+        open_world, settings, _ = _WORLDS[name]
+        own = {**settings, "length": length or settings["length"]}
+        return open_world(split=split, seed=seed, order=order, **own)
     return generated(name, split=split, seed=seed, order=order, length=length)

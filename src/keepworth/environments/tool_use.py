@@ -16,12 +16,8 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from keepworth.environments.blocking import in_thread
-from keepworth.environments.environment import Step
-from keepworth.episodes.episode import StopReason
-from keepworth.episodes.interaction import Observation, ToolDescription
-from keepworth.episodes.reward import RewardTerm
-from keepworth.episodes.task import Task
+from keepworth.environments.environment import Step, in_thread
+from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.tasks.verifiers import verify
 
 ANSWER = "answer"

@@ -24,3 +24,36 @@ def _word(onsets: str, number: int) -> str:
         number, place = divmod(number, len(alphabet))
         letters.append(alphabet[place])
     return "".join(reversed(letters))
+
+
+# Answers in free words: the same action said in another way every time, as agents that write text do.
+
+
+STYLES = ("numbered", "framed", "explained", "mixed")
+_FRAMES = (
+    "I would {}",
+    "my answer: {}",
+    "the best thing here is to {}",
+    "let us {} now",
+    "{} would be right",
+    "so we should {}, I think",
+    "{}",
+    "going by what I know, {}",
+)
+_TURNS = ("surely", "as asked", "this time", "once more", "for this one", "as far as I see", "without delay", "today")
+
+
+def in_free_words(action: str, style: str, situation: str, generator: np.random.Generator) -> str:
+    """`action` in words of its own. "numbered": a running reference behind it; "framed": in one of several sentences;
+    "explained": with a reason made of words of the situation; "mixed": one of these."""
+    if style == "mixed":
+        style = STYLES[int(generator.integers(3))]
+    if style == "numbered":
+        return f"{action} (ref {int(generator.integers(10**6)):06x})"
+    said = _FRAMES[int(generator.integers(len(_FRAMES)))].format(action)
+    said = f"{said}, {_TURNS[int(generator.integers(len(_TURNS)))]}"
+    if style == "framed":
+        return said
+    words = situation.split()
+    reasons = generator.permutation(len(words))[: int(generator.integers(3, 8))]
+    return f"{said}: " + " ".join(words[place] for place in reasons)

@@ -16,8 +16,7 @@ from keepworth.environments.environment import Step
 from keepworth.environments.rules import checked
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.environments.words import words
-from keepworth.episodes.interaction import Observation
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Observation, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,6 @@ class WorkshopStream:
     base_rates: tuple[float, ...] = (0.6, 0.4, 0.2)
     episodes: int = 100
     held_out: int = 20
-
-
-FAMILIES = {"tool-graph": WorkshopStream()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,28 @@
 """What happened, and what is needed to say it: the record types every other room shares.
 
-Imports nothing else of ours. Start with `task.py`, then `segment.py`, then `episode.py`.
+Imports nothing else of ours. Start with `episode.py`.
 """
 
-from keepworth.episodes.decision import Decision, DecisionKind
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
-from keepworth.episodes.episode import Episode, Group, StopReason
+from keepworth.episodes.episode import (
+    Decision,
+    DecisionKind,
+    Episode,
+    Group,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardScope,
+    RewardTerm,
+    Segment,
+    Session,
+    StopReason,
+    Task,
+    Turn,
+)
 from keepworth.episodes.model import (
     Capabilities,
+    Encoder,
+    EncoderIdentity,
     FinishReason,
     Model,
     Receipt,
@@ -15,10 +30,6 @@ from keepworth.episodes.model import (
     SamplingParams,
     VersionSpan,
 )
-from keepworth.episodes.operation import Operation, OperationKind, ParseStatus
-from keepworth.episodes.reward import RewardScope, RewardTerm
-from keepworth.episodes.segment import Segment
-from keepworth.episodes.task import Session, Task, Turn
 
 __all__ = [
     "Capabilities",

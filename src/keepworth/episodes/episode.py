@@ -1,15 +1,251 @@
-"""Episode: everything one attempt at a task did. The only thing stored, viewed, replayed and trained on."""
+"""The record of what happened: tasks, what agents saw and did, what it was worth, and all of it as one episode.
+
+An `Episode` is the only thing that is stored, viewed, replayed and trained on. Read from the top: each type is made of those
+above it. At the end: an episode as JSON and back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from typing import Any
 
-from keepworth.episodes.decision import Decision
-from keepworth.episodes.operation import Operation, ParseStatus
-from keepworth.episodes.reward import RewardTerm, combined, metric
-from keepworth.episodes.segment import Segment
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import FinishReason, Tokens, VersionSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One utterance of a conversation. `evidence` is part of the hidden key: no agent may read it."""
+
+    speaker: str
+    text: str
+    index: int
+    evidence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A dated stretch of conversation. `date` is ISO 8601 (`2023-05-20T02:21`), minutes resolution."""
+
+    id: str
+    date: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Immutable and serialisable.
+
+    key: stable across machines and versions (`longmemeval/<question id>`).
+    source: the data set it came from, with its variant (`longmemeval-oracle+50`).
+    input: what the agent is asked.
+    answers: hidden; any one of them counts as right.
+    verifier: name of the function in `keepworth.tasks` that scores an answer against `answers`.
+    sessions: the haystack, in order of date.
+    evidence: ids of the sessions that hold the answer (hidden).
+    tags: labels for reporting (`type`, `split`, ...), never shown to an agent.
+    """
+
+    key: str
+    source: str
+    input: str
+    answers: tuple[str, ...]
+    verifier: str
+    asked_at: str = ""
+    sessions: tuple[Session, ...] = ()
+    evidence: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDescription:
+    """A tool as an agent is told of it: its name, what its argument is called, and what it does, in one sentence."""
+
+    name: str
+    argument: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """text: what there is to see now (a question, a tool's result, the next section of a document).
+
+    question: what is to be answered in the end, where `text` is not it. tools: what may be used, in the first
+    observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited.
+    actions: all that can be done now, where they can be listed. named: those that `text` tells of, where it is something to be
+    kept for later. state: key of the environment's state, equal for equal states and without step counters or times, for
+    objectives that compare turns taken from one state ("": not comparable)."""
+
+    text: str
+    question: str = ""
+    tools: tuple[ToolDescription, ...] = ()
+    answer_due: bool = True
+    turns_left: int | None = None
+    actions: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    state: str = ""
+
+
+class OperationKind(str, Enum):
+    """UPDATE rewords the same fact (new revision, same id); SUPERSEDE closes a fact that changed and links its successor."""
+
+    ADD = "ADD"
+    UPDATE = "UPDATE"
+    SUPERSEDE = "SUPERSEDE"
+    DELETE = "DELETE"
+    NOOP = "NOOP"
+    MERGE = "MERGE"
+    LINK = "LINK"
+
+
+class ParseStatus(str, Enum):
+    """How a model's text became an operation. INVALID changes nothing and is counted."""
+
+    OK = "ok"
+    REPAIRED = "repaired"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """kind; `targets`: ids of the items it acts on, as the bank knows them; `text`: the new wording, if any."""
+
+    kind: OperationKind
+    targets: tuple[str, ...] = ()
+    text: str = ""
+
+
+class DecisionKind(str, Enum):
+    SEARCH = "search"
+    WRITE = "write"
+    NOOP = "noop"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """candidates: item ids with their retrieval scores, best first; chosen: ids shown, in order;
+    propensity: probability of the ordered choice under `policy` at its version (1.0 where deterministic)."""
+
+    id: str
+    kind: DecisionKind
+    query: str
+    candidates: tuple[tuple[str, float], ...]
+    chosen: tuple[str, ...]
+    propensity: float
+    policy: str
+    step: int = 0
+
+
+class RewardScope(str, Enum):
+    TOKEN = "token"
+    STEP = "step"
+    SEGMENT = "segment"
+    EPISODE = "episode"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class RewardTerm:
+    """`value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
+    `scorer` names the reader or judge, with its version, that produced it ("" for a plain function).
+    `segment`: index among the episode's segments of the one that earned it (scope "segment" only).
+    `shaping`: it steers how the task is done (format, length, cost, novelty) and says nothing about whether it was done."""
+
+    name: str
+    value: float
+    weight: float = 1.0
+    scope: RewardScope = RewardScope.EPISODE
+    scorer: str = ""
+    segment: int | None = None
+    shaping: bool = False
+
+
+def combined(terms: tuple[RewardTerm, ...]) -> float:
+    """The reward that credit starts from: the weighted sum of the episode's terms."""
+    return sum(term.value * term.weight for term in terms)
+
+
+def metric(terms: tuple[RewardTerm, ...]) -> float:
+    """How well the task itself was done, before shaping: what filters, curricula and teachers go by.
+
+    The weighted sum of the terms of the whole episode that are no shaping. Where those are logged with weight 0 alone, their
+    sum; where there is none, the reward."""
+    own = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
+    trained = [term.value * term.weight for term in own if term.weight]
+    if trained:
+        return sum(trained)
+    return sum(term.value for term in own) if own else combined(terms)
+
+
+def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
+    """The terms of one episode with values and weights as Python floats, whatever scalars people's code gave.
+
+    Raises ValueError, naming the term, where one is not a finite number, or their weighted sum is not."""
+    whole = []
+    for term in terms:
+        if not isinstance(term, RewardTerm):
+            raise ValueError(f"a reward that is a {type(term).__name__}, not a RewardTerm")
+        try:
+            value = finite_number(term.value)
+        except ValueError as error:
+            raise ValueError(f"the reward {term.name!r}, which is {error}") from None
+        try:
+            weight = finite_number(term.weight)
+        except ValueError as error:
+            raise ValueError(f"the reward {term.name!r} a weight that is {error}") from None
+        whole.append(replace(term, value=value, weight=weight))
+    if not math.isfinite(combined(tuple(whole))):
+        raise ValueError("rewards whose weighted sum is not a finite number")
+    return tuple(whole)
+
+
+def finite_number(value: object) -> float:
+    """`value` as a float: a Python, NumPy or torch scalar alike, which is what people's reward functions return.
+
+    Raises ValueError, saying what it is, for anything but one finite number."""
+    if value is None or isinstance(value, str | bytes | bytearray):
+        raise ValueError(f"{_short(value)}, not a number")
+    if tuple(getattr(value, "shape", ())) != ():
+        raise ValueError(f"a {type(value).__name__} of shape {tuple(value.shape)}, not one number")  # type: ignore[attr-defined]
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError("a number too large for a float") from None
+    except Exception:  # whatever people's types raise
+        raise ValueError(f"a {type(value).__name__}, not a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{number}, not a finite number")
+    return number
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """context: the ids the model saw; ids: what it drew (never decoded and re-encoded); logprobs: under the policy
+    that drew them, at `temperature`; text: for people to read; memory_before, memory_after: content hashes of the bank;
+    state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
+    not comparable)."""
+
+    role: str
+    prompt_id: str
+    context: Tokens
+    ids: Tokens
+    logprobs: tuple[float, ...]
+    temperature: float
+    finish: FinishReason
+    spans: tuple[VersionSpan, ...]
+    text: str
+    memory_before: str = ""
+    memory_after: str = ""
+    state: str = ""
 
 
 class StopReason(str, Enum):
@@ -103,3 +339,108 @@ class Group:
                     f"group of task {self.task!r} at snapshot {self.memory_snapshot!r} was given episode "
                     f"{episode.id!r} of task {episode.task!r} at snapshot {episode.memory_snapshot!r}"
                 )
+
+
+# Episode to JSON and back: one form for run folders, exports and the viewer.
+#
+# The form is the record itself: fields by their names, enumerations by their values, tuples as lists. Numbers survive
+# exactly (JSON writes the shortest decimal that reads back as the same double; infinities and NaN are kept as Python
+# writes them). Unknown fields are refused, so a file of a later version is never read with something silently lost.
+
+
+Json = dict[str, Any]
+
+
+class BadRecord(KeepworthError):
+    """A JSON object that is not an episode of this version."""
+
+
+def episode_to_json(episode: Episode) -> Json:
+    """A mapping of plain JSON values, fields in the order of the record."""
+    encoded = _plain(episode)
+    assert isinstance(encoded, dict)
+    return encoded
+
+
+def episode_from_json(record: Mapping[str, Any]) -> Episode:
+    """The inverse of `episode_to_json`. Raises BadRecord, naming the field, on anything else."""
+    identity = record.get("id", "?")
+    try:
+        return _episode(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRecord(
+            f"Record {identity!r} is not an episode of this version: {type(error).__name__}: {error}.",
+            "Read it with the version of keepworth that wrote it, or write it again.",
+        ) from error
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _episode(record: Mapping[str, Any]) -> Episode:
+    known = {each.name for each in fields(Episode)}
+    unknown = sorted(set(record) - known)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    given = dict(record)
+    given["segments"] = tuple(_segment(each) for each in given["segments"])
+    given["expected"] = tuple(given["expected"])
+    given["rewards"] = tuple(
+        RewardTerm(**{**each, "scope": RewardScope(each.get("scope", "episode"))}) for each in given["rewards"]
+    )
+    given["stop"] = StopReason(given["stop"])
+    given["shown"] = tuple(Shown(**each) for each in given.get("shown", ()))
+    given["decisions"] = tuple(_decision(each) for each in given.get("decisions", ()))
+    given["operations"] = tuple(_event(each) for each in given.get("operations", ()))
+    given["errors"] = tuple(given.get("errors", ()))
+    given["exchanges"] = tuple(Exchange(**each) for each in given.get("exchanges", ()))
+    given["seconds"] = dict(given.get("seconds", {}))
+    return Episode(**given)
+
+
+def _segment(record: Mapping[str, Any]) -> Segment:
+    return Segment(
+        **{
+            **record,
+            "context": tuple(record["context"]),
+            "ids": tuple(record["ids"]),
+            "logprobs": tuple(record["logprobs"]),
+            "finish": FinishReason(record["finish"]),
+            "spans": tuple(VersionSpan(**each) for each in record["spans"]),
+        }
+    )
+
+
+def _decision(record: Mapping[str, Any]) -> Decision:
+    return Decision(
+        **{
+            **record,
+            "kind": DecisionKind(record["kind"]),
+            "candidates": tuple((str(item), float(score)) for item, score in record["candidates"]),
+            "chosen": tuple(record["chosen"]),
+        }
+    )
+
+
+def _event(record: Mapping[str, Any]) -> MemoryEvent:
+    operation = record["operation"]
+    return MemoryEvent(
+        operation=Operation(
+            **{
+                **operation,
+                "kind": OperationKind(operation["kind"]),
+                "targets": tuple(operation.get("targets", ())),
+            }
+        ),
+        status=ParseStatus(record["status"]),
+        outcome=record["outcome"],
+    )

@@ -43,3 +43,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     tails = {each.rsplit(".", 1)[-1]: each for each in names}
     found = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
     return tails[found[0]] if found else None
+
+
+def require_known(kind: str, name: str, known: Iterable[str]) -> str:
+    """`name` itself, if it is one of `known`; otherwise UnknownName with the nearest known one and the whole list."""
+    names = list(known)
+    if name not in names:
+        raise UnknownName(kind, name, names)
+    return name

@@ -1,11 +1,15 @@
-"""Model: something that samples and scores tokens, in this process or behind HTTP."""
+"""Model: something that samples and scores tokens, in this process or behind HTTP. Encoder: text to vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Tokens = tuple[int, ...]
 
@@ -117,3 +121,21 @@ def beginning(tokenizer: Any) -> Tokens:
 def begun(ids: Tokens, first: Tokens) -> Tokens:
     """`ids` with `first` before them, unless the text spelled it out, as a chat template does."""
     return ids if ids[: len(first)] == first else first + ids
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderIdentity:
+    """Stored with every vector set: vectors of different identities are never compared."""
+
+    model: str
+    dimension: int
+    normalised: bool
+
+
+class Encoder(Protocol):
+    @property
+    def identity(self) -> EncoderIdentity: ...
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Shape (len(texts), dimension), float32, rows of unit length where `identity.normalised`."""
+        ...

@@ -9,7 +9,7 @@ from typing import Any
 
 from keepworth.episodes.extras import require
 
-from keepworth.episodes.terminal import one_line
+from keepworth.episodes.text import one_line
 
 Row = Mapping[str, Any]
 

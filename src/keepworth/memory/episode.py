@@ -8,8 +8,8 @@ from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.operation import Operation
-from keepworth.episodes.prompt_text import as_text
+from keepworth.episodes.episode import Operation
+from keepworth.episodes.text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidScope, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import Outcome, checked_reward

@@ -22,10 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.decision import Decision, DecisionKind
-from keepworth.episodes.encoder import Encoder
-from keepworth.episodes.episode import Episode
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Decision, DecisionKind, Episode, Operation, OperationKind
+from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import (
     InvalidAdvice,
     InvalidFilter,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.item import (
     EVERYWHERE,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keepworth.episodes.encoder import Encoder
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import UnknownItem
 from keepworth.memory.item import (
     EVERYWHERE,

@@ -1,8 +1,4 @@
-"""Which networks the engine computes rightly: the rest are refused before they give a wrong number.
-
-The engine runs a decoder's layers and its `lm_head` itself, over trees of branches. What a network does besides (a cap
-on its logits, a window, a state that is carried from token to token) would be left out without a word.
-"""
+"""From a checkpoint folder to a network and its tokenizer; what the engine would not compute rightly is refused."""
 
 from __future__ import annotations
 
@@ -20,6 +16,13 @@ from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedMo
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import Tokens
+
+
+# Which networks the engine computes rightly: the rest are refused before they give a wrong number.
+#
+# The engine runs a decoder's layers and its `lm_head` itself, over trees of branches. What a network does besides (a cap
+# on its logits, a window, a state that is carried from token to token) would be left out without a word.
+
 
 WORKS = (
     "Take a decoder of the Llama, Qwen, Mistral or SmolLM kind, or serve this one with an engine of its own over HTTP."

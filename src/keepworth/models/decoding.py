@@ -1,9 +1,10 @@
-"""Continuous batching: sequences of different ages share each decoding step, and weights may change between two tokens.
+"""How drafts are drawn to their end: `ContinuousBatch`, one token a step for sequences of different ages, and `GroupBatch`,
+whole calls.
 
-A batch of `slots` sequences takes one token per step. One that ends leaves its slot to the next that waits, so that a
-long answer does not leave the processor to itself. When new weights arrive, `interrupt` drops the keys and values of
-the old ones; every unfinished sequence is read again under the new weights and goes on (interruptible generation: AReaL,
-arXiv 2505.24298, section 4.1). What was drawn before keeps its log-probabilities and its version.
+In a continuous batch of `slots` sequences, one that ends leaves its slot to the next that waits, so that a long answer does
+not leave the processor to itself. When new weights arrive, `interrupt` drops the keys and values of the old ones; every
+unfinished sequence is read again under the new weights and goes on (interruptible generation: AReaL, arXiv 2505.24298,
+section 4.1). What was drawn before keeps its log-probabilities and its version.
 
 A draw depends on (seed, stream, position) alone: in which company a sequence is sampled changes rounding, nothing else.
 """

@@ -1,4 +1,4 @@
-"""An encoder from its name."""
+"""Encoders: from a name to what turns text into vectors, a sentence encoder or hashed counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
 from keepworth.models.files import Progress, path_of
 from keepworth.models.known import DEFAULT_ENCODER, KNOWN, ModelKind

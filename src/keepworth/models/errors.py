@@ -1,4 +1,4 @@
-"""What can go wrong between a model's name and its files, as typed errors that say how to fix it."""
+"""What can go wrong with a model, its files or its engine behind HTTP, as typed errors that say how to fix it."""
 
 from __future__ import annotations
 

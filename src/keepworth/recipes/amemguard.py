@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.gates import admit_all
 from keepworth.memory.policy.keyers import whole

@@ -54,7 +54,7 @@ class Config(Settings):
 
 def calculate(expression: str) -> str:
     """The value of an arithmetic expression."""
-    from keepworth.tasks.numbers import computed, shown
+    from keepworth.tasks.arithmetic import computed, shown
 
     value = computed(expression)
     if value is None:
@@ -78,7 +78,7 @@ def head(answer: str) -> str:
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.completer import Completer
+    from keepworth.agents.agent import Completer
     from keepworth.agents.tool_caller import ToolCaller
     from keepworth.environments.question import Question
     from keepworth.environments.tool_use import ToolUse, tool

@@ -35,7 +35,7 @@ from keepworth.recipes.settings import (
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Tokens
-    from keepworth.learning.collect.living_memory import LivingMemory
+    from keepworth.learning.collect.memories import LivingMemory
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.weights.learner import Learner
@@ -141,8 +141,7 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     """Train and measure; called again on the same folder, it continues from the last checkpoint."""
     from keepworth.models.files import path_of
     from keepworth.models.known import ModelKind
-    from keepworth.recipes.engine import engine_of
-    from keepworth.recipes.training import require_room
+    from keepworth.recipes.training import engine_of, require_room
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)
     require_objective(objective, settings, settings.holds)
@@ -163,7 +162,7 @@ def _train_system(
     progress: Progress,
     engine: HttpModel | None,
 ) -> None:
-    from keepworth.learning.collect.growing_memory import Remembering
+    from keepworth.learning.collect.memories import Remembering
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
     from keepworth.learning.weights.imitation import Imitator

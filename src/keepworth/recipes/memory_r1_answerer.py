@@ -10,22 +10,20 @@ from keepworth.agents import recall as recalling
 from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, SamplingParams, Task
-from keepworth.evaluation.answering import answers, rows
+from keepworth.evaluation.manager import answers, rows
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
-from keepworth.learning.watch.plan import Plan
-from keepworth.learning.watch.progress import Progress
+from keepworth.learning.watch.progress import Plan, Progress
 from keepworth.learning.weights.imitation import Imitator
 from keepworth.learning.weights.learner import Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
-from keepworth.recipes.training import collector_of, keep_weights, prepared, require_room
+from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
 from keepworth.rollouts.answering import answer, demonstration
 from keepworth.rollouts.context import RolloutContext
 

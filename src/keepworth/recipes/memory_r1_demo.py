@@ -11,14 +11,13 @@ from keepworth.episodes.extras import needs_train
 
 import torch
 
-from keepworth.evaluation.answering import answers
+from keepworth.evaluation.manager import answers
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.watch.plan import STEP, Part, Plan
-from keepworth.learning.watch.progress import Progress
+from keepworth.learning.watch.progress import STEP, Part, Plan, Progress
 from keepworth.learning.weights.learner import Learner
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
-from keepworth.rollouts.batching import together
+from keepworth.rollouts.context import together
 
 EVERY = (5, 9)
 """After so many steps the curve gets a point, where the whole then takes at most `COMFORTABLE`."""

@@ -28,8 +28,7 @@ from keepworth.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
-from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.collect.group_index import position_of
+from keepworth.learning.collect.curriculum import drawn_task, position_of
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
@@ -40,12 +39,12 @@ from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.known import ModelKind
-from keepworth.recipes.engine import engine_of
 from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
     collector_of,
+    engine_of,
     imitate_first,
     keep_weights,
     kept_weights,
@@ -55,21 +54,22 @@ from keepworth.recipes.training import (
     with_weights,
 )
 from keepworth.rollouts.context import RolloutContext
-from keepworth.rollouts.manager_reward import (
+from keepworth.rollouts.managing import (
     Consequence,
     ModelReader,
     Score,
     Step,
     answer_reward,
     conversation_step,
+    manage,
+    manager_params,
     operation_reward,
     operation_step,
 )
-from keepworth.rollouts.managing import manage, manager_params
 from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
-    from keepworth.tasks.manager_tuples import ManagerTuple
+    from keepworth.tasks.facts import ManagerTuple
 
 OPERATION_TASKS = 1024
 """Generated cases to train on; a run that sees them all begins again with the first."""
@@ -205,8 +205,8 @@ class Managing:
             self.score = operation_reward()
             self.items = operation_tasks("train", OPERATION_TASKS, config.seed, level=config.level)
         else:
+            from keepworth.tasks.facts import manager_tuples
             from keepworth.tasks.longmemeval import longmemeval
-            from keepworth.tasks.manager_tuples import manager_tuples
 
             tasks = longmemeval("train", distractors=config.distractors, extractive=config.extractive, abstention=False)
             self.items, counts = manager_tuples(tasks, seed=config.seed)

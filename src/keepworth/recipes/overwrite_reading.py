@@ -23,7 +23,7 @@ from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
-    from keepworth.environments.document import Document
+    from keepworth.environments.question import Document
     from keepworth.episodes import Task
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
@@ -87,7 +87,7 @@ class Config(Settings):
 def system(config: Config) -> System:
     from keepworth.agents.overwrite_reader import OverwriteReader, WholeReader
     from keepworth.agents.recall import strangers
-    from keepworth.environments.document import Document
+    from keepworth.environments.question import Document
     from keepworth.rollouts.driver import Limits, Play
 
     texts = _people(config) if config.source == "people" else _conversations(config)
@@ -137,7 +137,7 @@ def system(config: Config) -> System:
 def right(model: InProcessModel, task: Task) -> list[Pair]:
     """A text about people read as it should be: each call's prompt, and the right memory or answer behind it."""
     from keepworth.agents.overwrite_reader import NOTHING, answering, reading
-    from keepworth.tasks.people_reading import memories_of, text_of
+    from keepworth.tasks.people import memories_of, text_of
 
     pairs: list[Pair] = []
     memory = NOTHING
@@ -173,7 +173,7 @@ class Texts:
 
 
 def _people(config: Config) -> Texts:
-    from keepworth.tasks.people_reading import evidence_of, people_reading, text_of
+    from keepworth.tasks.people import evidence_of, people_reading, text_of
 
     def tasks(split: str, count: int, seed: int) -> list[Task]:
         return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
@@ -189,7 +189,7 @@ def _people(config: Config) -> Texts:
 
 
 def _conversations(config: Config) -> Texts:
-    from keepworth.tasks.reading import Layout, evidence, reading_tasks, sections
+    from keepworth.tasks.entries import Layout, evidence, reading_tasks, sections
 
     layout = Layout(config.sections, config.windows, config.words)
     train, dev, test = (reading_tasks(split, distractors=config.distractors) for split in ("train", "dev", "test"))

@@ -67,7 +67,7 @@ class Config(Settings):
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.completer import Completer
+    from keepworth.agents.agent import Completer
     from keepworth.environments.question import Question
     from keepworth.rollouts.driver import Limits, Play
     from keepworth.tasks.strings import composition_of, steps, string_tasks, worked_out, written

@@ -25,26 +25,25 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from keepworth.environments.scene import PROGRESS, SUCCESS
-from keepworth.learning.collect.group_index import position_of
+from keepworth.learning.collect.curriculum import position_of
 from keepworth.recipes.interactive import Measured, Pair, Settings, System, run_system
 from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
 
 if TYPE_CHECKING:
-    from keepworth.agents.actor import Actor
+    from keepworth.agents.acting import Actor
     from keepworth.agents.agent import Action, Agent, Caller
     from keepworth.environments.environment import Environment, Step
     from keepworth.environments.scene import Scene, Staged, Stream, StreamTask
     from keepworth.episodes import Episode, Task
-    from keepworth.episodes.encoder import Encoder
-    from keepworth.episodes.interaction import Observation
+    from keepworth.episodes.episode import Observation
+    from keepworth.episodes.model import Encoder
     from keepworth.learning.run.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.slots import Policy
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.context import RolloutContext
-    from keepworth.rollouts.driver import Limits
-    from keepworth.rollouts.feedback import Feedback
+    from keepworth.rollouts.driver import Feedback, Limits
 
 SUMMARY = (
     "A text world, played with a memory that persists over tasks: the model learns, the memory learns, or both do."
@@ -202,8 +201,8 @@ def house_of(key: str) -> str:
 
 
 def system(config: Config, run: RunFolder) -> System:
-    from keepworth.agents.actor import Actor
-    from keepworth.learning.collect.living_memory import LivingMemory
+    from keepworth.agents.acting import Actor
+    from keepworth.learning.collect.memories import LivingMemory
     from keepworth.rollouts.driver import Limits, Play
 
     houses = Houses(config)
@@ -311,10 +310,9 @@ def met_in_order(
     """The tasks of each house in order, houses side by side; memory learns from each before the next. Without memory all are
     played at once. policy: of the memory that
     each house begins with, None for none; oracle: the agent is told a right action, as memory would tell it."""
-    from keepworth.learning.collect.living_memory import encoder_of
+    from keepworth.learning.collect.memories import encoder_of
     from keepworth.memory.memory import Memory
-    from keepworth.rollouts.driver import Play, play
-    from keepworth.rollouts.feedback import Feedback
+    from keepworth.rollouts.driver import Feedback, Play, play
 
     waiting: dict[str, list[Task]] = {}
     for task in tasks:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from keepworth.episodes.episode import Episode
+from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Tokens
-from keepworth.episodes.task import Task
-from keepworth.learning.collect.asynchrony import Asynchrony, Episodes, Staleness, synchronous
-from keepworth.learning.collect.collector import Collected, Collector
-from keepworth.learning.collect.context import has_failed
-from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.learning.collect.collector import Asynchrony, Collected, Collector, Episodes, Staleness, synchronous
+from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
-from keepworth.learning.collect.group_index import CANDIDATES, draw_seed, group_at
+from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.objective import Objective, varied
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.run.checkpoint import Checkpoint
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.run.run_record import is_run
+from keepworth.learning.run.run_folder import RunFolder, is_run
 from keepworth.learning.watch.progress import Progress
-from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.learning.weights.reference import reference_values
 from keepworth.learning.weights.rows import require_budget
@@ -33,9 +31,8 @@ from keepworth.models.adapter import attach_lora, load_trained, save_trained, un
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
-from keepworth.recipes.settings import TrainingSettings, own_entropy
-from keepworth.rollouts.batching import together
-from keepworth.rollouts.context import RolloutContext
+from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
+from keepworth.rollouts.context import RolloutContext, together
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel
@@ -281,3 +278,41 @@ def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
     load_trained(model, folder)
     model.network.requires_grad_(False)
     return model
+
+
+# The engine that a recipe samples at, where its settings name one: found, and found fit, before anything slow is loaded.
+
+
+@contextmanager
+def engine_of(
+    settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
+) -> Iterator[HttpModel | None]:
+    """None where this process samples. At the end the adapters that were published are taken out of the engine again.
+
+    Raises EngineUnreachable, MissingCapability for what publishing `train` needs and the engine lacks, UnknownName or EngineError
+    where it serves another model, and what else `HttpModel.connect` raises."""
+    if not settings.engine:
+        yield None
+        return
+    from keepworth.models.files import path_of
+    from keepworth.models.http_engine import HttpModel
+    from keepworth.models.known import ModelKind
+
+    progress.phase(f"asking the engine at {settings.engine} what it can do")
+    with HttpModel.connect(
+        settings.engine,
+        path_of(settings.model, kind=ModelKind.LANGUAGE),
+        model=settings.engine_model,
+        require=("weights", "pause") if train == "full" else ("adapters",),
+        max_staleness=settings.max_staleness,
+        api_key=os.environ.get(KEY) or None,
+        control_key=os.environ.get(CONTROL_KEY) or None,
+        concurrency=max(8, settings.slots),
+    ) as engine:
+        if settings.temperature != 1:  # raises where the engine's log-probabilities are of another temperature
+            engine.sample([engine.encode("The")], SamplingParams(1, temperature=settings.temperature))
+        run.record_environment(engine=f"{engine.name} at {engine.url} ({engine.software})")
+        try:
+            yield engine
+        finally:
+            engine.unload()

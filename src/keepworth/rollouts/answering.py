@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 
 from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.agents.recall import Recall, Recalled
-from keepworth.episodes.episode import Episode, Shown, StopReason
+from keepworth.episodes.episode import Episode, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.episodes.operation import ParseStatus
-from keepworth.episodes.reward import RewardTerm
-from keepworth.episodes.segment import Segment
-from keepworth.episodes.task import Task
 from keepworth.rollouts.context import RolloutContext
 from keepworth.tasks.verifiers import verifier
 

@@ -28,12 +28,11 @@ import numpy as np
 from keepworth.agents.acting import Acting
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import Agent
-from keepworth.environments.free_words import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
-from keepworth.episodes.episode import UNSOUND, Episode
+from keepworth.environments.words import in_free_words
+from keepworth.episodes.episode import UNSOUND, Episode, Observation
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.interaction import Observation
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.experience import Experience
@@ -42,8 +41,7 @@ from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Poo
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
 from keepworth.memory.search.search import Hits
-from keepworth.rollouts.driver import Limits, run_episode
-from keepworth.rollouts.feedback import Feedback
+from keepworth.rollouts.driver import Feedback, Limits, run_episode
 
 if TYPE_CHECKING:
     import numpy.typing as npt

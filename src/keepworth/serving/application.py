@@ -30,7 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.bodies import Call
+from keepworth.serving.generation import Call
 from keepworth.serving.routes import Answers
 from keepworth.serving.served_model import Caller, NotServed, ServedModel
 

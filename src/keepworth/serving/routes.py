@@ -13,8 +13,19 @@ from typing import Any, Literal
 
 import keepworth
 from keepworth.episodes.errors import UnknownName
-from keepworth.serving.bodies import Call, name_in, only, part, text
-from keepworth.serving.generation import chat, completions, detokenize, generate, generate_tokens, tokenize
+from keepworth.serving.generation import (
+    Call,
+    chat,
+    completions,
+    detokenize,
+    generate,
+    generate_tokens,
+    name_in,
+    only,
+    part,
+    text,
+    tokenize,
+)
 from keepworth.serving.served_model import NotServed, ServedModel
 
 Style = Literal["keepworth", "vllm", "sglang"]

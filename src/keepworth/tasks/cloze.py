@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from keepworth.episodes.task import Session, Task
+from keepworth.episodes.episode import Session, Task
 from keepworth.tasks.competing import competes
+from keepworth.tasks.entries import sentences
 from keepworth.tasks.longmemeval import training_sessions
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.sentences import sentences
 from keepworth.tasks.splits import draw_order
 
 KINDS = ("name", "number", "date")

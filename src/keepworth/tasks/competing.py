@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from keepworth.episodes.task import Session
+from keepworth.episodes.episode import Session
 from keepworth.tasks.metrics import tokens
 
 # Words that carry no topic: grammar, and the words that questions about one's own past are made of.

@@ -1,16 +1,48 @@
-"""A task's conversations as memory entries: windows of at most `words` words, cut between sentences, with their
-provenance."""
+"""What of a conversation is remembered and read: its sentences, entries of a memory, and documents made of sessions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.task import Session, Task
+from keepworth.episodes.episode import Session, Task
 from keepworth.tasks.competing import covered, topic_words
+from keepworth.tasks.longmemeval import longmemeval
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.sentences import sentences
 from keepworth.tasks.splits import draw_order
+
+# Where a sentence ends: one rule for cutting memory entries and for finding sentences to hide something in.
+
+
+_END = re.compile(r"""(?<=[.!?])\s+|(?<=[.!?]["')\]])\s+|\n+""")
+_ABBREVIATION = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|Mt|St|Ave|Jr|Sr|Prof|vs|etc|approx|e\.g|i\.e|[A-Z])\.$")
+_NOT_A_WORD = frozenset("I")  # "So did I. Then ..." ends a sentence; "John F. Kennedy" does not
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of `text`, stripped, none empty. No word is lost.
+
+    Cut after . ! ? (and a closing quote or bracket) and at line breaks, but not after a title, an initial or a common
+    abbreviation."""
+    found: list[str] = []
+    for line in text.splitlines():
+        glued = False
+        for piece in _END.split(line):
+            part = piece.strip()
+            if not part:
+                continue
+            if glued:
+                found[-1] += " " + part
+            else:
+                found.append(part)
+            last = part.split()[-1]
+            glued = _ABBREVIATION.search(last) is not None and last.rstrip(".") not in _NOT_A_WORD
+    return found
+
+
+# A task's conversations as memory entries: windows of at most `words` words, cut between sentences, with their
+# provenance.
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +155,50 @@ def _covering(evidence: list[Entry], gold: set[str], count: int) -> list[Entry]:
         kept.append(best)
         held |= set(tokens(best.text))
     return kept
+
+
+# Long reading: a question about one's own conversations, and the text that has to be read for it, section by section.
+#
+# Made from LongMemEval's questions (see `longmemeval`): the windows of the evidence turns among windows of other turns, in
+# order of time, so many to a section. How long a text is, is a dial; where the evidence stands in it is not known.
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """sections of `windows` windows of at most `words` words. seed: of what else is in the text."""
+
+    sections: int = 3
+    windows: int = 1
+    words: int = 30
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.sections, self.windows, self.words) < 1:
+            raise ValueError(f"{self}: sections, windows and words are at least 1")
+
+
+def reading_tasks(split: str, *, distractors: int = 10) -> list[Task]:
+    """The extractive questions of LongMemEval whose answer can be read in the text."""
+    return longmemeval(split, distractors=distractors, seed=0, extractive=True, abstention=False)
+
+
+def sections(task: Task, layout: Layout) -> tuple[str, ...]:
+    """The text of `task`, as it is read. Fewer sections where the haystack holds no more; the evidence is always in it."""
+    return _cut(_chosen(task, layout), layout)
+
+
+def evidence(task: Task, layout: Layout) -> tuple[str, ...]:
+    """Only the windows of `sections` that hold evidence: what a reader could at best have remembered."""
+    return _cut([entry for entry in _chosen(task, layout) if entry.evidence], layout)
+
+
+def _chosen(task: Task, layout: Layout) -> list[Entry]:
+    found = candidates(task, layout.sections * layout.windows, layout.seed, layout.words)
+    return sorted(found, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
+
+
+def _cut(entries: Sequence[Entry], layout: Layout) -> tuple[str, ...]:
+    size = layout.windows
+    return tuple(
+        " ".join(entry.text for entry in entries[start : start + size]) for start in range(0, len(entries), size)
+    )

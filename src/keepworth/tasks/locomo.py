@@ -17,9 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.task import Session, Task, Turn
-from keepworth.tasks.options import require_known
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.tasks.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

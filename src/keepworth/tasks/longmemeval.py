@@ -30,11 +30,10 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.task import Session, Task, Turn
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.tasks.competing import competes, contains, covered
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.options import require_known
 from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
 
 TYPES = (

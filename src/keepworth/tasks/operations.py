@@ -11,7 +11,7 @@ The four operations are those of "Memory-R1: Enhancing Large Language Model Agen
 Reinforcement Learning" (arXiv 2508.19828). There are two levels:
 
 * plain: what a memory meets. Lists are of every length from none, and every other case is made of sentences that users
-  said (`keepworth.tasks.utterances`), where the operations come in the proportion in which they are met: what is said is
+  said (`keepworth.tasks.operations`), where the operations come in the proportion in which they are met: what is said is
   mostly new (ADD), sometimes said before (NOOP), sometimes said before with another number (UPDATE). The other half is
   written about people (`keepworth.tasks.people`), the four operations equally often: the entries share neither person nor
   attribute with the fact, a change is told as a change, what is stored already is told in the same words. Some entries
@@ -34,13 +34,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
-from keepworth.episodes.operation import OperationKind, ParseStatus
-from keepworth.episodes.task import Session, Task, Turn
+from keepworth.episodes.episode import OperationKind, ParseStatus, Session, Task, Turn
+from keepworth.episodes.errors import require_known
+from keepworth.tasks.facts import facts_of
 from keepworth.tasks.metrics import token_f1
-from keepworth.tasks.options import require_known
 from keepworth.tasks.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
-from keepworth.tasks.utterances import renumbered, utterances
+from keepworth.tasks.splits import SPLITS, draw_order
 
 GENERATOR_VERSION = 2
 MEMORY_SESSION = "memory"
@@ -346,3 +347,57 @@ def _near_misses(
         miss_value = value if same_value else draw.choice(values_of(what, split))
         misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))
     return misses
+
+
+# What users of the LongMemEval conversations of one split said, sentence by sentence: the material of a memory as it is met.
+#
+# "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813). The sentences are those
+# that the rule of `keepworth.tasks.facts` finds; no question, answer or mark of evidence is looked at.
+
+
+UTTERANCE_WORDS = 24
+"""Longer sentences are left out: cut ones would be the only ones with an ellipsis."""
+_NUMBERS_IN_TEXT = re.compile(r"(?<![\w.,:/$#-])(\d{1,3})(?![\w.,:/%-]*\d)(?![\w:/%-])")
+_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
+
+
+def utterances(split: str) -> tuple[tuple[str, ...], ...]:
+    """The sentences of each conversation with at least two of them, in the order of saying; each sentence occurs once,
+    in one conversation of one split."""
+    return _all()[checked_split(split)]
+
+
+@lru_cache(maxsize=1)
+def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
+    from keepworth.tasks.longmemeval import longmemeval
+
+    seen: set[str] = set()
+    found: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for split in SPLITS:
+        sessions = {session.id: session for task in longmemeval(split) for session in task.sessions}
+        kept = []
+        for name in sorted(sessions):
+            said = []
+            for fact in facts_of([sessions[name]]):
+                text, words = fact.statement, len(fact.statement.split())
+                if words <= UTTERANCE_WORDS and text.lower() not in seen:
+                    seen.add(text.lower())
+                    said.append(text)
+            if len(said) >= 2:
+                kept.append(tuple(said))
+        found[split] = tuple(kept)
+    return found
+
+
+def renumbered(sentence: str) -> str:
+    """`sentence` with its only number changed, as when the same is said again later; "" where it has none or several.
+
+    A count of up to three digits grows, a number word becomes another one. Which one follows from the sentence alone."""
+    digits, words = list(_NUMBERS_IN_TEXT.finditer(sentence)), list(_WORD.finditer(sentence))
+    if len(digits) + len(words) != 1:
+        return ""
+    (match,) = digits or words
+    step = 1 + int(draw_order("renumbered", sentence)[:8], 16) % 9
+    other = str(int(match[1]) + step) if digits else _WORDS[(_WORDS.index(match[1]) + step) % len(_WORDS)]
+    return sentence[: match.start()] + other + sentence[match.end() :]

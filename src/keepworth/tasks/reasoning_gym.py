@@ -15,9 +15,8 @@ from typing import Any
 
 from keepworth.episodes.extras import require
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.task import Task
-from keepworth.tasks.options import require_known
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.tasks.splits import SPLITS, draw_order
 
 SOURCE = "reasoning_gym"

@@ -15,8 +15,8 @@ from itertools import pairwise, product
 from math import perm
 from types import MappingProxyType
 
-from keepworth.episodes.task import Task
-from keepworth.tasks.options import require_known
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import require_known
 from keepworth.tasks.splits import SPLITS, draw_order
 
 Words = tuple[str, ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from keepworth.episodes.task import Task
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import require_known
 from keepworth.tasks import reasoning_gym
+from keepworth.tasks.arithmetic import expression, math_verify, numeric
 from keepworth.tasks.metrics import exact_match, token_f1
-from keepworth.tasks.numbers import expression, math_verify, numeric
 from keepworth.tasks.operations import operation
-from keepworth.tasks.options import require_known
 from keepworth.tasks.strings import same_words
 
 Verifier = Callable[[str, Sequence[str]], float]

@@ -11,7 +11,7 @@ from keepworth.learning.objective import PRESETS, Objective, preset, varied, wit
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import Clip, DualClip, Plain
-from keepworth.learning.weights.critic import CriticSettings
+from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.overwrite_reading import MULTI_CONVERSATION

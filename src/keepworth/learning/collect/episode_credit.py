@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.decision import DecisionKind
-from keepworth.episodes.episode import Episode, Group
+from keepworth.episodes.episode import DecisionKind, Episode, Group, RewardScope, RewardTerm
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.reward import RewardScope, RewardTerm
 from keepworth.learning.objective.attribution import attributed
 from keepworth.learning.objective.branching import session_reward
 

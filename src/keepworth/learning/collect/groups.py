@@ -1,30 +1,435 @@
-"""Groups on their way: while they are sampled, while they wait to be trained, and what of both stands on disk.
-
-    runs/<name>/finished/<role>/after-000012.jsonl    groups finished since the checkpoint of step 12, one per line
-    runs/<name>/checkpoints/step-000012/pipeline.json
-
-A run that is killed goes on from its last checkpoint and finds there, and in the files since, every group that was ever
-finished and that the weights of that checkpoint were not trained on.
+"""A group of episodes on its way: its index, what its rollouts are given and what they have called, the group while it is
+open, and what is on disk once it is finished.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from keepworth.episodes.codec import episode_from_json, episode_to_json
-from keepworth.episodes.episode import Episode, Group
+import numpy as np
+
+from keepworth.environments.environment import in_thread
+from keepworth.episodes.episode import (
+    Episode,
+    Group,
+    RewardTerm,
+    StopReason,
+    Task,
+    checked_terms,
+    episode_from_json,
+    episode_to_json,
+    finite_number,
+)
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.task import Task
-from keepworth.learning.collect.context import CallLog, InGroup, has_failed, log_from_json, log_to_json
-from keepworth.learning.collect.group_index import GroupOrder, candidate_of, position_of
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
 from keepworth.learning.objective.branching import require_same_state
 from keepworth.learning.run.disk import Fields, disk, line, read_json, read_rows, write_json
+from keepworth.models.decoding import Draft
+from keepworth.models.errors import ContextOverflow
+from keepworth.rollouts.context import OutOfTime, made, within
+from keepworth.rollouts.driver import UNSOUND
+
+if TYPE_CHECKING:
+    from keepworth.learning.collect.curriculum import Stage
+
+
+# RecordedContext: what a rollout is given while a model is trained. Everything that takes time or may fail goes through it.
+#
+# It keeps a call log: the drafts of the episode's model calls and the results it was asked to remember. A rollout that was
+# interrupted, also by the end of the process, is continued by running it again from its start: calls that are in the
+# log are answered from it, the first that is not finished goes on where it stopped. So a rollout has to be a function of
+# its task and of what the context gives it; one that is not leaves the log where it differs, and samples anew from there.
+
+
+T = TypeVar("T")
+
+
+class CallFailed(KeepworthError):
+    """A call of an environment, a tool or a reward raised; `stop` says how the episode ends."""
+
+    stop = StopReason.ENVIRONMENT_ERROR
+
+
+class CallTimedOut(CallFailed):
+    """A call did not answer in time. One that runs in a thread is left to itself: Python cannot end it."""
+
+    stop = StopReason.TIMEOUT
+
+
+class BadReward(CallFailed):
+    """A reward function returned something that is no finite number."""
+
+
+class Sampler(Protocol):
+    """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
+
+    async def sample(self, draft: Draft) -> Sample: ...
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A result in the call log: any value that JSON can hold."""
+
+    name: str
+    value: Any
+
+
+@dataclass(slots=True)
+class CallLog:
+    """What an episode has asked for, in order. tries: how often it was begun anew; diverged: how often it left the log."""
+
+    entries: list[Draft | Remembered] = field(default_factory=list)
+    tries: int = 0
+    diverged: int = 0
+
+    def oldest(self) -> int | None:
+        """The version of the oldest token drawn under weights that have been replaced; None where there is none."""
+        spans = [s.version for each in self.entries if isinstance(each, Draft) for s in each.spans]
+        return min(spans, default=None)
+
+
+AskedTogether = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+"""The items of several members -> one result for each, in their order."""
+
+
+class InGroup:
+    """What the members of a group do together. missing: how many of them are not done."""
+
+    def __init__(self, missing: Callable[[], int]) -> None:
+        self._missing = missing
+        self._made: dict[str, asyncio.Future[Any]] = {}
+        self._asked: dict[str, dict[int, tuple[Any, asyncio.Future[Any]]]] = {}
+        self._functions: dict[str, AskedTogether] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Members that wait for the others."""
+        return sum(len(asked) for asked in self._asked.values())
+
+    async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function returns, called once; again only where it failed."""
+        if name not in self._made:
+            self._made[name] = asyncio.ensure_future(made(function, *arguments))
+        future = self._made[name]
+        try:
+            return await asyncio.shield(future)
+        except Exception:
+            if self._made.get(name) is future:
+                del self._made[name]
+            raise
+
+    async def together(self, name: str, member: int, function: AskedTogether, item: Any) -> Any:
+        """This member's part of what `function` makes of the items of all members that are not done, in their order."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._functions[name] = function
+        self._asked.setdefault(name, {})[member] = item, future
+        self.look()
+        try:
+            return await future
+        finally:
+            if self._asked.get(name, {}).get(member, (None, None))[1] is future:
+                del self._asked[name][member]
+
+    def look(self) -> None:
+        """Begin what nobody is missing for. To be called whenever a member is done."""
+        for name, asked in self._asked.items():
+            if asked and len(asked) >= self._missing():
+                self._asked[name] = {}
+                task = asyncio.get_running_loop().create_task(self._answer(self._functions[name], asked))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, function: AskedTogether, asked: Mapping[int, tuple[Any, asyncio.Future[Any]]]) -> None:
+        members = [asked[member] for member in sorted(asked)]
+        try:
+            results = await function([item for item, _ in members])
+            answers = list(zip(members, results, strict=True))
+        except Exception as error:
+            for _, future in members:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), result in answers:
+            if not future.done():
+                future.set_result(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an episode is run under. run_seed: of the training. groups: of an update. seconds: how long a call may take
+    where it does not say itself. failed: what a reward that fails is worth; None fails its episode. stage: which of the
+    training's stages the group belongs to; its `horizon` is the rollout's to keep."""
+
+    run_seed: int = 0
+    groups: int = 1
+    seconds: float = 60.0
+    failed: float | None = None
+    stage: Stage | None = None
+
+
+class RecordedContext:
+    """The `RolloutContext` of an episode that is trained on. `id` is the episode's; `seed` differs between episodes and
+    between tries."""
+
+    def __init__(
+        self, sampler: Sampler, log: CallLog, group: int, member: int, terms: Terms, companions: InGroup
+    ) -> None:
+        self.id = f"{group}/{member}"
+        self.group = group
+        self.member = member
+        self.log = log
+        self.stage = terms.stage
+        self.seed = int(np.random.SeedSequence((terms.run_seed, group, member, log.tries)).generate_state(1)[0])
+        self.errors: list[str] = []
+        self._sampler = sampler
+        self._terms = terms
+        self._companions = companions
+        self._position = 0
+        self._calls = 0
+
+    async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
+        """One sample. Its draws depend on the training's seed, the group, the member, the try and the number of the call:
+        never on who is sampled beside it, nor on `params.seed`."""
+        step, position = divmod(position_of(self.group), self._terms.groups)
+        again = (self.log.tries, self._calls) if self.log.tries or self._calls else ()
+        stream = (position, self.member, *again)
+        params = replace(params, seed=draw_seed(self._terms.run_seed, step, self.group))
+        self._calls += 1
+        found = self._logged()
+        if not (
+            isinstance(found, Draft) and (found.prompt, found.params, found.stream) == (tuple(prompt), params, stream)
+        ):
+            found = Draft(tuple(prompt), params, stream, group=self.group)
+            self._record(found)
+        self._position += 1
+        return await self._sampler.sample(found)
+
+    async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function returns, called once for all members of the group. It may be asynchronous; one that is not runs
+        on the loop, so it has to be quick."""
+        return await self._companions.shared(name, function, *arguments)
+
+    async def with_group(
+        self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
+    ) -> Any:
+        """A call for all members of the group at once, each of whom hands in an item: `function` returns one result for each,
+        in their order. Who is done is not waited for; the time of the wait does not count."""
+
+        async def asked(items: Sequence[Any]) -> Sequence[Any]:
+            return await self.call(function, items, seconds=seconds, name=name)
+
+        return await self._companions.together(name, self.member, asked, item)
+
+    async def call(
+        self, function: Callable[..., T | Awaitable[T]], *arguments: Any, seconds: float | None = None, name: str = ""
+    ) -> T:
+        """An environment's, a tool's or a judge's answer. A plain function runs in a thread of its own; what is asynchronous,
+        an object whose call is included, is awaited.
+
+        Raises CallTimedOut after `seconds`, CallFailed where the function raises."""
+        limit = self._terms.seconds if seconds is None else seconds
+        called = name or getattr(function, "__name__", type(function).__name__)
+        try:
+            return await within(_called(function, *arguments), limit, f"{called} of episode {self.id}")
+        except OutOfTime as error:
+            raise CallTimedOut(f"{called} of episode {self.id} did not answer in {limit:g} s.") from error
+        except (CallFailed, ContextOverflow):
+            raise
+        except Exception as error:
+            raise CallFailed(f"{called} of episode {self.id} raised {type(error).__name__}: {error}") from error
+
+    async def remember(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The same for a call whose result, a value that JSON can hold, is all there is to it: continued later, the
+        episode gets the same result without the call. Not for the steps of an environment that keeps a state."""
+        found = self._logged()
+        if isinstance(found, Remembered) and found.name == name:
+            self._position += 1
+            return found.value
+        value = await self.call(function, *arguments, name=name)
+        json.dumps(value)  # raises TypeError here, where it can be put right, and not when the run is saved
+        self._record(Remembered(name, value))
+        self._position += 1
+        return value
+
+    async def reward(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        weight: float = 1.0,
+        seconds: float | None = None,
+    ) -> RewardTerm:
+        """What the function returns, as a term. Where it raises, hangs or returns no finite number, the episode fails, or
+        gets the reward that was set for failures, and its `errors` say why."""
+        try:
+            return RewardTerm(
+                name, finite_number(await self.call(function, *arguments, seconds=seconds, name=name)), weight
+            )
+        except CallFailed as error:
+            problem = error
+        except ValueError as error:
+            problem = BadReward(f"Reward {name} of episode {self.id} is {error}.")
+        if self._terms.failed is None:
+            raise problem
+        self.errors.append(str(problem))
+        return RewardTerm(name, self._terms.failed, weight)
+
+    def horizon(self, otherwise: int) -> int:
+        """How far the episode may go: what its stage says; where that says nothing, `otherwise`."""
+        return (self.stage.horizon if self.stage else None) or otherwise
+
+    def _logged(self) -> Draft | Remembered | None:
+        return self.log.entries[self._position] if self._position < len(self.log.entries) else None
+
+    def _record(self, entry: Draft | Remembered) -> None:
+        if self._position < len(self.log.entries):
+            self.log.diverged += 1
+            del self.log.entries[self._position :]
+        self.log.entries.append(entry)
+
+
+RecordedRollout = Callable[[Task, RecordedContext], Awaitable[Episode]]
+"""Runs one episode of a task: awaits the context for every model call and whatever else takes time."""
+
+
+async def run_rollout(rollout: RecordedRollout, task: Task, context: RecordedContext, seconds: float) -> Episode:
+    """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
+    try:
+        episode = await within(rollout(task, context), seconds, f"The rollout of episode {context.id}")
+        episode = _checked(episode, task, context)
+    except OutOfTime:
+        return _failed(task, context, StopReason.TIMEOUT, f"episode {context.id} took longer than {seconds:g} s")
+    except ContextOverflow as error:
+        return _failed(task, context, StopReason.CONTEXT_OVERFLOW, str(error))
+    except CallFailed as error:
+        return _failed(task, context, error.stop, str(error))
+    except (Exception, SystemExit) as error:
+        return _failed(task, context, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
+    return replace(episode, errors=(*episode.errors, *context.errors)) if context.errors else episode
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await function(*arguments)
+    result = await in_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result
+
+
+def has_failed(episode: Episode) -> bool:
+    """Whether there is nothing to train on, or an ending that says nothing about the policy."""
+    return not episode.segments or episode.stop in UNSOUND
+
+
+def _checked(episode: object, task: Task, context: RecordedContext) -> Episode:
+    """The episode with its rewards as plain floats. Raises CallFailed where it is not what a rollout has to return."""
+    if not isinstance(episode, Episode):
+        raise CallFailed(f"The rollout of episode {context.id} returned {type(episode).__name__}, not an Episode.")
+    if (episode.id, episode.task) != (context.id, task.key):
+        raise CallFailed(
+            f"The rollout of episode {context.id!r} of task {task.key!r} returned one called {episode.id!r} "
+            f"of task {episode.task!r}."
+        )
+    if not episode.segments and not episode.errors:
+        raise CallFailed(f"The rollout of episode {context.id} returned an episode without a model call.")
+    try:
+        return replace(episode, rewards=checked_terms(episode.rewards))
+    except ValueError as error:
+        raise BadReward(f"The rollout of episode {context.id} gave {error}.") from None
+
+
+def _failed(task: Task, context: RecordedContext, stop: StopReason, why: str) -> Episode:
+    return Episode(
+        id=context.id,
+        task=task.key,
+        role="",
+        question=task.input,
+        segments=(),
+        answer="",
+        expected=task.answers,
+        rewards=(),
+        stop=stop,
+        memory_snapshot="",
+        policy_version=0,
+        errors=(*context.errors, why),
+    )
+
+
+# -- call logs on disk --------------------------------------------------------------------------------------------------
+
+
+def log_to_json(log: CallLog, version: int) -> dict[str, Any]:
+    """version: of the weights that the drafts' latest tokens were drawn under."""
+    return {
+        "tries": log.tries,
+        "diverged": log.diverged,
+        "entries": [
+            _draft_to_json(each, version) if isinstance(each, Draft) else {"name": each.name, "value": each.value}
+            for each in log.entries
+        ],
+    }
+
+
+def log_from_json(record: Mapping[str, Any]) -> CallLog:
+    entries: Sequence[Mapping[str, Any]] = record["entries"]
+    return CallLog(
+        [_draft_from_json(each) if "prompt" in each else Remembered(each["name"], each["value"]) for each in entries],
+        int(record["tries"]),
+        int(record["diverged"]),
+    )
+
+
+def _draft_to_json(draft: Draft, version: int) -> dict[str, Any]:
+    drawn, params = draft.sample(version), draft.params
+    return {
+        "prompt": list(draft.prompt),
+        "max_tokens": params.max_tokens,
+        "temperature": params.temperature,
+        "seed": params.seed,
+        "stop_ids": sorted(params.stop_ids),
+        "stream": list(draft.stream),
+        "group": draft.group,
+        "ids": list(drawn.ids),
+        "logprobs": list(drawn.logprobs),
+        "spans": [[span.version, span.start, span.end] for span in drawn.spans],
+        "finish": draft.finish.value if draft.finish else None,
+    }
+
+
+def _draft_from_json(record: Mapping[str, Any]) -> Draft:
+    return Draft(
+        tuple(record["prompt"]),
+        SamplingParams(
+            record["max_tokens"],
+            temperature=record["temperature"],
+            seed=record["seed"],
+            stop_ids=frozenset(record["stop_ids"]),
+        ),
+        tuple(record["stream"]),
+        list(record["ids"]),
+        list(record["logprobs"]),
+        [VersionSpan(*each) for each in record["spans"]],
+        FinishReason(record["finish"]) if record["finish"] else None,
+        int(record.get("group", record["stream"][0])),
+    )
+
+
+# Groups on their way: while they are sampled, while they wait to be trained, and what of both stands on disk.
+#
+#     runs/<name>/finished/<role>/after-000012.jsonl    groups finished since the checkpoint of step 12, one per line
+#     runs/<name>/checkpoints/step-000012/pipeline.json
+#
+# A run that is killed goes on from its last checkpoint and finds there, and in the files since, every group that was ever
+# finished and that the weights of that checkpoint were not trained on.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +573,8 @@ def require_rerolls(anchor: Episode, index: int, episodes: Sequence[Episode], nu
         raise ValueError(f"re-rolls of {anchor.id!r} name another parent: {strays[:3]}")
 
 
-STATE = "pipeline.json"
-FOLDER = "finished"
+PIPELINE_STATE = "pipeline.json"
+FINISHED_FOLDER = "finished"
 _JOURNAL = re.compile(r"after-(\d{6,})\.jsonl")
 _FIELDS: Fields = {
     "group": ("a whole number", (int,)),
@@ -180,7 +585,7 @@ _FIELDS: Fields = {
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A group that waits to be trained. index: see `keepworth.learning.collect.group_index`. born: the version of the weights
+    """A group that waits to be trained. index: see `keepworth.learning.collect.groups`. born: the version of the weights
     when it was: no token of it is older. rerolls: of its first episode's calls; awaited: they are still being sampled."""
 
     index: int
@@ -223,7 +628,7 @@ class Journal:
     cut off at the start: the next group would be written behind it, into the same line. Raises DiskTrouble."""
 
     def __init__(self, run: Path, role: str, step: int) -> None:
-        self.folder = run / FOLDER / role
+        self.folder = run / FINISHED_FOLDER / role
         self._step = step
         with disk(run):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -312,12 +717,12 @@ class Waiting:
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:
-    write_json(folder / STATE, state)
+    write_json(folder / PIPELINE_STATE, state)
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
     """None where the checkpoint holds none: synchronous training did not always write one. Raises KeepworthError."""
-    path = folder / STATE
+    path = folder / PIPELINE_STATE
     if not path.exists():
         return None
     state = read_json(path, "Delete the checkpoint's folder: the run continues from the one before it.")

@@ -20,31 +20,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from keepworth.episodes.episode import Episode, Group, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
-from keepworth.learning.collect.asynchrony import Asynchrony, Episodes
-from keepworth.learning.collect.collector import Collected
-from keepworth.learning.collect.context import (
-    CallLog,
-    RecordedContext,
-    RecordedRollout,
-    Terms,
-    has_failed,
-    run_rollout,
-)
-from keepworth.learning.collect.curriculum import AppliedCurriculum, Curriculum
-from keepworth.learning.collect.group_index import GroupOrder
+from keepworth.learning.collect.collector import Asynchrony, Collected, Episodes
+from keepworth.learning.collect.curriculum import AppliedCurriculum, Curriculum, GroupOrder
 from keepworth.learning.collect.groups import (
-    STATE,
+    PIPELINE_STATE,
+    CallLog,
     Finished,
     Journal,
     OpenGroup,
+    RecordedContext,
+    RecordedRollout,
+    Terms,
     Waiting,
     finished_from_json,
     finished_to_json,
+    has_failed,
     open_from_json,
     open_to_json,
     read_state,
     reason_of,
     renamed,
+    run_rollout,
     write_state,
 )
 from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
@@ -229,7 +225,7 @@ class Pipeline:
             self._journal = self._waiting.journal = Journal(self._run.path, self._learner.role, self._step)
         state = read_state(checkpoint.path) if checkpoint else None
         if checkpoint is not None and state is not None:
-            with reading(checkpoint.path / STATE, checkpoint):
+            with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 self._load(state)
         else:
             self._updates = done
@@ -240,7 +236,7 @@ class Pipeline:
             for each in self._journal.since(self._step):
                 self._waiting.restore(each, self._version)
         if checkpoint is not None and state is not None:
-            with reading(checkpoint.path / STATE, checkpoint):
+            with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 for record in state["open"]:
                     self._continue(record)
         for each in self._waiting.take_awaited():
@@ -504,6 +500,6 @@ def _sampler(learner: Samples, settings: Asynchrony, host: Host, engine: HttpMod
     """Of `engine`, or of this process where there is none."""
     if engine is None:
         return LocalSampler(learner, settings, host)
-    from keepworth.learning.collect.http_sampler import HttpSampler
+    from keepworth.learning.collect.sampler import HttpSampler
 
     return HttpSampler(learner, settings, host, engine, run.path)

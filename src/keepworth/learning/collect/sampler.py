@@ -1,18 +1,31 @@
-"""Sampler: where a pipeline's tokens come from. A protocol, and the sampler of this process; `http_sampler` is the other."""
+"""Where a pipeline's tokens come from: the model in this process, or an engine behind HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from keepworth.episodes.model import Receipt, Sample
-from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.environments.environment import in_thread
+from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
+from keepworth.learning.collect.collector import AdmissionError, Asynchrony
+from keepworth.learning.run.disk import replacing_folder
 from keepworth.learning.weights.master_weights import MasterWeights
+from keepworth.models.adapter import save_trained
 from keepworth.models.decoding import ContinuousBatch, Draft, GroupBatch
+from keepworth.models.errors import BadAnswer
+from keepworth.models.http_wire import derived_seed
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.replica import Outgoing, Replica
+
+if TYPE_CHECKING:
+    from keepworth.models.http_engine import HttpModel
+
+
+# Sampler: where a pipeline's tokens come from. A protocol, and the sampler of this process; `http_sampler` is the other.
 
 
 class Samples(Protocol):
@@ -172,3 +185,212 @@ class LocalSampler:
 
     def unfinished(self) -> int:
         return self.batch.unfinished()
+
+
+# HttpSampler: a pipeline's tokens from an engine behind HTTP, which goes on sampling while the learner learns.
+#
+# Each draft is one request; as many run at once as the pipeline has slots. New weights are written to the run's folder, the
+# engine loads them from there and the publication is proven (`keepworth.models.http_engine`). What runs meanwhile
+#
+# * goes on under the adapter it began with, or, where full weights are replaced, says from which token on it is of the new
+#   ones (caches="keep");
+# * is ended by the engine, which gives back what was drawn so far (vLLM does, our own small server gives nothing), and goes on
+#   from there under the new weights (caches="recompute": interruptible generation, AReaL, arXiv 2505.24298).
+#
+# An engine draws in its own way: there is no serial mode, and what was drawn of a request that was running when the process died
+# is drawn again.
+
+
+PUBLISHED = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Weights on disk, for the engine to load."""
+
+    folder: Path
+    version: int
+
+
+class HttpSampler:
+    """Raises AdmissionError for settings that need the in-process engine, MissingCapability for what the engine lacks."""
+
+    def __init__(self, learner: Samples, settings: Asynchrony, host: Host, engine: HttpModel, run: Path) -> None:
+        self._adapter = hasattr(learner.model.network, "peft_config")
+        _check(settings, engine, self._adapter)
+        self._learner, self._host, self._engine = learner, host, engine
+        self._slots = settings.width
+        self._recomputes = settings.caches == "recompute"
+        self._versions_kept = settings.staleness.max_staleness + 2
+        self._folder = run / PUBLISHED / learner.role
+        self._waits: dict[int, asyncio.Future[None]] = {}
+        self._waiting: list[Draft] = []
+        self._running: dict[int, Draft] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        self._publications = 0
+        self._publishing = False
+
+    @property
+    def version(self) -> int:
+        return self._engine.version
+
+    def outgoing(self) -> Written:
+        model = self._learner.model
+        folder = self._folder / f"version-{model.version:06d}"
+        with replacing_folder(folder) as temporary:
+            save_trained(model, self._learner.master_weights.named, temporary)
+        for old in sorted(self._folder.glob("version-*"))[: -self._versions_kept]:
+            shutil.rmtree(old, ignore_errors=True)
+        return Written(folder, model.version)
+
+    async def begin(self, sent: Written) -> None:
+        """Where nothing has been learned yet, both sides must say the same; else the engine gets what was learned.
+
+        Either way weights are loaded once before anything is sampled: an engine that takes none ends the run here."""
+        model = self._learner.model
+        if sent.version == 0:
+            await in_thread(self._engine.calibrate, model)
+            await in_thread(self._engine.rehearse, sent.folder, model)
+            return
+        if self._adapter:
+            await in_thread(self._engine.calibrate, _Base(model))
+        await in_thread(self._engine.publish, sent.folder, sent.version, model)
+
+    async def publish(self, sent: Written) -> Receipt:
+        self._publishing = True  # what comes back unfinished waits for the new weights
+        try:
+            if self._recomputes:
+                await in_thread(self._engine.abort)
+            receipt = await in_thread(self._engine.publish, sent.folder, sent.version, self._learner.model)
+        finally:
+            self._publishing = False
+        self._publications += 1
+        self.wake()
+        return receipt
+
+    async def sample(self, draft: Draft) -> Sample:
+        if draft.finish is None:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waits[id(draft)] = waiting
+            self._waiting.append(draft)
+            self.wake()
+            try:
+                await waiting
+            finally:
+                self._waits.pop(id(draft), None)
+                self._waiting = [each for each in self._waiting if each is not draft]
+        return draft.sample(self.version)
+
+    async def run(self) -> None:
+        """Requests run by themselves; this waits for the end and takes them along."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for each in self._requests:
+                each.cancel()
+            await asyncio.gather(*self._requests, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Send requests for as many of the waiting as there are free slots."""
+        while self._waiting and not self._publishing and len(self._running) < self._slots:
+            draft = min(self._waiting, key=self._host.order)
+            self._waiting = [each for each in self._waiting if each is not draft]
+            self._running[id(draft)] = draft
+            task = asyncio.get_running_loop().create_task(self._request(draft))
+            self._requests.add(task)
+            task.add_done_callback(self._requests.discard)
+
+    def waited_for(self) -> int:
+        return sum(not each.done() for each in self._waits.values())
+
+    def unfinished(self) -> int:
+        return sum(len(each.ids) for each in (*self._running.values(), *self._waiting))
+
+    async def _request(self, draft: Draft) -> None:
+        """One request; a sample that was ended for an update waits to go on."""
+        before = self._publications
+        params = replace(
+            draft.params,
+            max_tokens=draft.params.max_tokens - len(draft.ids),
+            seed=derived_seed(draft.params.seed, *draft.stream, len(draft.ids)),
+        )
+        try:
+            ((drawn,),) = await in_thread(self._engine.sample, [(*draft.prompt, *draft.ids)], params)
+            if drawn.finish is FinishReason.ABORTED and before == self._publications and not self._publishing:
+                raise BadAnswer(
+                    f"{self._engine.url} ended a sample that nobody asked it to end.", "Is it shutting down?"
+                )
+        except Exception as error:
+            del self._running[id(draft)]
+            self._answer(draft, error)
+        else:
+            del self._running[id(draft)]
+            _append(draft, drawn)
+            asked = id(draft) in self._waits  # else whoever asked has given up
+            if asked and draft.finish is not None:
+                self._host.ended(draft)
+                self._answer(draft)
+            elif asked:
+                self._waiting.append(draft)
+        self.wake()
+
+    def _answer(self, draft: Draft, error: Exception | None = None) -> None:
+        waiting = self._waits.get(id(draft))
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
+
+
+class _Base:
+    """The learner's model with its adapter off, which is what an engine has before the first publication."""
+
+    def __init__(self, model: InProcessModel) -> None:
+        self._model = model
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        with self._model.without_adapter():
+            return self._model.score(prompts, branches, temperature)
+
+
+def _append(draft: Draft, drawn: Sample) -> None:
+    """What was drawn, behind what the draft had; it ends where the sample did, but not where that was interrupted."""
+    start = len(draft.ids)
+    draft.ids += drawn.ids
+    draft.logprobs += drawn.logprobs
+    for span in drawn.spans:
+        last = draft.spans[-1] if draft.spans else None
+        if last is not None and last.version == span.version:  # the engine ended it, and nothing changed
+            draft.spans[-1] = VersionSpan(last.version, last.start, start + span.end)
+        else:
+            draft.spans.append(VersionSpan(span.version, start + span.start, start + span.end))
+    if drawn.finish is not FinishReason.ABORTED:
+        draft.finish = drawn.finish
+    elif len(draft.ids) >= draft.params.max_tokens:
+        draft.finish = FinishReason.LENGTH
+
+
+def _check(settings: Asynchrony, engine: HttpModel, adapter: bool) -> None:
+    if settings.mode != "overlap":
+        raise AdmissionError(
+            f"mode = {settings.mode!r} needs the in-process engine: an engine behind HTTP goes on by itself.",
+            "Set mode = 'overlap'.",
+        )
+    if settings.refill != 1:
+        raise AdmissionError(
+            f"refill = {settings.refill} has no effect behind HTTP: the engine fills its own batch.", "Leave it at 1."
+        )
+    if engine.versions_kept < settings.staleness.max_staleness + 1:
+        raise AdmissionError(
+            f"The engine keeps {engine.versions_kept} versions, and samples may be {settings.staleness.max_staleness} behind.",
+            f"Connect with max_staleness={settings.staleness.max_staleness}.",
+        )
+    engine.require("adapters" if adapter else "weights")
+    if not adapter:
+        engine.require("pause")
+    if settings.caches == "recompute":
+        engine.require("abort")

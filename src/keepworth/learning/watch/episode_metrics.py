@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from keepworth.episodes.decision import DecisionKind
-from keepworth.episodes.episode import Episode, Group, StopReason
-from keepworth.episodes.operation import ParseStatus
+from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason
 
 ALWAYS = (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR)
 """Endings whose share is logged where it is 0, too: a curve of them should begin at 0."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.checkpoint import LEARNER, Checkpoint, checkpoints_in, read_learner, reading
 from keepworth.learning.run.disk import read_json
-from keepworth.learning.run.run_folder import RunFolder, find_run
-from keepworth.learning.run.run_record import RECORD
+from keepworth.learning.run.run_folder import RECORD, RunFolder, find_run
 
 if TYPE_CHECKING:
     import torch

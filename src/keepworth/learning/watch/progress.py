@@ -1,22 +1,92 @@
-"""Progress: how a long run says where it is. A live display on a terminal, one plain line per step elsewhere."""
+"""What a long command says while it runs: its plan and the time left, progress on the terminal, and `status.json` for other
+processes.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from keepworth.episodes.terminal import printable, terminal
+from keepworth.episodes.text import printable, terminal
+from keepworth.learning.run.disk import disk
 from keepworth.learning.watch.anomalies import present
-from keepworth.learning.watch.dashboard import View, dashboard
-from keepworth.learning.watch.sparkline import duration, short
+from keepworth.learning.watch.dashboard import View, dashboard, duration, short
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from keepworth.learning.watch.plan import Plan
+
+# The plan of a long command: what will be done, how long it takes here, and how much of that is left.
+
+
+STEP = "step"
+"""A unit of work: one step of training. Other kinds are named by whoever plans them."""
+RECENT = 8
+"""Units of a kind are expected to take as long as the last so many that were done, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of the work: `units` of one kind, which are expected to take equally long."""
+
+    name: str
+    kind: str
+    units: int
+
+
+class Plan:
+    """All parts of the work, with one time left for the whole, from measured speed.
+
+    seconds: of one unit of each kind, measured before. What is done since then is timed and counts more and more.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], seconds: Mapping[str, float], clock: Callable[[], float] = lambda: time.monotonic()
+    ) -> None:
+        self.parts = tuple(part for part in parts if part.units)
+        self.seconds_of_each = {kind: float(seconds[kind]) for kind in dict.fromkeys(each.kind for each in self.parts)}
+        self._clock = clock
+        self._units = {kind: sum(p.units for p in self.parts if p.kind == kind) for kind in self.seconds_of_each}
+        self._recent = {kind: deque([each], maxlen=RECENT) for kind, each in self.seconds_of_each.items()}
+        self._expected = self.planned
+        self._since = clock()
+
+    def seconds(self, part: Part) -> float:
+        """What the part was planned to take."""
+        return part.units * self.seconds_of_each[part.kind]
+
+    @property
+    def planned(self) -> float:
+        """Seconds that the whole was planned to take."""
+        return sum(self.seconds(part) for part in self.parts)
+
+    def did(self, kind: str, units: int, seconds: float) -> None:
+        """`units` of a kind are done and took `seconds`. Raises KeyError for a kind that was not planned."""
+        self._recent[kind].append(seconds / units)
+        self._units[kind] = max(0, self._units[kind] - units)
+        self._expected = sum(n * sum(self._recent[k]) / len(self._recent[k]) for k, n in self._units.items())
+        self._since = self._clock()
+
+    def left(self) -> float:
+        """Seconds to the end of the whole, at least 0."""
+        return max(0.0, self._expected - (self._clock() - self._since))
+
+    def lines(self) -> list[str]:
+        """A line per part, with its minutes, and one for the whole."""
+        rows = [(part.name, self.seconds(part)) for part in self.parts]
+        rows.append(("together", self.planned))
+        width = max(len(name) for name, _ in rows)
+        return [f"  {name:<{width}}  {seconds / 60:5.1f} min" for name, seconds in rows]
+
+
+# Progress: how a long run says where it is. A live display on a terminal, one plain line per step elsewhere.
 
 
 class Progress(Protocol):
@@ -207,3 +277,79 @@ class _Clock:
             return None
         per_step = (self._last[1] - self._first[1]) / done
         return max(0.0, per_step * (total - step) - (now - self._last[1]))
+
+
+# What a run is doing at the moment, in `status.json`: for whoever looks on from another process.
+#
+# It is there while the run is worked on, and is left behind where the process was killed: `writer` tells which of the two.
+
+
+STATUS = "status.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """title: of the part of the run under way; done of total: its steps; phase: what is being done; since: when that began,
+    ends: when all of it is expected to end, where that was planned; both in seconds since 1970, 0 where nobody knows."""
+
+    title: str = ""
+    total: int = 0
+    done: int = 0
+    phase: str = ""
+    since: float = 0.0
+    ends: float = 0.0
+
+
+def read_status(folder: Path) -> RunStatus | None:
+    """None where there is none, or none that can be read: it is replaced many times a minute."""
+    try:
+        found = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+        title, phase = str(found["title"]), str(found["phase"])
+        times = float(found["since"]), float(found.get("ends", 0.0))
+        return RunStatus(title, int(found["total"]), int(found["done"]), phase, *times)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class StatedProgress:
+    """Passes everything on to `inner` and keeps the status file of `folder` up to date. Removed when the work ends."""
+
+    def __init__(self, inner: Progress, folder: Path) -> None:
+        self._inner = inner
+        self._folder = folder
+        self._status = RunStatus()
+        self._plan: Plan | None = None
+
+    def planned(self, plan: Plan) -> None:
+        self._plan = plan
+        self._inner.planned(plan)
+
+    def start(self, total_steps: int, title: str) -> None:
+        self._state(RunStatus(title, total_steps, 0, "starting", time.time()))
+        self._inner.start(total_steps, title)
+
+    def phase(self, name: str) -> None:
+        self._state(replace(self._status, phase=name, since=time.time()))
+        self._inner.phase(name)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._state(replace(self._status, done=step))
+        self._inner.step(step, metrics)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+
+    def finish(self) -> None:
+        (self._folder / STATUS).unlink(missing_ok=True)
+        self._inner.finish()
+
+    def _state(self, status: RunStatus) -> None:
+        # Not synced: nothing depends on it after the process has ended. Renamed, so that nobody reads half of it.
+        if self._plan is not None:
+            status = replace(status, ends=time.time() + self._plan.left())
+        self._status = status
+        path = self._folder / STATUS
+        temporary = path.with_name(f".{STATUS}.part")
+        with disk(path):
+            temporary.write_text(json.dumps(asdict(status), ensure_ascii=False), encoding="utf-8")
+            temporary.replace(path)

@@ -27,11 +27,18 @@ from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward, O
 from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
 from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
-from keepworth.learning.weights import forward
-from keepworth.learning.weights.critic import Critic, CriticSettings
+from keepworth.learning.weights.heads import Critic, CriticSettings
 from keepworth.learning.weights.master_weights import MasterWeights
 from keepworth.learning.weights.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
-from keepworth.learning.weights.rows import Rows, micro_batches, require_budget, require_credit, rows_of, soft_values_of
+from keepworth.learning.weights.rows import (
+    Rows,
+    micro_batches,
+    require_budget,
+    require_credit,
+    row_scores,
+    rows_of,
+    soft_values_of,
+)
 from keepworth.models.adapter import Named
 from keepworth.models.attention import micro_batches as prompt_batches
 from keepworth.models.attention import tree
@@ -248,7 +255,7 @@ class Learner:
             named = list(self.master_weights.named.values())
             batch = replace(
                 batch,
-                score_norm=score_norms(named, batch, lambda c: forward.scores(self.model, rows, c, temperature)[0]),
+                score_norm=score_norms(named, batch, lambda c: row_scores(self.model, rows, c, temperature)[0]),
             )
         if self.critic is not None:
             every = self._micro_batches(rows, range(batch.shape[0]))
@@ -268,7 +275,7 @@ class Learner:
         parts: list[dict[str, float]] = []
         scored: list[tuple[Batch, torch.Tensor]] = []
         for chosen in self._micro_batches(rows, learning):
-            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            lp, entropy = row_scores(self.model, rows, chosen, temperature)
             part = rows.batch.rows(chosen)
             if self._has_proximal() and part.lp_proximal is None:
                 part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
@@ -358,7 +365,7 @@ class Learner:
         """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
         scores, entropies = torch.zeros_like(rows.batch.lp_behaviour), torch.zeros_like(rows.batch.lp_behaviour)
         for chosen in self._micro_batches(rows, range(len(rows.contexts))):
-            lp, entropy = forward.scores(self.model, rows, chosen, temperature)
+            lp, entropy = row_scores(self.model, rows, chosen, temperature)
             scores[torch.tensor(chosen)], entropies[torch.tensor(chosen)] = (
                 lp.to(scores.dtype),
                 entropy.to(scores.dtype),

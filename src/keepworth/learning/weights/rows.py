@@ -8,21 +8,20 @@ not draw have mask 0. Statistics and denominators are per episode, whatever the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keepworth.episodes.extras import needs_train
 
 import torch
 
-from keepworth.episodes.episode import Episode, Group
+from keepworth.episodes.episode import Episode, Group, RewardScope, Segment
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Tokens
-from keepworth.episodes.reward import RewardScope
-from keepworth.episodes.segment import Segment
 from keepworth.learning.objective.batch import Batch, Steps
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import StepIndex, StepState
-from keepworth.models.attention import round_up
+from keepworth.models.attention import Tree, round_up, tree
+from keepworth.models.inprocess import InProcessModel
 
 
 class BadEpisode(KeepworthError, ValueError):
@@ -291,3 +290,51 @@ def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.
                 "keepworth.learning.weights.reference.reference_values(groups, objective) to the learner.",
             )
     return torch.tensor([values[task] for task in rows.tasks], dtype=torch.float64)
+
+
+# One forward pass over some rows: every shared context computed once, scores taken only where a token was drawn.
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`tree`: the chosen rows as branches of their contexts, its targets the drawn tokens [N]. place [N]: where each
+    stands in the flattened [len(chosen), width]. last [len(chosen)]: flat column of each row's last token."""
+
+    tree: Tree
+    place: torch.Tensor
+    last: torch.Tensor
+    width: int
+
+
+def layout(rows: Rows, chosen: Sequence[int]) -> Layout:
+    shared = by_context(rows.contexts, chosen)
+    whole = tree(list(shared), [[rows.answers[row] for row in members] for members in shared.values()])
+    at = {row: position for position, row in enumerate(chosen)}
+    columns, first = whole.ids.shape[1], whole.ids.shape[1] - whole.mask.shape[2]
+    width = rows.batch.shape[1]
+    order: list[int] = []
+    last = torch.empty(len(chosen), dtype=torch.long)
+    for number, members in enumerate(shared.values()):
+        column = number * columns + first  # branches stand one after the other behind the padded prompt
+        for row in members:
+            column += len(rows.answers[row])
+            last[at[row]] = column - 1
+            order.append(row)
+    lengths = torch.tensor([len(rows.answers[row]) for row in order])
+    rows_of_tokens = torch.repeat_interleave(torch.tensor(order), lengths)
+    column_of = torch.cat([torch.arange(int(length)) for length in lengths])
+    drawn = rows.batch.mask[rows_of_tokens, column_of] > 0
+    place = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
+    picked = replace(whole, predictor=whole.predictor[drawn], target=whole.target[drawn])
+    return Layout(picked, place[drawn], last, width)
+
+
+def row_scores(
+    model: InProcessModel, rows: Rows, chosen: Sequence[int], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies [len(chosen), T] of the chosen rows, zero where nothing was drawn."""
+    plan = layout(rows, chosen)
+    flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature)
+    blank = flat_lp.new_zeros(len(chosen) * plan.width)
+    lp, entropy = blank.index_copy(0, plan.place, flat_lp), blank.index_copy(0, plan.place, flat_entropy)
+    return lp.view(-1, plan.width), entropy.view(-1, plan.width)

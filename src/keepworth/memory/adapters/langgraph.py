@@ -13,7 +13,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Item, checked_text, later, plain_metadata
 from keepworth.memory.memory import Memory

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.encoder import Encoder
-from keepworth.episodes.operation import Operation
+from keepworth.episodes.episode import Operation
+from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool, on_word_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.encoder import EncoderIdentity
+from keepworth.episodes.model import EncoderIdentity
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory import operations
 from keepworth.memory.errors import (
     CannotEvaluate,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, ItemKind, Provenance, Status
 from keepworth.memory.policy.actions import NONE, Actions

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import advice
 from keepworth.memory.policy.slots import Presented, Query

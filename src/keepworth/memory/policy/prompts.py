@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, numbered
 from keepworth.memory.policy.slots import Finished

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from keepworth.episodes.operation import Operation
+from keepworth.episodes.episode import Operation
 from keepworth.memory.errors import NothingToWrite
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Advice, Pool

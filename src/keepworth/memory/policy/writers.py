@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.hashed_words import _WORD
 from keepworth.memory.policy.pool import Advice, Pool

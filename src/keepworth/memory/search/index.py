@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.encoder import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import InvalidVector
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keepworth.episodes.prompt_text import as_line
+from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, kind_named, status_named, timestamp
 from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score, tokens

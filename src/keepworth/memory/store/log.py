@@ -21,10 +21,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.decision import Decision, DecisionKind
-from keepworth.episodes.episode import Episode, MemoryEvent, Shown, StopReason
-from keepworth.episodes.operation import Operation, ParseStatus
-from keepworth.episodes.reward import RewardTerm
+from keepworth.episodes.episode import (
+    Decision,
+    DecisionKind,
+    Episode,
+    MemoryEvent,
+    Operation,
+    ParseStatus,
+    RewardTerm,
+    Shown,
+    StopReason,
+)
 from keepworth.memory.errors import MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope
 from keepworth.memory.operations import Credit

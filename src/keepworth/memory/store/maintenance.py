@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.encoder import Encoder
+from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.beside import remove_sidecar

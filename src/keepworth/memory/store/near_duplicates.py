@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
 from keepworth.memory.item import Item, ItemKind, Provenance, Scope, folded, indented_alike
 from keepworth.memory.operations import Draft

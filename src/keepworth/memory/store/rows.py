@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import (
     UNKNOWN,
     UNTRIED,

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.episodes.encoder import EncoderIdentity
-from keepworth.episodes.operation import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, NoEncoder, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Clock, Item, Scope, content_digest, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, Outcome, draft_problem

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from keepworth.episodes.encoder import EncoderIdentity
+from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Item, Scope, checked_text, from_record, timestamp, to_record
 from keepworth.memory.store import rows

@@ -1,20 +1,26 @@
-"""The engine: filled, searched, forked and opened, one line of the table at a time. Every figure includes logging. Times are
-wall clock, one thread."""
+"""What the memory engine costs: times of adding, searching, opening and forking, and the limits of the machine beside them.
+
+Everything that is measured is given the same texts (from a Zipf vocabulary, 12 to 30 words), vectors (around 200 centres;
+they are given, so no encoder is measured) and queries.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
+import platform
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.encoder import Encoder
-from keepworth.evaluation.engine.corpus import GIVEN, USERS, Corpus, GivenVectors, corpus
-from keepworth.evaluation.engine.opening import first_results
-from keepworth.evaluation.engine.timing import WARM, Figure, at, line, reading_limit, sync_limit, timed
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import InvertedIndex, tokens
 from keepworth.memory.store.maintenance import lay_out
@@ -24,6 +30,231 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Vectors = npt.NDArray[np.float32]
+
+DIMENSION = 384
+USERS = 100
+VOCABULARY = 20_000
+QUERIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """texts and their vectors, and queries with theirs. The same is given to everything that is compared."""
+
+    texts: list[str]
+    vectors: Vectors
+    queries: list[str]
+    query_vectors: Vectors
+
+
+def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> Corpus:
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    frequency = 1.0 / np.arange(1, VOCABULARY + 1)
+    frequency /= frequency.sum()
+    names = np.asarray([f"w{number}" for number in range(VOCABULARY)])
+    lengths = draw.integers(12, 31, size)
+    drawn = np.split(names[draw.choice(VOCABULARY, int(lengths.sum()), p=frequency)], np.cumsum(lengths)[:-1])
+    texts = [f"{' '.join(words)} n{number}" for number, words in enumerate(drawn)]
+    asked = [" ".join(names[draw.choice(VOCABULARY, 4, p=frequency)]) for _ in range(queries)]
+    centres = draw.standard_normal((200, DIMENSION), dtype=np.float32)
+    vectors = centres[draw.integers(0, 200, size + queries)]
+    for start in range(0, len(vectors), 50_000):
+        part = vectors[start : start + 50_000]
+        part += draw.standard_normal(part.shape, dtype=np.float32)
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return Corpus(texts, vectors[:size], asked, vectors[size:])
+
+
+GIVEN = EncoderIdentity("given", DIMENSION, True)
+
+
+class GivenVectors:
+    """An encoder that looks its answers up."""
+
+    identity = GIVEN
+
+    def __init__(self, data: Corpus) -> None:
+        self._known = dict(zip(data.texts, data.vectors, strict=True))
+        self._known.update(zip(data.queries, data.query_vectors, strict=True))
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        if len(texts) == 1:
+            row: Vectors = self._known[texts[0]][None, :]
+            return row
+        return np.stack([self._known[text] for text in texts])
+
+
+# Times, what the machine could do at most in them, and what a reader needs to know of the machine.
+
+
+WARM = 20
+"""Calls that are made first and not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table. limit: what one thread needs at least (it reads the same bytes, or syncs as often), in the same
+    unit; target: what we hold ourselves to, in words; note: how it was taken; n: how many calls the percentiles are of."""
+
+    name: str
+    unit: str
+    p50: float
+    p95: float | None = None
+    limit: float | None = None
+    target: str = ""
+    note: str = ""
+    n: int = 1
+
+
+def timed(calls: Sequence[Callable[[], object]], warm: int = WARM) -> list[float]:
+    """Milliseconds of each call after the first `warm`."""
+    out = []
+    for number, call in enumerate(calls):
+        start = time.perf_counter()
+        call()
+        if number >= warm:
+            out.append(1e3 * (time.perf_counter() - start))
+    return sorted(out)
+
+
+def at(sorted_times: Sequence[float], share: float) -> float:
+    return sorted_times[min(len(sorted_times) - 1, int(share * len(sorted_times)))]
+
+
+def line(name: str, unit: str, times: Sequence[float], **rest: Any) -> Figure:
+    return Figure(name, unit, at(times, 0.5), at(times, 0.95), n=len(times), **rest)
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the figures."""
+    from importlib.metadata import version
+
+    import apsw
+
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load_average_at_start": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "versions": {name: version(name) for name in ("keepworth", "numpy", "apsw")},
+        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    parts = dict(line.split(":", 1) for line in lines if ":" in line)
+    named = {key.strip(): value.strip() for key, value in parts.items()}
+    return (
+        f"{named.get('model name', platform.machine())} (family {named.get('cpu family')}, model {named.get('model')})"
+    )
+
+
+def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
+    """Milliseconds in which one thread reads `matrix`: the median of the fastest of three ways to touch every byte."""
+    import numpy as np
+
+    query = np.ones(matrix.shape[1], np.float32)
+    words = matrix.reshape(-1).view(np.uint64)
+    ways: list[Callable[[], object]] = [
+        lambda: matrix @ query,
+        lambda: matrix.sum(),
+        lambda: np.bitwise_or.reduce(words),
+    ]
+    return min(at(timed([way] * repeats, warm=warm), 0.5) for way in ways)
+
+
+def sync_limit(folder: Path, repeats: int = 30) -> float:
+    """Milliseconds of appending 4 kB to a file and syncing it."""
+    path = folder / "sync"
+    with open(path, "wb") as file:
+
+        def one() -> None:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+
+        out = at(timed([one] * repeats, warm=3), 0.5)
+    path.unlink()
+    return out
+
+
+# From opening a memory to its first result, in a new process, and what is resident then.
+
+
+def first_results(path: Path, data: Corpus) -> Iterator[Figure]:
+    import numpy as np
+
+    asked = path.with_suffix(".npy")
+    np.save(asked, data.query_vectors[:10])
+    code = "import sys; from keepworth.evaluation.engine import opened; opened(*sys.argv[1:])"
+    runs = []
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", code, str(path), str(asked)], capture_output=True, check=True)
+        runs.append(json.loads(done.stdout))
+    first = sorted(run["open_ms"] for run in runs)
+    note = "a new process; vectors mapped, pages in the system's cache"
+    yield Figure(
+        "open to first result", "ms", at(first, 0.5), first[-1], target="<= 700 at 1M", note=note, n=len(first)
+    )
+    last = runs[-1]
+    note = (
+        f"of it {last['file'] / 1e6:,.0f} MB mapped file pages the system may take back; "
+        f"{last['before'] / 1e6:,.0f} MB before opening"
+    )
+    yield Figure("resident memory after ten searches", "MB", last["resident"] / 1e6, note=note)
+
+
+def opened(path: str, asked: str) -> None:
+    """For a process of its own: open, ask, and write how long it took and what is resident to standard output."""
+    import numpy as np
+
+    vectors = np.load(asked)
+
+    class Asked:
+        identity = GIVEN
+
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            out: Vectors = vectors[[int(text) for text in texts]]
+            return out
+
+    before = _resident()["VmRSS"]
+    start = time.perf_counter()
+    with Memory(path, encoder=Asked(), log="off") as memory:
+        memory.search("0", mode="dense")
+        took = 1e3 * (time.perf_counter() - start)
+        for number in range(1, len(vectors)):
+            memory.search(str(number), mode="dense")
+        now = _resident()
+    result = {"open_ms": took, "before": before, "resident": now["VmRSS"], "file": now["RssFile"]}
+    sys.stdout.write(json.dumps(result))
+
+
+def _resident() -> dict[str, int]:
+    """Bytes: VmRSS (all that is resident) and RssFile (of it: pages of mapped files). Zero where the system does not say."""
+    out = {"VmRSS": 0, "RssFile": 0}
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return out
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name in out:
+            out[name] = 1024 * int(value.split()[0])
+    return out
+
+
+# The engine: filled, searched, forked and opened, one line of the table at a time. Every figure includes logging. Times are
+# wall clock, one thread.
 
 
 class _Paying:

@@ -1,20 +1,12 @@
-"""A memory that grows while a model is trained on it: what one member of each trained group wrote is kept.
-
-    runs/<name>/memory/<role>.db                  the memory as it is
-    runs/<name>/checkpoints/step-000012/memory.db, memory.json
-                                                  as it was then: a copy, its journal position and its content hash
-
-A group starts from the memory as it stands when its first member asks for it, and every member writes to an overlay of its
-own. Once the group is trained, the writes of one member are done on the memory, in one transaction of its journal; the
-others' are discarded. A run that is killed goes on with the memory of its checkpoint, to the last byte, and a group that was
-unfinished then goes on from the snapshot it had.
+"""Memories that live as long as a training run: a bank that grows by what episodes wrote, and a `Memory` that learns beside
+the model. Both are in every checkpoint.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -22,18 +14,34 @@ import numpy as np
 
 from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.model import Encoder
 from keepworth.learning.collect.collector import Collected, Collector
-from keepworth.learning.collect.group_index import position_of
+from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
 from keepworth.learning.run.disk import disk, read_json, replacing, write_json
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
+from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
+from keepworth.memory.policy.slots import Policy
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store.maintenance import backup
 from keepworth.memory.store.store import Store
+from keepworth.rollouts.driver import Feedback
+
+# A memory that grows while a model is trained on it: what one member of each trained group wrote is kept.
+#
+#     runs/<name>/memory/<role>.db                  the memory as it is
+#     runs/<name>/checkpoints/step-000012/memory.db, memory.json
+#                                                   as it was then: a copy, its journal position and its content hash
+#
+# A group starts from the memory as it stands when its first member asks for it, and every member writes to an overlay of its
+# own. Once the group is trained, the writes of one member are done on the memory, in one transaction of its journal; the
+# others' are discarded. A run that is killed goes on with the memory of its checkpoint, to the last byte, and a group that was
+# unfinished then goes on from the snapshot it had.
+
 
 Commit = Literal["first", "best", "sampled"]
-COPY, STATE = "memory.db", "memory.json"
+BANK_COPY, BANK_STATE = "memory.db", "memory.json"
 KEPT = 4096
 """Groups whose snapshot is remembered: more than any pipeline has under way."""
 
@@ -87,10 +95,12 @@ class GrowingMemory:
                 each.unlink()
         self._continued = checkpoint is not None or bool(before)
         state: dict[str, Any] = {}
-        if checkpoint is not None and (checkpoint.path / STATE).exists():
-            state = read_json(checkpoint.path / STATE, "Delete the checkpoint's folder: the one before it is taken.")
+        if checkpoint is not None and (checkpoint.path / BANK_STATE).exists():
+            state = read_json(
+                checkpoint.path / BANK_STATE, "Delete the checkpoint's folder: the one before it is taken."
+            )
             with disk(self.path), replacing(self.path) as temporary:
-                shutil.copyfile(checkpoint.path / COPY, temporary)
+                shutil.copyfile(checkpoint.path / BANK_COPY, temporary)
         self._store = Store(self.path, embedder=self._embedder, clock=self._clock)
         self._roots = {int(group): (root[0], root[1]) for group, root in state.get("roots", {}).items()}
         if state and (self._store.head(), self.content_hash()) != (state["position"], state["content_hash"]):
@@ -148,11 +158,11 @@ class GrowingMemory:
     def save(self, folder: Path) -> None:
         """A copy, and what it must be when it is opened again."""
         with disk(folder):
-            backup(self.store, folder / COPY)
+            backup(self.store, folder / BANK_COPY)
         with self._lock:
             roots = {str(group): list(root) for group, root in sorted(self._roots.items())}
         state = {"position": self.store.head(), "content_hash": self.content_hash(), "roots": roots}
-        write_json(folder / STATE, state)
+        write_json(folder / BANK_STATE, state)
 
     def _at(self, snapshot: str | None) -> Bank:
         return Bank.on(self.store.base(self.scope, snapshot), self._embedder, scope=self.scope, clock=self._clock)
@@ -180,7 +190,7 @@ class GrowingMemory:
 
 
 class TrainingMemory(Protocol):
-    """A memory of a training's own: `GrowingMemory`, or `keepworth.learning.collect.living_memory.LivingMemory`."""
+    """A memory of a training's own: `GrowingMemory`, or `keepworth.learning.collect.memories.LivingMemory`."""
 
     def open(self, checkpoint: Checkpoint | None) -> None: ...
 
@@ -232,3 +242,103 @@ class Remembering:
     def close(self) -> None:
         self._inner.close()
         self.memory.close()
+
+
+# A memory that learns from reward while a model is trained to act with it.
+#
+#     runs/<name>/memory/<role>.mem                 the memory as it is
+#     runs/<name>/checkpoints/step-000012/living.mem, living.json
+#                                                   as it was then: a copy, and where its draws stand
+#
+# Members of a group act with the memory as it is, each in an episode of its own. It is told their rewards once the group is
+# trained on, group by group and member by member, so what all groups of a step are shown was learned in the steps before. A run
+# that is killed goes on with the memory of its checkpoint; what the groups since then did is done again.
+
+
+MEMORY_COPY, MEMORY_STATE = "living.mem", "living.json"
+
+
+def encoder_of(memory: Memory, otherwise: Encoder | str) -> Encoder | str:
+    """The encoder that a memory has, for the next: a model that is loaded once serves all."""
+    return otherwise if memory.store.embedder is None else memory.store.embedder.encoder
+
+
+class LivingMemory:
+    """The memory of one training, in its run's folder: of each owner (such as a house) its own, in one file. policy: makes a
+    fresh policy; seed: of its draws."""
+
+    def __init__(
+        self, run: Path, role: str, policy: Callable[[], Policy], *, encoder: Encoder | str = "default", seed: int = 0
+    ) -> None:
+        self.path = run / "memory" / f"{role}.mem"
+        self._policy, self._encoder, self._seed = policy, encoder, seed
+        self._owners: dict[str, Memory] = {}
+        self._draws: dict[str, Any] = {}
+        self._feedback: dict[str, Feedback] = {}
+        self._used: set[str] = set()
+
+    def open(self, checkpoint: Checkpoint | None) -> None:
+        """As it was at the checkpoint; empty where there is none, or one without a memory."""
+        self.close()
+        with disk(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for each in list(self.path.parent.glob(f"{self.path.name}*")):
+                each.unlink()
+        self._draws = {}
+        if checkpoint is not None and (checkpoint.path / MEMORY_STATE).exists():
+            state = read_json(
+                checkpoint.path / MEMORY_STATE, "Delete the checkpoint's folder: the one before it is taken."
+            )
+            self._draws = state["draws"]
+            with disk(self.path), replacing(self.path) as temporary:
+                shutil.copyfile(checkpoint.path / MEMORY_COPY, temporary)
+
+    def close(self) -> None:
+        for memory in self._owners.values():
+            memory.close()
+        self._owners, self._feedback = {}, {}
+
+    def of(self, owner: str) -> Memory:
+        """The memory of one owner."""
+        self._used.add(owner)
+        known = self._owners.get(owner)
+        if known is None:
+            known = Memory(self.path, user_id=owner, encoder=self._encoder, policy=self._policy, seed=self._seed)
+            self._encoder = encoder_of(known, self._encoder)
+            if owner in self._draws and known.learning is not None:
+                known.learning.draws = self._draws[owner]
+            self._owners[owner] = known
+        return known
+
+    def begin(self, owner: str, task: str, id: str) -> Feedback:
+        """What tells the owner's memory of the episode `id` of a training, whose rollout searches in `Feedback.memory`."""
+        self._feedback[id] = Feedback(self.of(owner).episode(task))
+        return self._feedback[id]
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        """Tell the memory how the episodes of trained groups went."""
+        told = 0
+        for group in groups:
+            for episode in group.episodes:
+                feedback = self._feedback.pop(episode.id, None)
+                if feedback is not None:
+                    feedback.ended(episode)
+                    told += 1
+        self._feedback.clear()  # episodes that were not trained on stay open in memory
+        items = sum(len(self._owners[owner]) for owner in self._used)
+        for owner in self._owners.keys() - self._used:  # the training has moved on
+            memory = self._owners.pop(owner)
+            self._draws[owner] = memory.learning.draws if memory.learning is not None else {}
+            memory.close()
+        self._used.clear()
+        return {"memory/told": float(told), "memory/items": float(items)}
+
+    def save(self, folder: Path) -> None:
+        """A copy, and where the draws of each owner's policy stand."""
+        first = next(iter(self._owners.values()), None)
+        if first is None:
+            return
+        with disk(folder):
+            backup(first.store, folder / MEMORY_COPY)
+        draws = {owner: memory.learning.draws for owner, memory in self._owners.items() if memory.learning is not None}
+        write_json(folder / MEMORY_STATE, {"draws": {**self._draws, **draws}})

@@ -1,0 +1,109 @@
+"""Text of people and of models is data: how it enters a prompt and how it is printed, so that it stays text.
+
+Every prompt of this package puts such text through `as_line`: one item is one line, whatever it holds, and nothing in it is a
+token that a chat template gives a meaning to. Everything that is printed of data goes through `printable`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")
+"""Control characters, as spaces."""
+# Characters without width that hide text from people or turn its direction round. Joiners that scripts and emoji need stay.
+_UNSEEN = dict.fromkeys(
+    (
+        *(0x00AD, 0x061C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+        *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)),
+    )
+)
+_IN_LINE = str.maketrans({**CONTROLS, **_UNSEEN})
+_IN_TEXT = str.maketrans({**{code: " " for code in CONTROLS if chr(code) not in "\n\t"}, **_UNSEEN})
+_LONE = re.compile("[\ud800-\udfff]")
+# `<|im_start|>` and `<turn|>`; `<s>`, `</s>` and `<end_of_turn>`; `[INST]` and `[/INST]`; full-width forms too.
+_TOKENS = (
+    (re.compile(r"([<＜])(?=[|｜])|(?<=[|｜])(?=[>＞])"), r"\1 "),
+    (re.compile(r"([<＜])(?=[\w.▁/-]+[>＞])"), r"\1 "),
+    (re.compile(r"(\[)(?=/?[A-Z][A-Z0-9_]+\])"), r"\1 "),
+)
+
+
+def as_line(text: str, separators: str = "") -> str:
+    """`text` on one line, without control characters and without the tokens of chat templates, which a space takes apart.
+
+    separators: characters that part items in the place where it is shown; a slash takes the place of each."""
+    if separators:
+        text = text.translate(dict.fromkeys(map(ord, separators), "/"))
+    plain = text if text.isascii() and text.isprintable() else _LONE.sub("\ufffd", text.translate(_IN_LINE))
+    return _apart(" ".join(plain.split()))
+
+
+def as_text(text: str) -> str:
+    """The same with line breaks and tabs kept, for text that is the whole of its message."""
+    return _apart(_LONE.sub("\ufffd", text.translate(_IN_TEXT)))
+
+
+def _apart(text: str) -> str:
+    if any(mark in text for mark in "<＜|｜["):
+        for shape, parted in _TOKENS:
+            text = shape.sub(parted, text)
+    return text
+
+
+# Terminal: how text of people and of models is printed, so that it stays text.
+#
+# A terminal obeys what it prints: an episode, a file name or an error message may hold sequences that set its title, clear it,
+# move its cursor, answer in the user's name, or turn the direction of a line round. Everything that is printed of data goes
+# through `printable`; consoles are made by `terminal`, and lines by `keepworth.cli.output`.
+
+
+# One character for one, so that what is styled or laid out stays in its place. Line breaks stay.
+_OBEYED = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ") | {ord("\n"): "\n"}
+_TURNING = dict.fromkeys((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " ")
+_MAP = str.maketrans({**_OBEYED, **_TURNING})
+_NOT_PLAIN = re.compile(f"[{re.escape(''.join(map(chr, {*_OBEYED, *_TURNING} - {10})))}]")
+
+
+def printable(text: str) -> str:
+    """`text` of the same length, without anything that a terminal obeys but line breaks."""
+    return _LONE.sub("\ufffd", text.translate(_MAP))
+
+
+def one_line(text: str) -> str:
+    """The same without line breaks, for a place where a second line would pass for one of ours."""
+    return printable(text).replace("\n", " ")
+
+
+def json_line(record: Any, **settings: Any) -> str:
+    """JSON that says exactly what `record` does, and nothing that a terminal obeys: such characters are escaped in it."""
+    text = json.dumps(record, ensure_ascii=False, **settings)
+    return _LONE.sub(_escaped, _NOT_PLAIN.sub(_escaped, text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def terminal(**settings: Any) -> Console:
+    """A rich console that prints strings as they are, without markup, and obeys none of them. settings: those of rich's."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+    from rich.text import Text
+
+    class Terminal(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            if isinstance(renderable, str):
+                renderable = printable(renderable)
+            elif isinstance(renderable, Text) and (plain := printable(renderable.plain)) != renderable.plain:
+                renderable = renderable.copy()
+                renderable.plain = plain
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    return Terminal(**{"markup": False, "emoji": False, "highlight": False, **settings})

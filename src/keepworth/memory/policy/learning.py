@@ -120,6 +120,7 @@ class Learning:
         self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
         self._unrewarded = False  # whether the default policy has nothing to go by
         self._mine: set[int] = set()
+        self._seen: int | None = None  # the newest entry that a draw may have depended on; None where nothing was drawn
         self._rows: dict[str, int] = {}
         self._met: dict[str, Item] = {}  # what searches found last, as it was on file
         self._unreadable: list[str] = []
@@ -133,7 +134,7 @@ class Learning:
     def after_fork(self, *, child: bool) -> None:
         if child:
             self._lock = threading.RLock()
-            self._seq, self._generator = -1, None
+            self._seq, self._generator, self._seen = -1, None, None
 
     @property
     def experience(self) -> Experience:
@@ -154,7 +155,7 @@ class Learning:
         generator = np.random.default_rng()
         generator.bit_generator.state = state
         with self._lock:
-            self._generator, self._seq = generator, -1
+            self._generator, self._seq, self._seen = generator, -1, None
 
     # Choosing.
 
@@ -476,7 +477,7 @@ class Learning:
                 self._build(connection, head)
             else:
                 self._follow(connection, since)
-            self._seq = head
+            self._seq = self._seen = head
             self.searches = self._experience.policy.retriever is None
             valuer = self._experience.policy.valuer
             self._unrewarded = isinstance(valuer, Effect) and not len(valuer)
@@ -517,7 +518,7 @@ class Learning:
         self._experience = Experience(
             policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
         )
-        self._rows, self._met, self._mine = {}, {}, set()
+        self._rows, self._met, mine, self._mine = {}, {}, self._mine, set()
         aside: dict[str, str] = {}
         if policy.retriever is not None:
             self._restore(self.store.items(self.scope), aside)
@@ -527,6 +528,8 @@ class Learning:
             self._learn(each, about, aside, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
         self._put_aside(aside)
         self._experience.settle()
+        if self._seen is not None:
+            self._draw_apart([each for each in news if each.seq > self._seen and each.seq not in mine])
         if self._generator is None:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             place: list[int] = []
@@ -550,8 +553,18 @@ class Learning:
         news = [each for each in log.news(connection, self.scope, log.NOTHING, since) if each.seq not in self._mine]
         for each, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
             self._learn(each, about, aside)
+        self._draw_apart(news)
         self._mine.clear()
         self._put_aside({**self.set_aside, **aside})
+
+    def _draw_apart(self, others: Sequence[News]) -> None:
+        """Where a seeded policy has seen rewards of another process, it draws from there on as no process did before: they may
+        stem from the very numbers that would be drawn here next, and a choice that can be told from what was learned does not
+        have the propensity that is logged."""
+        policy = self._experience.policy
+        if others and self._seed is not None and policy.retriever is not None and policy.keeps:
+            self._generator = np.random.default_rng([31, self._seed, others[-1].seq, 1])
+            self._experience.generator = self._generator
 
     def _restore(self, items: Iterable[Item], aside: dict[str, str]) -> None:
         """Rows for items of the file. What a policy wrote and nobody can read is left out."""

@@ -34,11 +34,11 @@ from keepworth.learning.collect.collector import Asynchrony, Staleness
 from keepworth.learning.collect.groups import Finished
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import GroupStd, Outcome
+from keepworth.learning.objective.parts import GroupStd, Outcome, Token
 from keepworth.learning.objective.presets import preset, varied, without_kl
 
 OBJECTIVES: dict[str, Objective] = {
-    "plain": varied(without_kl(preset("grpo")), name="plain", anchor="behaviour", aggregation="token-mean"),
+    "plain": varied(without_kl(preset("grpo")), name="plain", ratio=Token("behaviour"), aggregation="token-mean"),
     "decoupled": varied(preset("areal"), advantage=Outcome("group", GroupStd())),
     "vcpo": preset("vcpo"),
 }

@@ -32,7 +32,7 @@ def presets() -> str:
         where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
         assert name in PRESETS
         rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
-    head = ("name", "advantage", "ratio, anchor", "surrogate", "correction", "mean", "KL", "source")
+    head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
     return table(head, rows)
 
 

@@ -117,7 +117,7 @@ SETTINGS: dict[str, Setting] = {
             Arm("fresh", "lite_ppo", lag=0),
             Arm("uncorrected", "lite_ppo"),
             Arm("areal", "areal"),
-            Arm("areal, interpolated", "areal", {"anchor": "interpolated"}),
+            Arm("areal, interpolated", "areal", {"ratio": "Token(interpolated)"}),
             Arm("tis", "tis"),
             Arm("icepop", "icepop"),
             Arm("vcpo", "vcpo"),

@@ -492,7 +492,8 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective=grpo", "objective.kl_coefficient=0.1"], r"write kl = KlLoss\(estimator, coefficient\)"),
         (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
-        (["objective=grpo", "objective.anchor=current", "passes=2"], "could never clip"),
+        (["objective=grpo", "objective.ratio=Token(current)", "passes=2"], "could never clip"),
+        (["objective=grpo", "objective.anchor=current", "passes=2"], "no option .anchor.: write ratio = Token"),
     ],
 )
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:

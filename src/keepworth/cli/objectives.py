@@ -10,7 +10,7 @@ from keepworth.cli.output import say, say_row
 
 app = typer.Typer(help="List and explain training objectives.", invoke_without_command=True)
 
-COLUMNS = ("objective", "advantage", "ratio, anchor", "surrogate", "correction", "aggregation", "KL")
+COLUMNS = ("objective", "advantage", "ratio", "surrogate", "correction", "aggregation", "KL")
 
 
 @app.callback()

@@ -17,7 +17,7 @@ from keepworth.learning.objective.inputs import (
     require_off_policy,
 )
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Plain
+from keepworth.learning.objective.parts import Plain, Token
 from keepworth.learning.objective.presets import preset, varied
 
 Count = Annotated[int, Field(ge=1)]
@@ -34,7 +34,7 @@ KEY = "KEEPWORTH_ENGINE_KEY"
 CONTROL_KEY = "KEEPWORTH_ENGINE_CONTROL_KEY"
 """The same for calls that change the model, where the engine wants another key for them."""
 
-GROUP_RELATIVE = varied(preset("tis"), name="group_relative", anchor="current", surrogate=Plain())
+GROUP_RELATIVE = varied(preset("tis"), name="group_relative", ratio=Token("current"), surrogate=Plain())
 """An episode's reward against its group's, averaged over tokens; one update a batch. On policy the ratio is 1; what the
 sampler's arithmetic differs from the learner's is corrected by a truncated weight."""
 

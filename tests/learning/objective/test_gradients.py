@@ -24,9 +24,12 @@ from keepworth.learning.objective.parts import (
     GroupStd,
     OptimalBaseline,
     Outcome,
+    Ratio,
     Regression,
+    SequenceProduct,
     SequenceTruncate,
     SoftValue,
+    Token,
 )
 from tests.learning.objective.toys import bandit_batch, toy
 
@@ -54,14 +57,14 @@ def sequence_batch(behaviour: Tensor) -> Batch:
     )
 
 
-@pytest.mark.parametrize(("level", "exact"), [("sequence_product", True), ("token", False)])
-def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(level: str, exact: bool) -> None:
+@pytest.mark.parametrize(("ratio", "exact"), [(SequenceProduct("behaviour"), True), (Token("behaviour"), False)])
+def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(ratio: Ratio, exact: bool) -> None:
     torch.manual_seed(3)
     parameters = torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64, requires_grad=True)
     behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
     lp = table_policy(parameters)
     (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(preset("reinforce"), advantage=Outcome(), ratio=level, anchor="behaviour")
+    objective = varied(preset("reinforce"), advantage=Outcome(), ratio=ratio)
     batch = sequence_batch(behaviour)
     # The expectation over the behaviour is taken exactly: each outcome's loss, weighted by its probability. With
     # sequence weights every token of an outcome carries the whole ratio, so one token's term stands for the outcome.
@@ -69,10 +72,10 @@ def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(level: 
     total = torch.zeros((), dtype=torch.float64)
     for row in range(9):
         part = batch.rows([row])
-        if level == "sequence_product":
+        if exact:
             part = replace(part, mask=torch.ones(1, 2, dtype=torch.float64))
         value, _ = loss(objective, lp[row : row + 1], None, advantages(batch, objective)[row : row + 1], part, shared)
-        value = value / (2 if level == "sequence_product" else 1)
+        value = value / (2 if exact else 1)
         total = total + behaviour[row].sum().exp() * value * 9
     (got,) = torch.autograd.grad(-total, parameters)
     error = float((got - truth).abs().max())
@@ -80,13 +83,13 @@ def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(level: 
 
 
 def test_sequence_truncation_corrects_the_score_function() -> None:
-    """ratio='none' with a sequence weight that never truncates: the exact off-policy gradient, no ratio needed."""
+    """No ratio, with a sequence weight that never truncates: the exact off-policy gradient."""
     torch.manual_seed(3)
     parameters = torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64, requires_grad=True)
     behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
     lp = table_policy(parameters)
     (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(preset("reinforce"), advantage=Outcome(), anchor="current", correction=SequenceTruncate(1e6))
+    objective = varied(preset("reinforce"), advantage=Outcome(), correction=SequenceTruncate(1e6))
     batch = sequence_batch(behaviour)
     weights = behaviour.sum(1).exp()[:, None] * 9
     value, _ = loss(objective, lp, None, advantages(batch, objective) * weights, batch, denominators(batch, objective))

@@ -10,7 +10,7 @@ import torch
 from keepworth.learning.objective import PRESETS, Objective, preset, varied, without_kl
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.parts import Clip, DualClip, Plain
+from keepworth.learning.objective.parts import Clip, DualClip, Plain, Token
 from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
@@ -48,7 +48,7 @@ def test_more_passes_need_a_ratio_and_stale_tokens_a_correction(name: str) -> No
 def test_the_recipes_own_objectives_take_both() -> None:
     for objective in (GROUP_RELATIVE, MULTI_CONVERSATION):
         require_off_policy(objective, 4, max_staleness=2)
-    require_off_policy(varied(without_kl(preset("grpo")), anchor="behaviour"), 4, max_staleness=2)
+    require_off_policy(varied(without_kl(preset("grpo")), ratio=Token("behaviour")), 4, max_staleness=2)
 
 
 def test_minibatches_are_steps_of_an_update_too() -> None:
@@ -108,7 +108,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
         with pytest.raises(ObjectiveError, match=r"changes nothing with passes = 1 and.*Set passes = 2 or more"):
             learner_of(objective)
         learner_of(objective, passes=2)
-    learner_of(varied(without_kl(preset("grpo")), name="mine", anchor="behaviour"))  # against the sampler it acts
+    learner_of(varied(without_kl(preset("grpo")), name="mine", ratio=Token("behaviour")))  # against the sampler it acts
 
 
 def test_what_episodes_must_hold_is_named() -> None:

@@ -87,14 +87,14 @@ def test_on_policy_every_surrogate_is_reinforce() -> None:
     advantage = torch.where(world.batch.mask > 0, torch.linspace(-1, 1, world.batch.shape[0])[:, None].double(), 0.0)
     gradients = []
     for changes in (
-        {"surrogate": parts.Plain(), "ratio": "none", "anchor": "current"},
+        {"surrogate": parts.Plain(), "ratio": parts.NoRatio()},
         {"surrogate": parts.Plain()},
         {},
         {"surrogate": parts.DualClip(0.2, 0.2, 3.0)},
         {"surrogate": parts.Cispo(1.0, 5.0)},
         {"surrogate": parts.SoftGate(1.0, 1.05)},
-        {"ratio": "sequence"},
-        {"ratio": "sequence_token"},
+        {"ratio": parts.Sequence()},
+        {"ratio": parts.SequenceToken()},
     ):
         objective = varied(GRPO, aggregation_unit="row", **changes)
         lp, _ = world.forward()
@@ -112,16 +112,16 @@ def test_sequence_ratio() -> None:
     lp = torch.tensor([[0.4, 0.2, 9.0], [0.0, 0.1, 0.2]], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[1.0, 1, 0], [1, 1, 1]], dtype=torch.float64)
     unit = torch.arange(2)
-    got = log_ratio(lp, torch.zeros_like(lp), mask, "sequence", unit)
+    got = log_ratio(lp, torch.zeros_like(lp), mask, parts.Sequence(), unit)
     torch.testing.assert_close(got.detach()[0], torch.tensor([0.3, 0.3, 0.0], dtype=torch.float64))
     (grad,) = torch.autograd.grad(got[0, 0].exp(), lp)
     expected = torch.tensor([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3], dtype=torch.float64)
     torch.testing.assert_close(grad, expected)
-    token = log_ratio(lp, torch.zeros_like(lp), mask, "sequence_token", unit)
+    token = log_ratio(lp, torch.zeros_like(lp), mask, parts.SequenceToken(), unit)
     torch.testing.assert_close(token.detach(), got.detach())
-    product = log_ratio(lp, torch.zeros_like(lp), mask, "sequence_product", unit)
+    product = log_ratio(lp, torch.zeros_like(lp), mask, parts.SequenceProduct(), unit)
     torch.testing.assert_close(product.detach()[1], torch.tensor([0.3] * 3, dtype=torch.float64))
-    both = log_ratio(lp, torch.zeros_like(lp), mask, "sequence", torch.zeros(2, dtype=torch.long))
+    both = log_ratio(lp, torch.zeros_like(lp), mask, parts.Sequence(), torch.zeros(2, dtype=torch.long))
     torch.testing.assert_close(both.detach()[1, 0], torch.tensor(0.9 / 5, dtype=torch.float64))
 
 
@@ -129,8 +129,8 @@ def test_gspo_token_with_equal_advantages_is_gspo() -> None:
     world = toy()
     advantage = torch.where(world.batch.mask > 0, torch.linspace(-1, 1, world.batch.shape[0])[:, None].double(), 0.0)
     gradients = []
-    for level in ("sequence", "sequence_token"):
-        objective = varied(GRPO, ratio=level, aggregation_unit="row")
+    for ratio in (parts.Sequence(), parts.SequenceToken()):
+        objective = varied(GRPO, ratio=ratio, aggregation_unit="row")
         lp, _ = world.forward()
         value, _ = loss(objective, lp, None, advantage, world.batch, denominators(world.batch, objective))
         gradients.append(torch.autograd.grad(value, world.logits)[0])
@@ -291,6 +291,6 @@ def test_what_the_loss_lacks_is_named() -> None:
         loss(varied(GRPO, entropy=EntropyBonus(0.1)), zeros, None, zeros, batch, shared)
     with pytest.raises(ValueError, match="shape"):
         loss(GRPO, zeros[:, :2], None, zeros, batch, shared)
-    whole = varied(GRPO, ratio="sequence", ratio_unit="episode")
+    whole = varied(GRPO, ratio=parts.Sequence(unit="episode"))
     with pytest.raises(ValueError, match="episode 1 must be in one micro-batch"):
         loss(whole, zeros[:2], None, zeros[:2], batch.rows([0, 1]), shared)

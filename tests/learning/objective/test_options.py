@@ -43,6 +43,7 @@ from keepworth.learning.objective.parts import (
     KlReward,
     Mask,
     Mixed,
+    NoRatio,
     OptimalBaseline,
     Outcome,
     OverlongMask,
@@ -52,7 +53,10 @@ from keepworth.learning.objective.parts import (
     Regression,
     Reset,
     RewardToGo,
+    Sequence,
     SequenceMask,
+    SequenceProduct,
+    SequenceToken,
     SequenceTruncate,
     SoftGate,
     SoftValue,
@@ -61,6 +65,7 @@ from keepworth.learning.objective.parts import (
     StepState,
     TaskStd,
     Teacher,
+    Token,
     TopEntropy,
     Truncate,
     Veto,
@@ -80,10 +85,10 @@ GRPO = without_kl(preset("grpo"))
         ({"center": "group"}, r"no option 'center': write advantage = Outcome\(baseline, scale\)"),
         ({"advantage": "episode"}, r"advantage takes Outcome\(baseline, scale\), OptimalBaseline"),
         ({"advantage": "Outcome(grup)"}, "Outcome: baseline = 'grup': input should be 'group', 'leave_one_out'"),
-        ({"ratio": "none", "anchor": "current", "surrogate": Cispo(1.0, 4.0)}, "ratio='none' gives it none"),
-        ({"anchor": "current"}, "could never clip"),
+        ({"ratio": NoRatio(), "surrogate": Cispo(1.0, 4.0)}, r"ratio=NoRatio\(\) gives it none"),
+        ({"ratio": Token("current")}, "could never clip"),
         ({"dual_clip": 3.0}, r"no option 'dual_clip': write surrogate = .*DualClip\(low, high, bound\)"),
-        ({"anchor": "behaviour", "correction": Truncate(2.0)}, "count it twice"),
+        ({"ratio": "Token(behaviour)", "correction": Truncate(2.0)}, "count it twice"),
         ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
         ({"correction": Clip(0.2, 0.2)}, r"is none of Truncate\(high, low\), Mask"),
         ({"correction_high": 2.0}, r"no option 'correction_high': write a correction, such as Mask"),
@@ -115,8 +120,11 @@ GRPO = without_kl(preset("grpo"))
         ({"step_control": "EssControl(1.0, 0.5)"}, "set a correction"),
         ({"teacher": "Teacher(0.1)"}, "it needs on"),
         ({"teacher_mask": "all"}, r"write teacher = Teacher\(coefficient, on"),
-        ({"ratio_unit": "episode"}, "no effect at token level"),
-        ({"ratio": "sequence", "ratio_unit": "episode", "aggregation_unit": "row"}, "aggregation_unit='episode'"),
+        ({"ratio": "Token(unit=episode)"}, "Token: it takes no .unit.; it takes anchor"),
+        ({"ratio_unit": "episode"}, r"write ratio = Token\(anchor\) or Sequence"),
+        ({"anchor": "behaviour"}, r"no option .anchor.: write ratio = Token\(anchor\)"),
+        ({"ratio": "token"}, "Did you mean .Token.*ratio takes NoRatio"),
+        ({"ratio": Sequence(unit="episode"), "aggregation_unit": "row"}, "aggregation_unit='episode'"),
         ({"advantage": "StepState(1, 1, scale=BatchStd)"}, r"StepState: scale = BatchStd\(\)"),
         ({"surrogate": Regression(0.1)}, "belong together"),
         ({"veto": 1e-4}, r"no option 'veto': .*Veto\(below\)"),
@@ -158,6 +166,7 @@ def test_parts_are_read_as_they_are_written() -> None:
     made += [OverlongPenalty(0.2), OverlongMask(), Mixed(), EssControl(1.0, 0.5)]
     made += [Outcome("group", GroupStd(1e-4)), OptimalBaseline(GroupStd()), RewardToGo(0.9, scale=Whitened())]
     made += [Gae(0.95, bootstrap=True), StepState(1.0, 1.0), StepIndex(0.0, 1.0, 0.0), PrefixTree(), SoftValue(0.5)]
+    made += [NoRatio("proximal"), Token(), Sequence("behaviour", "episode"), SequenceProduct(), SequenceToken()]
     made += [GroupStd(), BatchStd(), TaskStd(), Whitened(0.1)]
     made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Plain()]
     assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
@@ -208,7 +217,7 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     for part in objective.correction:
         assert f"{part.high:g}" in text
     if isinstance(objective.surrogate, Clip | DualClip | Cispo):
-        assert f"{1 + objective.surrogate.high:g}" in text
+        assert f"{objective.surrogate.high:g}" in text
     for term in ("lp_reference", "lp_teacher", "lp_proximal"):
         if getattr(objective, f"needs_{term.removeprefix('lp_')}"):
             assert term in text
@@ -218,8 +227,7 @@ def test_explanations_of_fields_no_preset_uses() -> None:
     odd = varied(
         GRPO,
         name="odd",
-        ratio="sequence_token",
-        anchor="interpolated",
+        ratio=SequenceToken("interpolated"),
         surrogate=SoftGate(1.0, 1.05),
         correction=(GeometricMask(0.9, 1.1), Veto(1e-4)),
         max_lag=3,

@@ -18,7 +18,7 @@ from keepworth.learning.objective import (
     varied,
     without_kl,
 )
-from keepworth.learning.objective.parts import Gae, Plain, Whitened
+from keepworth.learning.objective.parts import Gae, Plain, Token, Whitened
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = preset("ppo")
@@ -76,7 +76,7 @@ def test_mismatch_by_hand() -> None:
 
 def test_the_interpolated_anchor_reaches_the_loss() -> None:
     """lag 2: the anchor lies half-way, so r = exp(half the gap); without lag it is the behaviour, r = exp(gap)."""
-    objective = varied(without_kl(preset("grpo")), anchor="interpolated", surrogate=Plain())
+    objective = varied(without_kl(preset("grpo")), ratio=Token("interpolated"), surrogate=Plain())
     batch = bandit_batch([1.0, 0.0], version_lag=torch.tensor([[2], [0]]))
     lp = column(0.4, 0.2).requires_grad_(True)
     estimate = column(1.0, 1.0)

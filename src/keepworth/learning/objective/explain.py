@@ -74,11 +74,11 @@ _STATUS = {
 def formula(objective: Objective) -> list[str]:
     """The loss, one line a term."""
     if isinstance(objective.surrogate, parts.Regression):
-        beta = objective.surrogate.coefficient
-        lines = [f"L = 1/N sum_i ( {beta:g} * sum_t (lp - lp_reference) - A )^2"]
+        lines = [f"L = 1/N sum_i {written(objective.surrogate)}"]
     else:
         factors = [factor for factor, used in (("keep", _keep(objective)), ("c", objective.correction)) if used]
-        inner = " * ".join([*factors, f"-{_surrogate(objective)}"])
+        maximised = f"[ {written(objective.surrogate)} ]" if objective.has_ratio else "lp A"
+        inner = " * ".join([*factors, f"-{maximised}"])
         lines = [f"L = {_AGGREGATIONS[objective.aggregation]} {inner}"]
     if isinstance(objective.kl, parts.KlLoss):
         lines.append(f"  + {written(objective.kl)}")
@@ -110,36 +110,16 @@ def _shown(name: str, value: object) -> str:
     return name if value is True else f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def _surrogate(objective: Objective) -> str:
-    chosen = objective.surrogate
-    if isinstance(chosen, parts.SoftGate):
-        return "(4/tau) sigmoid(tau (r - 1)) A"
-    if not isinstance(chosen, parts.Clip | parts.DualClip | parts.Cispo):
-        return "lp A" if objective.ratio == "none" else "r A"
-    clipped = f"clip(r, {max(0.0, 1 - chosen.low):g}, {1 + chosen.high:g})"
-    if isinstance(chosen, parts.Cispo):
-        return f"sg[{clipped}] A lp"
-    if isinstance(chosen, parts.DualClip):
-        return f"[ min(r A, {clipped} A), where A < 0 at least {chosen.bound} A ]"
-    return f"min(r A, {clipped} A)"
-
-
 def symbols(objective: Objective) -> list[tuple[str, str]]:
     """What each letter of the formula stands for."""
     found = [("A", _advantage(objective)), ("R", _reward(objective))]
-    if objective.ratio != "none":
-        levels = {
-            "token": "exp(lp - anchor), token by token",
-            "sequence": f"exp(mean over the {objective.ratio_unit} of lp - anchor), the same on each of its tokens",
-            "sequence_product": f"exp(sum over the {objective.ratio_unit} of lp - anchor)",
-            "sequence_token": f"value of exp(mean over the {objective.ratio_unit}), gradient of the token alone",
-        }
-        found += [("r", levels[objective.ratio]), ("anchor", _ANCHORS[objective.anchor])]
+    if objective.has_ratio:
+        found.append(("r", written(objective.ratio)))
+    if objective.has_ratio or objective.correction:
+        found.append(("anchor", _ANCHORS[objective.anchor]))
     found += [("c", written(each)) for each in objective.correction]
     if objective.correction:
         found.append(("rho", "exp(anchor - lp_behaviour), detached"))
-        if objective.ratio == "none":
-            found.append(("anchor", _ANCHORS[objective.anchor]))
     found += [("keep", each) for each in _keep(objective)]
     unit = (
         "episodes (all rows of one together)" if objective.aggregation_unit == "episode" else "rows, one a model call"
@@ -209,21 +189,10 @@ def requirements(objective: Objective) -> list[str]:
 
 
 def listing() -> list[tuple[str, str, str, str, str, str, str]]:
-    """One line a preset: name, advantage, ratio and anchor, surrogate, correction, aggregation, KL."""
+    """One line a preset: name, advantage, ratio, surrogate, correction, aggregation, KL."""
     lines = []
-    for name, objective in PRESETS.items():
-        ratio = objective.ratio if objective.ratio == "none" else f"{objective.ratio}, {objective.anchor}"
-        surrogate = repr(objective.surrogate).removesuffix("()")
-        correction = " and ".join(map(repr, objective.correction)) or "none"
-        lines.append(
-            (
-                name,
-                repr(objective.advantage),
-                ratio,
-                surrogate,
-                correction,
-                str(objective.aggregation),
-                str(objective.kl or "none"),
-            )
-        )
+    for name, o in PRESETS.items():
+        corrections = " and ".join(map(repr, o.correction)) or "none"
+        kl = "none" if o.kl is None else repr(o.kl)
+        lines.append((name, repr(o.advantage), repr(o.ratio), repr(o.surrogate), corrections, str(o.aggregation), kl))
     return lines

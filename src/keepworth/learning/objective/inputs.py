@@ -139,7 +139,7 @@ def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, 
             f"objective {objective.name!r} takes tokens as drawn by the policy that is trained, and they may be "
             f"{max_staleness} updates old (max_staleness).",
             "Take one with a correction (areal, tis, icepop, vcpo, or a recipe's own), or sampling = synchronous; in Python, "
-            "anchor='behaviour' works too.",
+            "ratio=Token('behaviour') works too.",
         )
 
 

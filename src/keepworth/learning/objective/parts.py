@@ -115,7 +115,7 @@ class Whitened:
 
 @part
 class Outcome:
-    """R; minus the mean R, `baseline`; `scale`.
+    """R; minus its mean (`baseline`); `scale`.
 
     One number for all tokens of an episode."""
 
@@ -132,7 +132,7 @@ class OptimalBaseline:
 
 @part
 class RewardToGo:
-    """sum over the following tokens of `discount`^n r, r = R on the last token; R minus the mean, `baseline`; `scale`."""
+    """sum over the following tokens of `discount`^n r, r = R on the last token; R minus its mean (`baseline`); `scale`."""
 
     discount: Share = 1.0
     baseline: Baseline | None = None
@@ -204,17 +204,67 @@ class SoftValue:
 Scale = GroupStd | BatchStd | TaskStd | Whitened
 Advantage = Outcome | OptimalBaseline | RewardToGo | Gae | StepState | StepIndex | PrefixTree | SoftValue
 
+# -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
+
+Unit = Literal["episode", "row"]
+"""What a sequence is."""
+Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
+"""The policy before the update, the sampler's, one between (AReaL), or the policy itself, at which every ratio is 1."""
+
+
+@part
+class NoRatio:
+    """lp in its place: the score function (REINFORCE).
+
+    anchor: what a correction is taken at."""
+
+    anchor: Literal["current", "proximal", "interpolated"] = "current"
+
+
+@part
+class Token:
+    """exp(lp - anchor), token by token."""
+
+    anchor: Anchor = "proximal"
+
+
+@part
+class Sequence:
+    """exp(mean over the `unit` of lp - anchor), the same on each of its tokens (GSPO)."""
+
+    anchor: Anchor = "proximal"
+    unit: Unit = "row"
+
+
+@part
+class SequenceProduct:
+    """exp(sum over the `unit` of lp - anchor), the same on each of its tokens."""
+
+    anchor: Anchor = "proximal"
+    unit: Unit = "row"
+
+
+@part
+class SequenceToken:
+    """the value of exp(mean over the `unit` of lp - anchor), the gradient of the token alone (GSPO-token)."""
+
+    anchor: Anchor = "proximal"
+    unit: Unit = "row"
+
+
+Ratio = NoRatio | Token | Sequence | SequenceProduct | SequenceToken
+
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
 
 @part
 class Plain:
-    """r A; where there is no ratio, lp A."""
+    """r A."""
 
 
 @part
 class Clip:
-    """min(r A, clip(r, 1 - low, 1 + high) A)."""
+    """min(r A, clip(r, 1 - `low`, 1 + `high`) A)."""
 
     low: Share  # from 1 on, no ratio is below the bound
     high: Amount
@@ -222,7 +272,7 @@ class Clip:
 
 @part
 class DualClip:
-    """`Clip`, but where A < 0 at least bound * A."""
+    """min(r A, clip(r, 1 - `low`, 1 + `high`) A), where A < 0 at least `bound` * A."""
 
     low: Share
     high: Amount
@@ -231,7 +281,9 @@ class DualClip:
 
 @part
 class Cispo:
-    """clip(r, 1 - low, 1 + high), without gradient, * A lp: no token loses its gradient."""
+    """sg[clip(r, 1 - `low`, 1 + `high`)] A lp.
+
+    The weight has no gradient, and no token loses its own."""
 
     low: Share
     high: Amount
@@ -239,7 +291,7 @@ class Cispo:
 
 @part
 class SoftGate:
-    """(4 / tau) sigmoid(tau (r - 1)) A, tau = positive where A > 0, else negative."""
+    """(4 / tau) sigmoid(tau (r - 1)) A, tau = `positive` where A > 0, else `negative`."""
 
     positive: Positive
     negative: Positive
@@ -247,7 +299,9 @@ class SoftGate:
 
 @part
 class Regression:
-    """In the place of a surrogate: (coefficient * sum of (lp - lp_reference) - A)^2 of whole episodes (A*-PO)."""
+    """(`coefficient` * sum_t (lp - lp_reference) - A)^2 (A*-PO).
+
+    In the place of a surrogate, of whole episodes."""
 
     coefficient: Positive
 
@@ -257,8 +311,6 @@ Surrogate = Plain | Clip | DualClip | Cispo | SoftGate | Regression
 # -- corrections of the gap between the policy that drew and the anchor: rho = anchor / behaviour -------------------------------
 
 Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
-Unit = Literal["episode", "row"]
-"""What a sequence is."""
 
 
 @part
@@ -482,6 +534,7 @@ PARTS: Mapping[str, type] = {
     for each in (
         *get_args(Scale),
         *get_args(Advantage),
+        *get_args(Ratio),
         *get_args(Surrogate),
         *get_args(Correction),
         *(*get_args(Kl), Reset, *get_args(Entropy), Teacher, Anneal),
@@ -489,6 +542,13 @@ PARTS: Mapping[str, type] = {
     )
 }
 """By name, for configurations."""
+
+
+def kinds_in(annotation: Any) -> tuple[type, ...]:
+    """The parts that an annotation such as `Kl | None` takes."""
+    if annotation in PARTS.values():
+        return (annotation,)
+    return tuple(kind for each in get_args(annotation) for kind in kinds_in(each))
 
 
 def signature(kind: type) -> str:

@@ -46,8 +46,8 @@ def loss(
     advantages = advantages.detach().to(lp.dtype)
     weights = row_weights(batch, objective, denominators)
     anchor = anchor_log_probs(objective, lp, batch)
-    unit = unit_of(batch, objective.ratio_unit)
-    log_r = None if objective.ratio == "none" else log_ratio(lp, anchor, mask, objective.ratio, unit)
+    unit = unit_of(batch, getattr(objective.ratio, "unit", "row"))
+    log_r = log_ratio(lp, anchor, mask, objective.ratio, unit) if objective.has_ratio else None
     corrected = correction(objective, anchor, batch)
     kept = mask * corrected.keep.to(lp.dtype)
     if batch.keep is not None:

@@ -24,6 +24,7 @@ from keepworth.learning.objective.parts import (
     KlReward,
     Mask,
     Mixed,
+    NoRatio,
     OptimalBaseline,
     Outcome,
     OverlongPenalty,
@@ -31,12 +32,14 @@ from keepworth.learning.objective.parts import (
     Regression,
     Reset,
     RewardToGo,
+    Sequence,
     SequenceTruncate,
     SoftValue,
     StepIndex,
     StepState,
     TaskStd,
     Teacher,
+    Token,
     Truncate,
     Whitened,
 )
@@ -57,9 +60,11 @@ def varied(objective: Objective, **changes: Any) -> Objective:
 
 
 def _complaint(entry: Any) -> str:
-    where = ".".join(str(part) for part in entry["loc"])
+    where = str(entry["loc"][0]) if entry["loc"] else ""
     message = str(entry["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    if entry["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where} = {entry['input']!r}: {message[:1].lower()}{message[1:]}"
 
 
 def without_kl(objective: Objective) -> Objective:
@@ -71,149 +76,170 @@ def without_kl(objective: Objective) -> Objective:
     return varied(objective, kl=None)
 
 
-_GRPO = Objective(
-    name="grpo",
-    advantage=Outcome("group", GroupStd()),
-    ratio="token",
-    anchor="proximal",
-    surrogate=Clip(0.2, 0.2),
-    aggregation="seq-mean-token-mean",
-    kl=KlLoss("k3", 0.001),
-)
-_PLAIN = varied(without_kl(_GRPO), name="plain", aggregation="token-mean")
-
-_CRITIC_FREE = (
-    Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum"),
-    varied(
-        _PLAIN,
-        name="reinforce_pp",
-        advantage=RewardToGo(scale=Whitened()),
-        kl=KlReward(0.001),
-    ),
-    varied(
-        _PLAIN,
-        name="reinforce_pp_baseline",
-        advantage=Outcome("group", Whitened()),
-        kl=KlLoss("k2", 0.001),
-    ),
-    Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum"),
-    _GRPO,
-    varied(_PLAIN, name="dr_grpo", advantage=Outcome("group"), aggregation="constant"),
-    varied(_PLAIN, name="dapo", surrogate=Clip(0.2, 0.28), group_filter=Mixed(), overlong=OverlongPenalty(0.2)),
-    varied(_PLAIN, name="lite_ppo", advantage=Outcome("group", BatchStd())),
-    varied(_PLAIN, name="gspo", ratio="sequence", surrogate=Clip(3e-4, 4e-4), aggregation="seq-mean-token-mean"),
-    varied(_PLAIN, name="cispo", surrogate=Cispo(1.0, 4.0)),
-)
-
-_CRITIC = (
-    varied(
-        _PLAIN,
-        name="ppo",
-        advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
-        kl=KlReward(0.001),
-    ),
-)
-
-_OFF_POLICY = (
-    varied(
-        _PLAIN,
-        name="areal",
-        advantage=Outcome("batch", BatchStd()),
-        correction=(Mask(0.0, 5.0),),
-    ),
-    varied(_PLAIN, name="tis", correction=(Truncate(2.0),)),
-    varied(
-        _PLAIN,
-        name="icepop",
-        correction=(Mask(0.5, 5.0),),
-        aggregation="seq-mean-token-mean",
-    ),
-    Objective(
-        name="vcpo",
-        advantage=OptimalBaseline(GroupStd()),
-        anchor="proximal",
-        correction=(SequenceTruncate(8.0, "episode"),),
-        aggregation="seq-mean-token-mean",
-        step_control=EssControl(base=1.0, power=0.5),
-    ),
-)
-
-_STEERED = (
-    varied(
-        _PLAIN,
-        name="prorl",
-        surrogate=Clip(0.2, 0.4),
-        group_filter=Mixed(),
-        kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
-    ),
-    Objective(
-        name="aepo",
-        advantage=Outcome("group", TaskStd()),
-        negatives=EntropyGate(0.15, 0.25),
-        denominator="kept",
-    ),
-    varied(
-        _PLAIN,
-        name="kdrl",
-        teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
-    ),
-)
-
-_FEWER_TOKENS = (
-    varied(
-        _PLAIN,
-        name="s_grpo",
-        selection=FirstAndRandom(8, 0.4),
-        denominator="kept",
-    ),
-    varied(
-        _PLAIN,
-        name="t_spmo",
-        advantage=PrefixTree(),
-        denominator="kept",
-        adapter_decay=0.01,
-    ),
-    Objective(
-        name="a_star_po",
-        advantage=SoftValue(0.5),
-        surrogate=Regression(1e-3),
-        aggregation="seq-mean-token-sum",
-    ),
-)
-
-_MEMORY = (
-    varied(
-        _PLAIN,
-        name="gigpo",
-        advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
-        kl=KlLoss("k3", 0.01),
-    ),
-    varied(
-        _PLAIN,
-        name="memory_r2",
-        ratio="sequence",
-        surrogate=DualClip(0.2, 0.2, 3.0),
-        aggregation="seq-mean-token-mean",
-        aggregation_unit="row",
-        local_weight=1.0,
-        kl=KlLoss("k3", 0.001),
-        entropy=EntropyBonus(0.001),
-        group_filter=Mixed(),
-    ),
-    varied(
-        _PLAIN,
-        name="fine_mem",
-        advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
-        aggregation="seq-mean-token-mean",
-        aggregation_unit="row",
-    ),
-    varied(_PLAIN, name="memory_r_plus", aggregation="seq-mean-token-mean", reward_term="episodic"),
-)
+_GROUP = Outcome("group", GroupStd())
+_CLIP = Clip(0.2, 0.2)
 
 PRESETS: dict[str, Objective] = {
-    objective.name: objective
-    for family in (_CRITIC_FREE, _CRITIC, _OFF_POLICY, _STEERED, _FEWER_TOKENS, _MEMORY)
-    for objective in family
+    each.name: each
+    for each in (
+        # Without a critic.
+        Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum"),
+        Objective(
+            name="reinforce_pp",
+            advantage=RewardToGo(scale=Whitened()),
+            ratio=Token(),
+            surrogate=_CLIP,
+            kl=KlReward(0.001),
+        ),
+        Objective(
+            name="reinforce_pp_baseline",
+            advantage=Outcome("group", Whitened()),
+            ratio=Token(),
+            surrogate=_CLIP,
+            kl=KlLoss("k2", 0.001),
+        ),
+        Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum"),
+        Objective(
+            name="grpo",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=_CLIP,
+            aggregation="seq-mean-token-mean",
+            kl=KlLoss("k3", 0.001),
+        ),
+        Objective(name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=_CLIP, aggregation="constant"),
+        Objective(
+            name="dapo",
+            advantage=_GROUP,
+            overlong=OverlongPenalty(0.2),
+            ratio=Token(),
+            surrogate=Clip(0.2, 0.28),
+            group_filter=Mixed(),
+        ),
+        Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=_CLIP),
+        Objective(
+            name="gspo",
+            advantage=_GROUP,
+            ratio=Sequence(),
+            surrogate=Clip(3e-4, 4e-4),
+            aggregation="seq-mean-token-mean",
+        ),
+        Objective(name="cispo", advantage=_GROUP, ratio=Token(), surrogate=Cispo(1.0, 4.0)),
+        # With a critic.
+        Objective(
+            name="ppo",
+            advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
+            ratio=Token(),
+            surrogate=_CLIP,
+            kl=KlReward(0.001),
+        ),
+        # For tokens that an older policy drew.
+        Objective(
+            name="areal",
+            advantage=Outcome("batch", BatchStd()),
+            ratio=Token(),
+            surrogate=_CLIP,
+            correction=(Mask(0.0, 5.0),),
+        ),
+        Objective(name="tis", advantage=_GROUP, ratio=Token(), surrogate=_CLIP, correction=(Truncate(2.0),)),
+        Objective(
+            name="icepop",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=_CLIP,
+            correction=(Mask(0.5, 5.0),),
+            aggregation="seq-mean-token-mean",
+        ),
+        Objective(
+            name="vcpo",
+            advantage=OptimalBaseline(GroupStd()),
+            ratio=NoRatio("proximal"),
+            correction=(SequenceTruncate(8.0, "episode"),),
+            aggregation="seq-mean-token-mean",
+            step_control=EssControl(base=1.0, power=0.5),
+        ),
+        # Steered from step to step.
+        Objective(
+            name="prorl",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=Clip(0.2, 0.4),
+            kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
+            group_filter=Mixed(),
+        ),
+        Objective(
+            name="aepo",
+            advantage=Outcome("group", TaskStd()),
+            denominator="kept",
+            negatives=EntropyGate(0.15, 0.25),
+        ),
+        Objective(
+            name="kdrl",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=_CLIP,
+            teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
+        ),
+        # With fewer tokens.
+        Objective(
+            name="s_grpo",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=_CLIP,
+            denominator="kept",
+            selection=FirstAndRandom(8, 0.4),
+        ),
+        Objective(
+            name="t_spmo",
+            advantage=PrefixTree(),
+            ratio=Token(),
+            surrogate=_CLIP,
+            denominator="kept",
+            adapter_decay=0.01,
+        ),
+        Objective(
+            name="a_star_po",
+            advantage=SoftValue(0.5),
+            surrogate=Regression(1e-3),
+            aggregation="seq-mean-token-sum",
+        ),
+        # For memories.
+        Objective(
+            name="gigpo",
+            advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
+            ratio=Token(),
+            surrogate=_CLIP,
+            kl=KlLoss("k3", 0.01),
+        ),
+        Objective(
+            name="memory_r2",
+            advantage=_GROUP,
+            ratio=Sequence(),
+            surrogate=DualClip(0.2, 0.2, 3.0),
+            aggregation="seq-mean-token-mean",
+            aggregation_unit="row",
+            local_weight=1.0,
+            kl=KlLoss("k3", 0.001),
+            entropy=EntropyBonus(0.001),
+            group_filter=Mixed(),
+        ),
+        Objective(
+            name="fine_mem",
+            advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
+            ratio=Token(),
+            surrogate=_CLIP,
+            aggregation="seq-mean-token-mean",
+            aggregation_unit="row",
+        ),
+        Objective(
+            name="memory_r_plus",
+            advantage=_GROUP,
+            ratio=Token(),
+            surrogate=_CLIP,
+            aggregation="seq-mean-token-mean",
+            reward_term="episodic",
+        ),
+    )
 }
 
 

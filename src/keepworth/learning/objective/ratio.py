@@ -11,6 +11,7 @@ from torch import Tensor
 
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Ratio, SequenceProduct, SequenceToken, Token
 
 LOG_LIMIT = 20.0
 GEOMETRIC_LOG_LIMIT = 10.0
@@ -62,23 +63,23 @@ def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
     return batch.lp_proximal.to(lp.dtype)
 
 
-def log_ratio(lp: Tensor, anchor: Tensor, mask: Tensor, level: str, unit: Tensor) -> Tensor:
+def log_ratio(lp: Tensor, anchor: Tensor, mask: Tensor, ratio: Ratio, unit: Tensor) -> Tensor:
     """[B,T] with gradient to every token of the sequence: log of the ratio each token is given.
 
-    token: lp - anchor. sequence: mean over the sequence's drawn tokens (GSPO, arXiv 2507.18071). sequence_product:
-    their sum. sequence_token: the value of `sequence`, the gradient of the token alone (GSPO-token), which lets the
+    Token: lp - anchor. Sequence: mean over the sequence's drawn tokens (GSPO, arXiv 2507.18071). SequenceProduct:
+    their sum. SequenceToken: the value of `Sequence`, the gradient of the token alone (GSPO-token), which lets the
     advantage vary inside the sequence. mask [B,T] is 0 or 1, unit [B] as from `unit_of`.
     """
     raw = torch.where(mask > 0, lp - anchor, 0.0)
-    if level == "token":
+    if isinstance(ratio, Token):
         return raw.clamp(-LOG_LIMIT, LOG_LIMIT)
     total = unit_sum(raw, unit)
-    if level == "sequence_product":
+    if isinstance(ratio, SequenceProduct):
         whole = total.clamp(-LOG_LIMIT, LOG_LIMIT)
     else:
         length = unit_sum(mask.to(raw.dtype), unit).clamp(min=1)
         whole = (total / length).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT)
     spread = whole[:, None].expand_as(raw)
-    if level == "sequence_token":
+    if isinstance(ratio, SequenceToken):
         spread = spread.detach() + raw - raw.detach()
     return torch.where(mask > 0, spread, 0.0)

@@ -103,7 +103,7 @@ SOURCES: dict[str, Source] = {
         "2505.24298",
         "code",
         ("the KL coefficient of its reward penalty: none is set here",),
-        "Tokens with proximal / behaviour above 5 are dropped. anchor='interpolated' (correction stays) saves the "
+        "Tokens with proximal / behaviour above 5 are dropped. ratio=Token('interpolated') (correction stays) saves the "
         "forward pass for the proximal policy; it needs Batch.version_lag. Staleness is bounded by the scheduler.",
     ),
     "tis": Source(

@@ -60,7 +60,7 @@ def log_prob(lp: Tensor, advantage: Tensor) -> Tensor:
 
 
 def surrogate(objective: Objective, lp: Tensor, log_ratio: Tensor | None, advantage: Tensor) -> Tensor:
-    """That of an objective's part; log_ratio is None exactly where its ratio is 'none'."""
+    """That of an objective's part; log_ratio is None exactly where it has no ratio."""
     if log_ratio is None:
         return log_prob(lp, advantage)
     chosen = objective.surrogate

@@ -5,23 +5,25 @@ python -m benchmarks.objectives.page
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from benchmarks.objectives.run import SETTINGS
-from keepworth.learning.objective import PRESETS, SOURCES, listing
+from keepworth.learning.objective import PRESETS, SOURCES, Objective, listing
+from keepworth.learning.objective.parts import kinds_in, signature
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], align: str = "---:") -> str:
+    lines = [head, ["---"] + [align] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
@@ -33,7 +35,22 @@ def presets() -> str:
         assert name in PRESETS
         rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
     head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
-    return table(head, rows)
+    return table(head, rows, "---")
+
+
+def axes() -> str:
+    rows = []
+    for axis, field in Objective.model_fields.items():
+        inner = [each for kind in kinds_in(field.annotation) for each in (kind, *inside(kind))]
+        for kind in dict.fromkeys(inner):
+            meaning = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split()).removesuffix(".")
+            rows.append((f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
+    return table(("axis", "part", "what it says"), rows, "---")
+
+
+def inside(kind: type) -> tuple[type, ...]:
+    """The parts that stand in a part."""
+    return tuple(each for hint in get_type_hints(kind).values() for each in kinds_in(hint))
 
 
 def setting(name: str) -> str:
@@ -106,7 +123,7 @@ def parity() -> str:
 
 def main() -> None:
     text = PAGE.read_text()
-    parts = {"presets": presets(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
+    parts = {"parts": axes(), "presets": presets(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
     for name, content in parts.items():
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if begin not in text or end not in text:

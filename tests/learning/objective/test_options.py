@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +75,7 @@ from keepworth.learning.objective.parts import (
     Veto,
     Whitened,
     read,
+    signature,
 )
 
 GRPO = without_kl(preset("grpo"))
@@ -91,7 +96,7 @@ GRPO = without_kl(preset("grpo"))
         ({"ratio": "Token(behaviour)", "correction": Truncate(2.0)}, "count it twice"),
         ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
         ({"correction": Clip(0.2, 0.2)}, r"is none of Truncate\(high, low\), Mask"),
-        ({"correction_high": 2.0}, r"no option 'correction_high': write a correction, such as Mask"),
+        ({"correction_high": 2.0}, r"no option 'correction_high': write correction = Mask"),
         ({"advantage": "Outcome(group, discount=0.9)"}, "it takes no 'discount'"),
         ({"advantage": "RewardToGo(scale=GroupStd)"}, r"RewardToGo: scale = GroupStd\(\)"),
         ({"advantage": "OptimalBaseline(Whitened)"}, r"OptimalBaseline: scale = Whitened\(\)"),
@@ -178,6 +183,14 @@ def test_parts_are_read_as_they_are_written() -> None:
         KlReward(0.1),
         None,
     )
+
+
+def test_every_part_is_described_and_in_the_reference() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "objectives.md").read_text()
+    for kind in PARTS.values():
+        named = set(re.findall(r"`(\w+)`", str(inspect.getdoc(kind))))
+        assert named <= {each.name for each in fields(kind)}, kind
+        assert f"`{signature(kind)}`" in page, kind
 
 
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:

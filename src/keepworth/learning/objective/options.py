@@ -24,47 +24,27 @@ from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 
 _MOVED = {
-    "advantage = Outcome(baseline, scale) or another part of that axis": (
-        *("credit", "center", "scale", "scale_epsilon", "discount"),
-    ),
-    "advantage = Gae(trace_decay, discount, scale, value_coefficient, value_clip, bootstrap)": (
-        *("trace_decay", "value_coefficient", "value_clip", "bootstrap"),
-    ),
-    "advantage = StepState(episode_weight, step_weight, discount, scale) or StepIndex(...)": (
-        "episode_weight",
-        "step_weight",
-    ),
-    "advantage = SoftValue(temperature)": ("soft_value_temperature",),
-    "ratio = Token(anchor) or Sequence(anchor, unit)": ("anchor", "ratio_unit"),
-    "surrogate = Clip(low, high), DualClip(low, high, bound) or Cispo(low, high)": (
-        "clip_low",
-        "clip_high",
-        "dual_clip",
-    ),
-    "surrogate = SoftGate(positive, negative)": ("gate_temperature_positive", "gate_temperature_negative"),
-    "surrogate = Regression(coefficient)": ("regression_coefficient",),
-    "kl = KlLoss(estimator, coefficient), KlReward(coefficient) or none": (
-        *("kl_placement", "kl_estimator", "kl_coefficient", "reference"),
-    ),
-    "kl = KlLoss(estimator, coefficient, Reset(kl, patience))": ("reset_kl", "reset_patience"),
-    "entropy = EntropyBonus(coefficient) or AdaptiveEntropy(coefficient, target, step)": (
-        *("entropy_coefficient", "entropy_target", "entropy_step"),
-    ),
-    "overlong = OverlongPenalty(buffer)": ("overlong_buffer",),
-    "negatives = EntropyGate(low, high)": ("gate_low", "gate_high"),
-    "selection = FirstAndRandom(first, probability, limit, weighted) or TopEntropy(share)": (
-        *("selection_first", "selection_probability", "selection_limit", "selection_weight"),
-    ),
-    "group_filter = Spread(above)": ("filter_spread",),
-    "step_control = EssControl(base, power)": ("ess_base", "ess_power"),
-    "teacher = Teacher(coefficient, on, Anneal(final, updates))": (
-        *("teacher_coefficient", "teacher_final", "teacher_steps", "teacher_mask"),
-    ),
-    "a correction, such as Mask(low, high) or (Truncate(high), Veto(below))": (
-        *("correction_low", "correction_high", "correction_unit", "veto"),
-    ),
+    "credit center scale scale_epsilon discount": "advantage = Outcome(baseline, scale), or another part of that axis",
+    "trace_decay value_coefficient value_clip bootstrap": "advantage = Gae(trace_decay, discount, scale, value_coefficient, ...)",
+    "episode_weight step_weight": "advantage = StepState(episode_weight, step_weight, discount, scale) or StepIndex(...)",
+    "soft_value_temperature": "advantage = SoftValue(temperature)",
+    "overlong_buffer": "overlong = OverlongPenalty(buffer)",
+    "anchor ratio_unit": "ratio = Token(anchor) or Sequence(anchor, unit)",
+    "clip_low clip_high dual_clip": "surrogate = Clip(low, high), DualClip(low, high, bound) or Cispo(low, high)",
+    "gate_temperature_positive gate_temperature_negative": "surrogate = SoftGate(positive, negative)",
+    "regression_coefficient": "surrogate = Regression(coefficient)",
+    "correction_low correction_high correction_unit veto": "correction = Mask(low, high), or (Truncate(high), Veto(below))",
+    "kl_placement kl_estimator kl_coefficient reference": "kl = KlLoss(estimator, coefficient), KlReward(coefficient) or none",
+    "reset_kl reset_patience": "kl = KlLoss(estimator, coefficient, Reset(kl, patience))",
+    "entropy_coefficient entropy_target entropy_step": "entropy = EntropyBonus(coefficient) or AdaptiveEntropy(coefficient, ...)",
+    "teacher_coefficient teacher_final teacher_steps teacher_mask": "teacher = Teacher(coefficient, on, Anneal(final, updates))",
+    "gate_low gate_high": "negatives = EntropyGate(low, high)",
+    "selection_first selection_limit selection_weight": "selection = FirstAndRandom(first, probability, limit, weighted)",
+    "selection_probability": "selection = FirstAndRandom(first, probability) or TopEntropy(share)",
+    "filter_spread": "group_filter = Spread(above)",
+    "ess_base ess_power": "step_control = EssControl(base, power)",
 }
-"""Options that are written in a part now, by how that is."""
+"""Options of before, by how they are written now."""
 
 
 def require_range(name: str, value: float, interval: str) -> None:
@@ -125,8 +105,8 @@ class Objective(BaseModel):
     def _known_fields(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for key in data:
-                for written, options in _MOVED.items():
-                    if key in options:
+                for options, written in _MOVED.items():
+                    if key in options.split():
                         raise ValueError(f"an objective has no option {key!r}: write {written}")
                 if key not in cls.model_fields:
                     near = nearest(str(key), cls.model_fields)

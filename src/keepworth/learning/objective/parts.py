@@ -9,7 +9,6 @@ out where it names a number that is None, or a choice that is off.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -24,6 +23,10 @@ C = TypeVar("C")
 
 class ObjectiveError(KeepworthError, ValueError):
     """An objective that cannot be, or that a run does not give what it needs."""
+
+
+PARTS: dict[str, type] = {}
+"""All parts by name, for configurations."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -43,6 +46,7 @@ def part(cls: type[C]) -> type[C]:
 
     made.__init__ = __init__
     made.__repr__ = _written
+    PARTS[cls.__name__] = made
     return made  # type: ignore[no-any-return]
 
 
@@ -528,20 +532,6 @@ Overlong = OverlongPenalty | OverlongMask
 GroupFilter = Mixed | Spread
 Kl = KlReward | KlLoss
 Entropy = EntropyBonus | AdaptiveEntropy
-
-PARTS: Mapping[str, type] = {
-    each.__name__: each
-    for each in (
-        *get_args(Scale),
-        *get_args(Advantage),
-        *get_args(Ratio),
-        *get_args(Surrogate),
-        *get_args(Correction),
-        *(*get_args(Kl), Reset, *get_args(Entropy), Teacher, Anneal),
-        *(EntropyGate, *get_args(Selection), *get_args(Overlong), *get_args(GroupFilter), EssControl),
-    )
-}
-"""By name, for configurations."""
 
 
 def kinds_in(annotation: Any) -> tuple[type, ...]:

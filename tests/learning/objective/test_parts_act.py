@@ -1,0 +1,150 @@
+"""Every value of every part changes something: what is computed, which tokens and groups count, or the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+
+from keepworth.learning.objective import (
+    Controls,
+    Objective,
+    advanced,
+    advantages,
+    denominators,
+    initial,
+    kept_groups,
+    learning_rate_scale,
+    loss,
+    preset,
+    select,
+    soft_value,
+    value_loss,
+    varied,
+    without_kl,
+)
+from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.parts import PARTS
+from tests.learning.objective.toys import runnable, toy
+
+GRPO = without_kl(preset("grpo"))
+OBJECTIVES = (
+    *(
+        varied(GRPO, advantage=each)
+        for each in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
+    ),
+    *(varied(GRPO, advantage=each) for each in ("RewardToGo(0.9, group, Whitened)", "PrefixTree(Whitened)")),
+    varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
+    varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
+    preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
+    preset("vcpo"),
+    preset("a_star_po"),
+    *(varied(GRPO, ratio=f"{each}(behaviour, episode)") for each in ("Sequence", "SequenceProduct", "SequenceToken")),
+    *(
+        varied(GRPO, surrogate=each)
+        for each in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "SoftGate(1.0, 2.0)", "Plain")
+    ),
+    *(varied(GRPO, correction=f"{each}(0.9, 1.1)") for each in ("Mask", "GeometricMask")),
+    varied(GRPO, correction="SequenceMask(0.2, 4.0)"),
+    *(varied(GRPO, correction=each) for each in ("Truncate(1.1, 0.9)", "SequenceTruncate(1.1)", "Veto(0.4)")),
+    *(varied(GRPO, correction=each) for each in ("K2Mask(0.05)", "K3Mask(0.05)")),
+    preset("prorl", overlong="OverlongMask", group_filter="Spread(0.3)"),
+    preset("reinforce_pp", entropy="EntropyBonus(0.1)", kl="KlReward(0.1, Reset(0.1, 5))"),
+    varied(GRPO, entropy="AdaptiveEntropy(0.1, 0.8, 0.01)", teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),
+    preset("aepo"),
+    preset("s_grpo", selection="FirstAndRandom(1, 0.5, 3, True)"),
+    varied(GRPO, selection="TopEntropy(0.3)"),
+    preset("dapo"),
+)
+"""Together they hold every part; where a part needs another to act, beside it."""
+
+
+def others(kind: Any, value: Any) -> Iterator[Any]:
+    """Other values that a field of this type could hold."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, str):
+        words = [
+            each for option in (kind, *get_args(kind)) if get_origin(option) is Literal for each in get_args(option)
+        ]
+        yield from (word for word in words if word != value)
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1)
+    elif isinstance(value, float):
+        yield from (value * 0.5, value * 1.5, value + 0.4, value - 0.1)
+
+
+def changed(part: Any) -> Iterator[tuple[str, Any]]:
+    """(its name, the part with one other value), for each value of the part and of the parts in it."""
+    kinds = get_type_hints(type(part))
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if is_dataclass(value):
+            for name, inner in changed(value):
+                yield name, replace(part, **{each.name: inner})
+        for other in (None,) if is_dataclass(value) else others(kinds[each.name], value):
+            try:
+                yield f"{type(part).__name__}.{each.name}", replace(part, **{each.name: other})
+            except ObjectiveError:
+                continue  # out of range
+
+
+def variants(objective: Objective) -> Iterator[tuple[str, Objective]]:
+    for axis in Objective.model_fields:
+        value = getattr(objective, axis)
+        for place, part in enumerate(value if axis == "correction" else (value,)):
+            if type(part) in PARTS.values():
+                for name, other in changed(part):
+                    parts = (*value[:place], other, *value[place + 1 :]) if axis == "correction" else other
+                    try:
+                        yield name, varied(objective, **{axis: parts})
+                    except ObjectiveError:
+                        continue  # another rule speaks
+
+
+def outcome(objective: Objective) -> list[torch.Tensor]:
+    """Everything that an update and the step after it take from the objective."""
+    world = toy(lag=0.6)
+    batch = replace(world.batch, bootstrap=torch.full((world.batch.shape[0],), 0.3, dtype=torch.float64))
+    if objective.needs_critic and not getattr(objective.advantage, "bootstrap", False):
+        batch = replace(batch, bootstrap=None)  # as the learner does
+    temperature = getattr(objective.advantage, "temperature", 1.0)
+    batch = replace(batch, soft_value=soft_value(batch.rewards, temperature).expand(len(batch.rewards)))
+    estimate = advantages(batch, objective)
+    batch = select(batch, objective, estimate, Controls(positives_only=True), torch.Generator().manual_seed(0))
+    lp, entropy = world.forward()
+    shared = denominators(batch, objective)
+    scalar, _ = loss(objective, lp, entropy, estimate, batch, shared, initial(objective))
+    (gradient,) = torch.autograd.grad(scalar, world.logits)
+    found = [scalar.detach(), gradient, estimate]
+    if objective.needs_critic:
+        assert batch.values is not None
+        found.append(value_loss(batch.values + 0.3, batch.values + 1.0, batch, objective, shared))
+    controls, steered = initial(objective), []
+    for measured in (0.1, 0.2, 0.5, 0.9, 0.22, 0.12, 0.7, 0.3, *[0.0] * 12):
+        controls = advanced(controls, objective, entropy=measured, kl=measured / 4, validation=-measured)
+        steered += [controls.positives_only, controls.entropy_active, controls.reset]
+        steered += [controls.entropy_coefficient, controls.teacher_coefficient]
+    scores = {1: [1.0, 0.0], 2: [0.5, 0.5], 3: [0.5, 0.7], 4: [0.1, 0.6], 5: [1.0]}
+    rates = [learning_rate_scale(objective, share) for share in (0.2, 0.7)]
+    numbers = [*map(float, steered), *map(float, kept_groups(scores, objective)[0]), *rates]
+    return [*found, torch.tensor(numbers, dtype=torch.float64)]
+
+
+def differs(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_every_value_of_every_part_acts() -> None:
+    acts: dict[str, bool] = {}
+    for each in OBJECTIVES:
+        objective = runnable(each)
+        plain = outcome(objective)
+        for name, other in variants(objective):
+            if not acts.get(name):
+                acts[name] = differs(plain, outcome(runnable(other)))
+    assert {name for name, found in acts.items() if not found} == set()
+    every = {f"{name}.{each.name}" for name, kind in PARTS.items() for each in fields(kind)}
+    assert every == set(acts)

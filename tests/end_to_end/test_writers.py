@@ -23,8 +23,8 @@ from keepworth.memory.store.checks import check
 from keepworth.models.chat import ChatModel, extractor
 from keepworth.recipes import memory_r1
 from keepworth.recipes.advantage import advantage
+from keepworth.recipes.experience_methods import rememberer
 from keepworth.recipes.memory_r1_manager import manager_of
-from keepworth.recipes.rememberer import rememberer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
 

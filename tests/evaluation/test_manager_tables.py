@@ -21,8 +21,8 @@ from keepworth.evaluation.manager import (
     paired_gain,
 )
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.managing import FunctionReader
 from keepworth.tasks.operations import operation_tasks, shown_memories
+from tests.rollouts.scripted_model import FunctionReader
 
 
 def test_interval_of_a_share_is_near_the_normal_one() -> None:

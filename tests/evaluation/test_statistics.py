@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import calibration, family, mcnemar, paired_difference
+from keepworth.evaluation.statistics import calibration, family, paired_difference
 
 
 def test_the_interval_covers_the_true_mean() -> None:
@@ -42,16 +42,6 @@ def test_too_few_clusters_are_refused() -> None:
         paired_difference("x", [0.1, 0.2])
     with pytest.raises(KeepworthError, match="not finite"):
         paired_difference("x", [0.1, 0.2, float("nan")])
-
-
-def test_mcnemar_matches_the_exact_binomial() -> None:
-    from scipy.stats import binomtest
-
-    first, second = [1] * 10 + [0] * 2 + [1] * 20, [0] * 10 + [1] * 2 + [1] * 20
-    found = mcnemar(first, second)
-    assert (found.only_first, found.only_second, found.pairs) == (10, 2, 32)
-    assert found.p == pytest.approx(binomtest(2, 12).pvalue)
-    assert found.difference == pytest.approx(8 / 32)
 
 
 def test_calibration_of_a_perfect_and_a_boastful_forecaster() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
@@ -47,3 +48,14 @@ class ScriptedModel:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(adapters=False, in_flight_update=False, token_input=True, version_spans=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionReader:
+    """A plain function (question, memories) -> answer as a reader of the manager's reward."""
+
+    identity: str
+    answer: Callable[[str, Sequence[str]], str]
+
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        return [self.answer(question, memories) for question, memories in queries]

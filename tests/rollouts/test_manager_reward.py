@@ -16,7 +16,6 @@ from keepworth.memory.overlay import Bank
 from keepworth.rollouts.context import RolloutContext, together
 from keepworth.rollouts.managing import (
     Consequence,
-    FunctionReader,
     ModelReader,
     Step,
     answer_reward,
@@ -30,6 +29,7 @@ from keepworth.rollouts.managing import (
 )
 from keepworth.tasks.facts import Fact, LinkedQuestion, ManagerTuple
 from keepworth.tasks.operations import operation_tasks
+from tests.rollouts.scripted_model import FunctionReader
 
 
 def _value(step: Step, text: str, **options: float) -> float:

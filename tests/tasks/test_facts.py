@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.tasks.facts import FACT_WORDS, Fact, coverage, decisive_facts, facts_of, facts_of_turn, manager_tuples
+from keepworth.tasks.facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn, manager_tuples
 from keepworth.tasks.longmemeval import longmemeval
 
 
@@ -46,7 +46,6 @@ def test_only_the_user_states_facts_and_places_are_kept() -> None:
     assert fact == Fact("My cat is Pepper.", "s9", "2023-05-20T02:21", 1, 0)
     assert fact.text == "2023-05-20: My cat is Pepper."
     assert dataclasses.replace(fact, speaker="Ana").text == "2023-05-20 Ana: My cat is Pepper."
-    assert coverage([fact], [("s9", 1), ("s9", 0)]) == 0.5
 
 
 def test_a_long_sentence_is_cut_where_it_says() -> None:

@@ -191,10 +191,6 @@ class MaintainedAnswers:
     facts: int
     reader: str
 
-    @property
-    def answer_f1(self) -> Estimate:
-        return estimate(self.f1)
-
 
 def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     """What a manager reads for a task, in the order of time: the facts of evidence turns, and others up to `count` in all.

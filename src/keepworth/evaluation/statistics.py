@@ -1,4 +1,4 @@
-"""Paired statistics for comparisons of arms: cluster bootstrap, sign-flip permutation, McNemar, Holm.
+"""Paired statistics for comparisons of arms: cluster bootstrap, sign-flip permutation, Holm.
 
 All from scipy and statsmodels; what is ours is only how results are paired. A cluster is one rule set with its seed: tasks
 of one cluster share rules and noise, so clusters are resampled and tasks are not.
@@ -91,36 +91,6 @@ def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05,
             Comparison(name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters)
         )
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Discordance:
-    """Paired binary outcomes: only_first succeeded in the first arm alone; p: McNemar, exact below 25 discordant pairs."""
-
-    only_first: int
-    only_second: int
-    pairs: int
-    p: float
-
-    @property
-    def difference(self) -> float:
-        return (self.only_first - self.only_second) / self.pairs
-
-
-def mcnemar(first: Sequence[float], second: Sequence[float]) -> Discordance:
-    """Outcomes (0 or 1) of two arms on the same held-out tasks, in the same order."""
-    require("train", "McNemar's test", "statsmodels")
-    from statsmodels.stats.contingency_tables import mcnemar as test
-
-    a, b = np.asarray(first) >= 0.5, np.asarray(second) >= 0.5
-    if len(a) != len(b) or not len(a):
-        raise KeepworthError(
-            f"{len(a)} outcomes cannot be paired with {len(b)}.", "Give the same tasks in the same order."
-        )
-    table = [[int((a & b).sum()), int((a & ~b).sum())], [int((~a & b).sum()), int((~a & ~b).sum())]]
-    discordant = table[0][1] + table[1][0]
-    result = test(table, exact=discordant < 25, correction=True)
-    return Discordance(table[0][1], table[1][0], len(a), float(result.pvalue))
 
 
 def calibration(predicted: Sequence[float], realised: Sequence[float], bins: int = 10) -> dict[str, object]:

@@ -108,21 +108,6 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
     return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
 
 
-def as_markdown(table: ResultTable) -> str:
-    """The table for a README: the emphasised line in bold."""
-    header = ["", *table.metrics, "n"]
-    lines = [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
-    for row in table.rows:
-        texts = [f"{cell.mean:.3f} {cell.interval}".strip() if cell else "" for cell in row.cells]
-        bold = "**" if row.emphasis else ""
-        lines.append(
-            "| "
-            + " | ".join([f"{bold}{row.label}{bold}", *(f"{bold}{t}{bold}" if t else "" for t in texts), row.n])
-            + " |"
-        )
-    return "\n".join(lines)
-
-
 def _misshapen(tables: object) -> str:
     """What is wrong with the tables of a result, in words; empty where nothing is."""
     if not isinstance(tables, list):

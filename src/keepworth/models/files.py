@@ -43,7 +43,7 @@ from keepworth.models.errors import (
 from keepworth.models.known import KNOWN, KnownModel, ModelKind, WheelFile, availability, nearest
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 Progress = Callable[[str], None]
 """Called with one short line at each step of a fetch."""
@@ -151,17 +151,6 @@ def check(name: str) -> ModelStatus:
 def list_models() -> list[ModelStatus]:
     """The status of every catalogued model; sizes and times are compared, bytes only where those differ."""
     return [_status(model, thorough=False) for model in KNOWN.values()]
-
-
-def require_chat_template(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
-    """The tokenizer's chat template. Raises IncompleteModel where it has none; only recipes that talk in turns need one."""
-    template = getattr(tokenizer, "chat_template", None)
-    if not isinstance(template, str) or not template:
-        raise IncompleteModel(
-            f"The tokenizer of {name!r} has no chat template, and chat turns were asked for.",
-            "Name an instruct model, or put a chat_template.jinja into the checkpoint folder.",
-        )
-    return template
 
 
 def _meant(name: str, kind: ModelKind | None = None) -> str:

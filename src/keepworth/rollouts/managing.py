@@ -94,17 +94,6 @@ class ModelReader:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionReader:
-    """A plain function (question, memories) -> answer as a reader. It must give the same answer every time."""
-
-    identity: str
-    answer: Callable[[str, Sequence[str]], str]
-
-    def answers(self, queries: Sequence[Query]) -> list[str]:
-        return [self.answer(question, memories) for question, memories in queries]
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """A manager's step, ready for every member of a group: each acts on its own fork of `bank`.
 

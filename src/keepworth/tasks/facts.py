@@ -1,7 +1,7 @@
 """Facts from a conversation without a language model: what the user states about themselves, one sentence each.
 
 The rule is coarse on purpose and the same everywhere: a user's sentence in the first person that is not a question, a
-request or a courtesy. What it misses is counted by `coverage`, and never fixed by looking at the answers.
+request or a courtesy. What it misses is never fixed by looking at the answers.
 """
 
 from __future__ import annotations
@@ -109,12 +109,6 @@ def _statement(sentence: str) -> str:
         return ""
     text = " ".join(words[:FACT_WORDS]) + (" ..." if len(words) > FACT_WORDS else "")
     return text[0].upper() + text[1:]
-
-
-def coverage(facts: Sequence[Fact], places: Iterable[tuple[str, int]]) -> float:
-    """The share of turns (session id, turn index) that gave at least one fact; 1.0 where no turn is asked for."""
-    wanted = set(places)
-    return len(wanted & {fact.place for fact in facts}) / len(wanted) if wanted else 1.0
 
 
 # Steps for a memory manager, cut out of conversations: what was known before, one new fact, and the questions it decides.

@@ -36,15 +36,6 @@ def exact_match(prediction: str, golds: Sequence[str]) -> float:
     return float(any(normalise(gold) == wanted for gold in _some(golds)))
 
 
-def substring_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if any normalised gold is a substring of the normalised prediction. Rewards verbosity: report it, do not
-    train on it.
-
-    A gold that normalises to nothing matches nothing."""
-    text = normalise(prediction)
-    return float(any(gold in text for gold in map(normalise, _some(golds)) if gold))
-
-
 def token_f1(prediction: str, golds: Sequence[str]) -> float:
     """Best F1 over the golds of the multisets of normalised tokens: P = c/|prediction|, R = c/|gold|, 2PR/(P+R), 0
     where c = 0.

@@ -27,8 +27,7 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Policy
 from keepworth.recipes.advantage import advantage
-from keepworth.recipes.exprag import exprag
-from keepworth.recipes.memrl import memrl
+from keepworth.recipes.experience_methods import exprag, memrl
 
 ROOT = Path(__file__).parents[3]
 POLICIES = {"advantage": advantage, "exprag": exprag, "memrl": memrl}

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from keepworth.memory.policy import prompts
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.recipes.amem import amem
-from keepworth.recipes.reme import reme
+from keepworth.recipes.experience_methods import amem, reme
 
 
 @given(st.text(max_size=200))

@@ -17,13 +17,17 @@ from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Policy, Use
 from keepworth.memory.policy.values import CaseNetwork
 from keepworth.recipes.advantage import SETTINGS, advantage, from_flat
-from keepworth.recipes.amem import amem
-from keepworth.recipes.amemguard import amemguard
-from keepworth.recipes.experience_methods import METHODS, method
-from keepworth.recipes.memento import multi_step, parametric
-from keepworth.recipes.memrl import memrl
-from keepworth.recipes.reme import reme
-from keepworth.recipes.rememberer import rememberer
+from keepworth.recipes.experience_methods import (
+    METHODS,
+    amem,
+    amemguard,
+    memrl,
+    method,
+    multi_step,
+    parametric,
+    reme,
+    rememberer,
+)
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")

@@ -109,6 +109,6 @@ def test_nothing_that_was_read_for_speed_is_kept_once_it_must_go():
     rows.encoded(Operation(OperationKind.ADD, text="b"), Draft(key="a secret"))
     item.drop_memos()
     rows.drop_memos()
-    kept = repr([item._last_key, item._last_rest, rows._last_draft, item._content_key.cache_info().currsize])
+    kept = repr([item._last_key, item._last_rest, rows._last_draft, item.content_key.cache_info().currsize])
     assert "secret" not in kept
-    assert item._content_key.cache_info().currsize == 0
+    assert item.content_key.cache_info().currsize == 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
 
@@ -369,23 +369,17 @@ def _deeper_than(depth: int, value: object) -> bool:
     return True
 
 
-def status_named(status: Status | str) -> Status:
-    """Raises InvalidFilter."""
-    try:
-        return Status(status)
-    except ValueError:
-        raise InvalidFilter(
-            f"status {status!r:.40} does not exist: use one of {', '.join(s.value for s in Status)}"
-        ) from None
+Option = TypeVar("Option", Status, ItemKind)
 
 
-def kind_named(kind: ItemKind | str) -> ItemKind:
-    """Raises InvalidFilter."""
+def member(options: type[Option], value: Option | str) -> Option:
+    """The status or the kind that `value` names. Raises InvalidFilter."""
     try:
-        return ItemKind(kind)
+        return options(value)
     except ValueError:
+        name = "status" if options is Status else "kind"
         raise InvalidFilter(
-            f"kind {kind!r:.40} does not exist: use one of {', '.join(k.value for k in ItemKind)}"
+            f"{name} {value!r:.40} does not exist: use one of {', '.join(each.value for each in options)}"
         ) from None
 
 
@@ -406,16 +400,13 @@ _last_key: tuple[Item | None, bytes] = (None, b"")
 """A write asks several times in a row for the key of one item."""
 
 
-def content_key(scope: Scope, kind: ItemKind, event_time: str, key: str, text: str) -> bytes:
-    """`duplicate_key` of an item that has these."""
-    return _content_key(scope, kind, event_time if kind in DATED else "", key, text)
-
-
 DATED = (ItemKind.EPISODE, ItemKind.CASE)
 
 
 @lru_cache(maxsize=2048)
-def _content_key(scope: Scope, kind: ItemKind, time: str, key: str, text: str) -> bytes:
+def content_key(scope: Scope, kind: ItemKind, event_time: str, key: str, text: str) -> bytes:
+    """`duplicate_key` of an item that has these."""
+    time = event_time if kind in DATED else ""
     parts = (*scope.parts(), kind.value, time, folded(key), folded(text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
     # An index sorts by the first eight bytes as a number, the last of them first. With the scope there, what one user writes
@@ -431,7 +422,7 @@ def _scope_mark(scope: Scope) -> bytes:
 def drop_memos() -> None:
     """Forget every text kept for speed alone: what is erased on purpose must not stay in memory either."""
     global _last_key, _last_rest
-    _content_key.cache_clear()
+    content_key.cache_clear()
     _last_key = (None, b"")
     _last_rest = (None, "", "")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-import uuid
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -49,11 +49,10 @@ from keepworth.memory.item import (
     checked_text,
     folded,
     identity,
-    kind_named,
     later,
+    member,
     now,
     plain_metadata,
-    status_named,
     text_problem,
     timestamp,
     worded,
@@ -76,9 +75,8 @@ from keepworth.memory.search.search import (
     Selector,
     Worth,
     asked,
-    checked_count,
+    checked_number,
     checked_query,
-    checked_step,
     requested,
     retrieve,
     several,
@@ -114,10 +112,7 @@ Message = Mapping[str, Any]
 RECALLED = 4096
 SCOPES = 4096
 NOBODY = ("", "", "")
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex[:16]
+new_id = partial(secrets.token_hex, 8)
 
 
 class Memory:
@@ -164,7 +159,7 @@ class Memory:
         trusted: Collection[str] = (),
         seed: int | None = None,
         clock: Clock = now,
-        new_id: Callable[[], str] = _new_id,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
@@ -245,8 +240,8 @@ class Memory:
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page."""
         scope = self._narrowed(user_id, agent_id, session_id)
-        chosen = {kind_named(kind) for kind in several(kinds, "kinds", "fact")}
-        checked_count(limit)
+        chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
+        checked_number(limit, "k", 1)
         start = number_of(after) if after else 0
         if start is None:
             raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
@@ -286,7 +281,9 @@ class Memory:
         known. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
         `search.Request` says. The past (`as_of`) is shown as it was, without a policy.
         """
-        ask = Ask(checked_query(query), "", worded_actions(actions) if actions != () else (), checked_step(step))
+        ask = Ask(
+            checked_query(query), "", worded_actions(actions) if actions != () else (), checked_number(step, "step", 0)
+        )
         if episode:
             ask = self._asked_in(episode, ask)
         return self._answer(
@@ -316,7 +313,7 @@ class Memory:
             raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
         queries = list(queries)
         possible = worded_actions(actions) if actions != () else ()
-        step = checked_step(step)
+        step = checked_number(step, "step", 0)
         asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
         if episode:
             asks = [self._asked_in(episode, ask) for ask in asks]
@@ -338,7 +335,7 @@ class Memory:
         **options: Any,
     ) -> list[Hits]:
         """What is shown for each, chosen and logged. plain: without the policy, where no reward can ever come of it."""
-        checked_count(top_k)
+        checked_number(top_k, "k", 1)
         if episode:
             self._check_episode(episode)
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
@@ -709,7 +706,7 @@ class Memory:
             expires_at = later(timestamp(self._clock()), ttl)
         checked_interval(timestamp(valid_from), timestamp(valid_to))
         draft = Draft(
-            kind=kind_named(kind),
+            kind=member(ItemKind, kind),
             key=key,
             scope=scope,
             event_time=timestamp(event_time),
@@ -718,7 +715,7 @@ class Memory:
             expires_at=timestamp(expires_at),
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(trust),
-            status=status_named(status),
+            status=member(Status, status),
             metadata=plain_metadata(metadata),
             deduplicate=not repeat,
         )
@@ -784,7 +781,7 @@ class Memory:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
         if status is not None:
-            fields["status"] = status_named(status).value
+            fields["status"] = member(Status, status).value
         if trust is not None:
             fields["trust"] = _trust(trust)
         if expires_at is not None:

@@ -165,17 +165,14 @@ DEFAULT_CACHE = 20_000
 class Embedder:
     """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
 
-    __slots__ = ("_cache", "_lock", "_size", "encoder")
+    __slots__ = ("_cache", "_lock", "_size", "encoder", "identity")
 
     def __init__(self, encoder: Encoder, cached: int = DEFAULT_CACHE) -> None:
         self.encoder = encoder
+        self.identity = encoder.identity
         self._size = cached
         self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self.encoder.identity
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""

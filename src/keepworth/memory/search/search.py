@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
-from keepworth.memory.item import Item, ItemKind, Status, checked_label, kind_named, status_named, timestamp
+from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
 from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score, tokens
 
 if TYPE_CHECKING:
@@ -342,17 +342,11 @@ def checked_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def checked_count(k: int) -> None:
-    """Raise InvalidFilter for what cannot be a number of hits."""
-    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= MOST:
-        raise InvalidFilter(f"k must be a whole number from 1 to {MOST:,}, got {k!r:.40}")
-
-
-def checked_step(step: object) -> int:
-    """Raise InvalidFilter for what cannot be the number of a step."""
-    if not isinstance(step, Integral) or isinstance(step, bool) or not 0 <= int(step) <= MOST:
-        raise InvalidFilter(f"step must be a whole number from 0 to {MOST:,}, got {step!r:.40}")
-    return int(step)
+def checked_number(number: object, name: str, least: int) -> int:
+    """Raise InvalidFilter for what cannot be a number of hits (`least` 1) or of a step (0)."""
+    if not isinstance(number, Integral) or isinstance(number, bool) or not least <= int(number) <= MOST:
+        raise InvalidFilter(f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}")
+    return int(number)
 
 
 def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0) -> Request:
@@ -360,16 +354,16 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
     effect."""
     if mode not in MODES:
         raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
-    checked_count(k)
+    checked_number(k, "k", 1)
     wide = max(POOL, 5 * k)
     if not options:
         return Request(k, mode, beyond, pool=wide if mode == "hybrid" else k + beyond)
     checked_options(options)
     given = dict(options)
     if "kinds" in given:
-        given["kinds"] = tuple(kind_named(kind) for kind in several(given["kinds"], "kinds", "fact"))
+        given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:
-        given["statuses"] = tuple(status_named(status) for status in several(given["statuses"], "statuses", "active"))
+        given["statuses"] = tuple(member(Status, status) for status in several(given["statuses"], "statuses", "active"))
     for name in ("since", "until", "as_of"):
         if name in given:
             given[name] = timestamp(given[name])

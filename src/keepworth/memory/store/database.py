@@ -531,15 +531,15 @@ class Database:
 
     def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
-        self._refuse_to_write()
-        depth = self._enter()
+        depth = self._enter_to_write()
         try:
             result: Result = self._writes.carry_out(work)
         finally:
             self._gate.leave(depth)
         return result
 
-    def _refuse_to_write(self) -> None:
+    def _enter_to_write(self) -> list[int]:
+        """See `_enter`. Raises ReadOnly, NotAMemoryFile."""
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
         if self._damage:
@@ -547,6 +547,9 @@ class Database:
                 f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: export what "
                 "can be read, or restore a backup"
             )
+        if self._closed or self._forked or self._process != os.getpid():
+            self._refuse()
+        return self._gate.enter()
 
     def _commit(self, batch: Sequence[QueuedWrite]) -> None:
         try:
@@ -555,8 +558,11 @@ class Database:
                 self._require_in_place()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    for queued in batch:
-                        self._run(connection, queued, alone=len(batch) == 1)
+                    if len(batch) == 1:
+                        batch[0].result = batch[0].work(connection)
+                    else:
+                        for queued in batch:
+                            self._run(connection, queued)
                     connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
@@ -584,10 +590,8 @@ class Database:
                 self._mover = mover
         return apsw.SQLITE_OK
 
-    def _run(self, connection: apsw.Connection, queued: QueuedWrite, alone: bool) -> None:
-        if alone:
-            queued.result = queued.work(connection)
-            return
+    def _run(self, connection: apsw.Connection, queued: QueuedWrite) -> None:
+        """One of several in a transaction: what goes wrong with it is its own."""
         connection.execute("SAVEPOINT one")
         try:
             with self.translated():
@@ -653,8 +657,7 @@ class Database:
 
     def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
-        self._refuse_to_write()
-        depth = self._enter()
+        depth = self._enter_to_write()
         try:
             with self._write_lock, self.translated():
                 return work(self._to_write())

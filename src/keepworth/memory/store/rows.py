@@ -260,7 +260,9 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
     if act.targets:
         parts.append(f'"targets":{_json(act.targets)}')
     if act.text:
-        parts.append(f'"text":{_text(act.text)}')
+        # What a program hands in may be anything.
+        plain = isinstance(act.text, str) and act.text.isascii()
+        parts.append(f'"text":{encode_basestring(act.text) if plain else _json(act.text)}')
     global _last_draft
     known, rest = _last_draft  # one read: another thread may put its own there meanwhile
     if known is not draft or draft.metadata:
@@ -343,11 +345,6 @@ def targets_of(act: Act) -> tuple[str, ...]:
     # Whatever a program hands in is a legal act that may do nothing.
     targets = act.targets if isinstance(act, Operation) else ()
     return tuple(target for target in targets if isinstance(target, str))
-
-
-def _text(text: object) -> str:
-    # What a program hands in may be anything.
-    return encode_basestring(text) if isinstance(text, str) and text.isascii() else _json(text)
 
 
 def _json(body: object) -> str:

@@ -686,8 +686,7 @@ class Store:
     ) -> list[tuple[Outcome, Item | None]]:
         """As `perform`, with the item each outcome names, as the transaction leaves it."""
 
-        def work(connection: apsw.Connection) -> list[tuple[Outcome, Item | None]]:
-            transaction = self._transaction(connection, scope, vectors)
+        def work(transaction: Transaction) -> list[tuple[Outcome, Item | None]]:
             time = self.clock()
             if len(acts) >= FORESEEN:
                 transaction.foresee(
@@ -697,13 +696,11 @@ class Store:
                     and act.kind is OperationKind.ADD
                     and draft_problem(act.text, draft) is None
                 )
-            before = self._count(connection, scope)
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
-            transaction.finish()
-            self._check_room(connection, scope, before)
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
-        return self.database.write(work)
+        done: list[tuple[Outcome, Item | None]] = self.change(scope, work, vectors, bounded=True)
+        return done
 
     def change(
         self,
@@ -713,39 +710,29 @@ class Store:
         *,
         bounded: bool = False,
     ) -> Any:
-        """Run `work` on a transaction of its own: for undo, purge, import and the like. bounded: hold it to `max_items`."""
+        """Run `work` on a transaction of its own. bounded: hold it to `max_items`; raises ScopeFull where there are more than
+        that, and more than there were: then nothing is written."""
 
         def inside(connection: apsw.Connection) -> Any:
-            transaction = self._transaction(connection, scope, vectors)
-            before = self._count(connection, scope) if bounded else 0
+            transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
+            most = self.max_items if bounded else None
+            before = 0 if most is None else self._count(connection, scope)
             result = work(transaction)
             transaction.finish()
-            if bounded:
-                self._check_room(connection, scope, before)
+            if most is not None and self._count(connection, scope) > max(most, before):
+                raise ScopeFull(
+                    f"this scope may hold {most} items: delete some, or raise max_items; nothing was written"
+                )
             return result
 
         return self.database.write(inside)
 
     def _count(self, connection: apsw.Connection, scope: Scope) -> int:
-        """Current items of a scope, inside a transaction; not looked up where nothing bounds it."""
-        if self.max_items is None:
-            return 0
+        """Current items of a scope, inside a transaction."""
         parts = [part for part in ("user", "agent", "session") if getattr(scope, part)]
         where = " AND ".join(f"{part} = ?" for part in ["tenant", *parts])
         values = [getattr(scope, part) for part in ["tenant", *parts]]
         return scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
-
-    def _check_room(self, connection: apsw.Connection, scope: Scope, before: int) -> None:
-        """Raise ScopeFull where there are more than there may be, and more than there were; then nothing is written."""
-        if self.max_items is not None and self._count(connection, scope) > max(self.max_items, before):
-            raise ScopeFull(
-                f"this scope may hold {self.max_items} items: delete some, or raise max_items; nothing was written"
-            )
-
-    def _transaction(
-        self, connection: apsw.Connection, scope: Scope, vectors: Mapping[str, bytes] | None
-    ) -> Transaction:
-        return Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
 
     def head(self) -> int:
         """The newest entry of the journal; 0 before the first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, content_key, duplicate_key, to_record
@@ -39,16 +39,16 @@ class ScopeRow:
     dirty: bool = False
 
 
+@dataclass(slots=True)
 class ScopeBook:
     """Reads each scope once, adds unknown ones, and writes changed sums back on `close`."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._by_scope: dict[Scope, ScopeRow] = {}
-        self._by_id: dict[int, Scope] = {}
-        # A batch is nearly always of one scope, and hashing four names for every item adds up.
-        self._last_scope: Scope | None = None
-        self._last_row: ScopeRow | None = None
+    _connection: apsw.Connection
+    _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
+    _by_id: dict[int, Scope] = field(default_factory=dict)
+    # A batch is nearly always of one scope, and hashing four names for every item adds up.
+    _last_scope: Scope | None = None
+    _last_row: ScopeRow | None = None
 
     def row(self, scope: Scope) -> ScopeRow:
         if scope is self._last_scope and self._last_row is not None:
@@ -281,11 +281,6 @@ class Transaction:
         self._write_journal()
         changed = [(self._original[id], self._items[id]) for id in self._original]
         self._original = {}
-        if changed:
-            self._write_view(changed)
-        self.book.close()
-
-    def _write_view(self, changed: list[tuple[Item | None, Item | None]]) -> None:
         credited = [
             after
             for before, after in changed
@@ -296,10 +291,12 @@ class Transaction:
             self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
             known = {item.id for item in credited}
             changed = [pair for pair in changed if pair[1] is None or pair[1].id not in known]
-        self._write_items(changed)
-        self._write_words(changed)
-        if self.set_id is not None:
-            self._write_vectors(changed)
+        if changed:
+            self._write_items(changed)
+            self._write_words(changed)
+            if self.set_id is not None:
+                self._write_vectors(changed)
+        self.book.close()
 
     def load(self, id: str) -> Item | None:
         """An item of any scope."""
@@ -385,7 +382,6 @@ class Transaction:
         inserts: dict[str, list[tuple[int, str, str]]] = {"words": [], "past_words": []}
         newest, long = self.seq - 1, False
         for before, after in changed:
-            old, new = _word_table(before), _word_table(after)
             there = after or before
             assert there is not None
             n = int(there.id[1:])
@@ -394,6 +390,7 @@ class Transaction:
                 newest = max(newest, n)
                 long = long or (after is not None and len(indexed_text(after)) > LONG)
                 continue
+            old, new = _word_table(before), _word_table(after)
             if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
                 continue
             if before is not None and old:

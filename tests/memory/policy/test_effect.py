@@ -299,3 +299,37 @@ def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Pat
             choice = log.single(connection, hits.decision)
         assert choice is not None
         assert choice.details["of"] == episode.number < number
+
+
+@pytest.mark.parametrize(("searches", "bounds"), [(1, None), (4, None), (1, (-100.0, 100.0)), (3, (0.0, 2.0))])
+def test_the_policy_that_ran_is_judged_to_earn_what_it_earned(
+    searches: int, bounds: tuple[float, float] | None
+) -> None:
+    """Every choice has the probability that it was logged with: the policy knows then what it knew."""
+    with opened(policy=lambda: effect(withhold=0.2, sure=10.0), reward_range=bounds) as memory:
+        memory.add_many([HOLD, PULL])
+        earned = []
+        for number in range(60):
+            episode = memory.episode("help the caller")
+            found = [episode.search(ASKED, top_k=1) for _ in range(searches)]
+            earned += [float(any("plug" in hit.text for hits in found for hit in hits))] * searches
+            episode.reward(earned[-1])
+            if number % 5 == 0:  # a later judgement of one choice takes the place of the earlier one
+                memory.reward(found[0].decision, 1.0)
+                earned[-searches] = 1.0
+        estimate = memory.evaluate("effect", method="ips")
+        assert estimate.n == len(earned)
+        assert estimate.value == pytest.approx(sum(earned) / len(earned), abs=1e-12)
+        assert estimate.effective == pytest.approx(len(earned))
+
+
+def test_estimates_are_in_the_unit_of_the_rewards() -> None:
+    with opened(policy="memrl", reward_range=(0.0, 50.0)) as memory:
+        earned = []
+        for number in range(60):
+            with memory.episode(f"task {number % 4}") as episode:
+                episode.search(actions=("press", "pull"))
+                episode.act("press")
+                earned.append(50.0 if number % 4 else 10.0)
+                episode.reward(earned[-1])
+        assert memory.evaluate("memrl", method="ips").value == pytest.approx(sum(earned) / len(earned), rel=0.2)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from keepworth.memory.policy.propensity import Slate
 
+    Bytes = npt.NDArray[np.int8]
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
@@ -122,12 +123,14 @@ class Effect:
         ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
         left_out = {*use.slate, *use.withheld}
         self.add(
-            use.query.vector,
+            of_eight_bits(in_eight_bits(use.query.vector)),  # as it is on file
             use.raw_reward,
             [ids[place] for place in use.slate],
             [ids[place] for place in use.withheld],
             unshown=[id for place, id in enumerate(ids) if place not in left_out],
             action=use.taken,
+            weight=use.weight,
+            decision=use.decision,
         )
 
     def add(
@@ -235,6 +238,20 @@ class Effect:
             self._acted = array("q", [row - gone for row in self._acted if row >= gone])
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
         self._first, self._count = 0, self._count - gone
+
+
+def in_eight_bits(vector: Vectors) -> Bytes:
+    """A unit vector as it is kept, one byte a number."""
+    most = float(np.abs(vector).max(initial=0.0)) or 1.0
+    kept: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
+    return kept
+
+
+def of_eight_bits(kept: Bytes) -> Vectors:
+    """The unit vector that was kept."""
+    rough = kept.astype(np.float32)
+    length = float(np.sqrt(rough @ rough))
+    return rough / np.float32(length) if length else rough
 
 
 def bayes_factor(won: float, lost: float, won_without: float, lost_without: float) -> float:

@@ -18,8 +18,9 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity
 from keepworth.memory.operations import Assignment, Credit, Outcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.effect import Effect, situation
+from keepworth.memory.policy.effect import Effect, in_eight_bits, of_eight_bits, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
+    Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
 
 DRAWS = 32
@@ -113,7 +115,7 @@ class Learning:
         self.policy = first
         self.reward_range = reward_range
         self.set_aside: dict[str, str] = {}
-        self._policies, self._first = policies, first
+        self._policies, self._first = partial(_within, policies, reward_range), first
         self._seed, self._trusted = seed, frozenset(trusted)
         self._lock = threading.RLock()
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
@@ -410,24 +412,32 @@ class Learning:
                     f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
                     'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.02).',
                 )
-            pool, rows = experience.pool, []
-            for use in uses:
-                values = other.valuer.estimate(use.query, use.candidates, pool)
-                choice = other.selector(use.query, use.candidates, values, pool)
-                if use.most:
-                    choice = choice.at_most(use.most)
-                near, means = use.candidates.similarities, values.means
-                predicted = expected = 0.0
-                if method == "dr":
-                    predicted = model.predict(use.slate, near, means)
-                    slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
-                    expected = float(np.mean([model.predict(slate, near, means) for slate in slates]))
-                    model.learn(use.slate, near, means, use.raw_reward)
-                rows.append(
-                    LoggedSlate(use.raw_reward, use.propensity, choice.probability(use.slate), predicted, expected)
-                )
-                other.valuer.learn(use, pool)
-            return evaluate(rows, method)
+            pool, rows = experience.pool, dict[str, LoggedSlate]()
+            for together in _by_reward(uses):
+                # All that one reward is for was chosen before it came.
+                means: dict[str, Floats] = {}
+                for use in together:
+                    if use.decision in rows:  # rewarded again: the later reward takes the place of the earlier one
+                        rows[use.decision] = replace(rows[use.decision], reward=use.raw_reward)
+                        continue
+                    values = other.valuer.estimate(use.query, use.candidates, pool)
+                    choice = other.selector(use.query, use.candidates, values, pool)
+                    if use.most:
+                        choice = choice.at_most(use.most)
+                    near = use.candidates.similarities
+                    means[use.decision] = values.means
+                    predicted = expected = 0.0
+                    if method == "dr":
+                        predicted = model.predict(use.slate, near, values.means)
+                        slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
+                        expected = float(np.mean([model.predict(slate, near, values.means) for slate in slates]))
+                    probability = choice.probability(use.slate)
+                    rows[use.decision] = LoggedSlate(use.raw_reward, use.propensity, probability, predicted, expected)
+                for use in together:
+                    if use.decision in means:
+                        model.learn(use.slate, use.candidates.similarities, means[use.decision], use.raw_reward)
+                    other.valuer.learn(use, pool)
+            return evaluate(list(rows.values()), method)
 
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
@@ -513,8 +523,6 @@ class Learning:
             # Where the memory searches, it has encoded the query already.
             encoder = _Embedded(self._embedder) if policy.retriever is None else self._embedder.encoder
         valuer = policy.valuer
-        if isinstance(valuer, Effect):
-            valuer.bounds = self.reward_range or valuer.bounds
         self._experience = Experience(
             policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
         )
@@ -619,13 +627,8 @@ class Learning:
         try:
             task, person, choices = about()
             if isinstance(experience.policy.valuer, Effect):
-                shared = sum(not math.isfinite(choice.reward) for choice in choices)
-                for choice in choices:
-                    own = math.isfinite(choice.reward)
-                    self._add_evidence(
-                        experience.policy.valuer, task, choice, choice.reward if own else each.value,
-                        1.0 if own else 1.0 / shared, stale,
-                    )  # fmt: skip
+                for choice, reward, weight in _credited(choices, each.value):
+                    self._add_evidence(experience.policy.valuer, task, choice, reward, weight, stale)
                 return
             if experience.policy.retriever is None:
                 listed = [id for choice in choices for id, _ in choice.decision.candidates if id not in self._rows]
@@ -733,6 +736,7 @@ class Learning:
             logged=decision.propensity,
             withheld=tuple([moved[place] for place in there if ids[place] in withheld]) if withheld else (),
             most=int(details.get("k", 0)),
+            decision=decision.id,
         )
 
     def _query(self, experience: Experience, task: str, person: str, choice: Choice) -> Query:
@@ -759,27 +763,29 @@ class Learning:
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
         pairs, steps = [], []
-        for choice in choices:
+        for choice, credited, weight in _credited(choices, reward):
             use = self._use(experience, self._rows, task, person, choice)
             if use is not None:
+                use.weight = weight
                 pairs.append((use, choice.action))
-                steps.append(self._scaled(choice.reward if math.isfinite(choice.reward) else reward))
+                steps.append(self._scaled(credited))
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
     def _uses(self, connection: apsw.Connection, other: Policy) -> tuple[list[Use], Experience]:
-        """What was learned from, in order and on the scale from 0 to 1, and an experience with the items they speak of."""
+        """What was learned from, in order, with rewards on the scale from 0 to 1 and as they were given; `following` is the next
+        choice of the same reward. And an experience with the items they speak of."""
         current = self._experience
         if current.policy.retriever is not None:
-            return [use for use, _ in current.uses], current
+            return [replace(use, raw_reward=self._given(use.raw_reward)) for use, _ in current.uses], current
         gone = log.cancelled(connection)
         told = []
         for each, about in log.with_choices(
             connection, self._scopes(connection), log.news(connection, self.scope, gone), gone
         ):
             task, person, choices = about()
-            told += [(task, person, each, choice) for choice in choices]
+            told += [(each, task, person, *credited) for credited in _credited(choices, each.value)]
         experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
-        ids = dict.fromkeys(id for *_, choice in told for id, _ in choice.decision.candidates)
+        ids = dict.fromkeys(id for *_, choice, _, _ in told for id, _ in choice.decision.candidates)
         items = [item for item in self.store.fetch(self.scope, list(ids)).values() if item is not None]
         vectors, rows = self.store.vectors_for(items), dict[str, int]()
         for item in items:
@@ -788,14 +794,17 @@ class Learning:
             if vector is None:
                 vector = experience.encoder.encode([pooled.key])[0]
             rows[item.id] = experience.pool.restore(pooled, vector)
-        uses = []
-        for task, person, each, choice in told:
+        uses: list[Use] = []
+        entry = 0
+        for each, task, person, choice, reward, weight in told:
             use = self._use(experience, rows, task, person, choice)
             if use is not None:
-                use.taken, use.by = choice.action, each.by
-                use.raw_reward = choice.reward if math.isfinite(choice.reward) else each.value
-                experience.scale.see([use.raw_reward], experience.pool.person_of(each.by))
+                use.taken, use.by, use.raw_reward, use.weight = choice.action, each.by, reward, weight
+                experience.scale.see([reward], experience.pool.person_of(each.by))
+                if uses and entry == each.seq:
+                    uses[-1].following = use
                 uses.append(use)
+                entry = each.seq
         for use in uses:
             use.reward = use.outcome = experience.scale.of(use.raw_reward)
             use.good = use.reward >= experience.scale.usual
@@ -807,14 +816,19 @@ class Learning:
         low, high = self.reward_range
         return (reward - low) / (high - low)
 
+    def _given(self, scaled: float) -> float:
+        """The reward that `_scaled` made this of."""
+        if self.reward_range is None:
+            return scaled
+        low, high = self.reward_range
+        return low + scaled * (high - low)
+
     def _packed(self, vector: Vectors, *, whole: bool) -> bytes:
         """The number of the encoder's set of vectors, then the vector: as it is, or (`whole` False) in eight bits a number."""
         head = struct.pack("<H", self.store.set_id or 0)
         if whole:
             return head + bytes(vector.astype("<f4").tobytes())
-        most = float(np.abs(vector).max(initial=0.0)) or 1.0
-        rough: bytes = np.rint(vector * (127.0 / most)).astype(np.int8).tobytes()
-        return head + rough
+        return head + in_eight_bits(vector).tobytes()
 
     def _unpacked(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
         """A unit vector of this encoder, as it was where `exact`; None where none is on file."""
@@ -825,9 +839,7 @@ class Learning:
             return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)
         if len(packed) != 2 + width or exact:
             return None
-        rough = np.frombuffer(packed, np.int8, offset=2).astype(np.float32)
-        length = float(np.sqrt(rough @ rough))
-        return rough / np.float32(length) if length else rough
+        return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
 
     def _note(self, what: str, **body: Any) -> None:
         self.store.change(
@@ -889,6 +901,30 @@ def check_settings(policy: Policy, reward_range: tuple[float, float] | None, tru
         raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
     for name in trusted:
         identity(name, "a trusted rewarder")
+
+
+def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float] | None, name: str) -> Policy:
+    """A fresh policy, which knows what rewards there can be."""
+    policy = policies(name)
+    if isinstance(policy.valuer, Effect):
+        policy.valuer.bounds = reward_range or policy.valuer.bounds
+    return policy
+
+
+def _by_reward(uses: Sequence[Use]) -> Iterator[list[Use]]:
+    """The choices of each reward together."""
+    together: list[Use] = []
+    for use in uses:
+        together.append(use)
+        if use.following is None:
+            yield together
+            together = []
+
+
+def _credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
+    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that."""
+    shared = sum(not math.isfinite(choice.reward) for choice in choices)
+    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def _asked(task: str, choice: Choice) -> tuple[str, str]:

@@ -91,6 +91,7 @@ class Use:
     where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
     much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
+    decision: its id on file; weight: 1 over how many choices share the reward.
     """
 
     query: Query
@@ -111,6 +112,8 @@ class Use:
     bonus: dict[str, float] = field(default_factory=dict)
     withheld: Slate = ()
     most: int = 0
+    decision: str = ""
+    weight: float = 1.0
 
     @property
     def rows(self) -> list[int]:

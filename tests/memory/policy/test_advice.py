@@ -156,3 +156,24 @@ def test_outside_is_outside_whatever_its_trust_and_a_draft_is_from_outside_by_de
         item.key: item.status for item in memory.learning.experience.pool.items if item.metadata["do"] == ("escalate",)
     }
     assert status == {"a torn shirt arrived": Status.QUARANTINED}
+
+
+def test_what_an_observation_says_it_earned_is_a_number_and_larger_rewards_are_taken(tmp_path: Path) -> None:
+    """Cases that say what they earned are filed anew when rewards turn out to be larger."""
+    memory = opened(tmp_path / "j.mem", "memrl")
+    with memory.episode("a torn shirt arrived") as episode:
+        episode.search()
+        with pytest.raises(InvalidAdvice, match="earned"):
+            episode.observe(Advice("k", "t", ("refund",), extra={"earned": "much"}))
+        assert episode.observe(Advice("k", "t", ("refund",), extra={"earned": 0.4})) is not None
+        episode.act("refund")
+        episode.reward(0.0)
+    metadata = {"do": ["refund"], "avoid": [], "born": 0, "of": 0}
+    unread = [memory.add(f"by hand {n}", metadata={**metadata, **more}).id for n, more in enumerate(
+        ({"good": True, "earned": "much"}, {"earned": 0.4})
+    )]  # fmt: skip
+    with pytest.warns(SetAside, match="cannot be read"):
+        play(memory, "a torn shirt arrived", "refund", 1.0)
+    for value in (2.0, 5.0):
+        play(memory, "a torn shirt arrived", "refund", value)
+    assert set(memory.set_aside) == set(unread)

@@ -60,6 +60,8 @@ def item_problem(item: Item) -> str:
     if problem is not None:
         return f"its key{problem.removeprefix('text')}"
     slots = {name: value for name, value in data.items() if name not in RESERVED}
+    if "earned" in slots and "good" not in data:
+        return "it says what it earned without good"
     return _advice_problem(data) or _slots_problem(slots)
 
 
@@ -171,5 +173,5 @@ _TYPES: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("q", "n"), _is_table),
     "links": lambda value: _all(value, str) or _all(value, int),
     "visits": _is_count,
-    "confidence": _is_number,
+    **dict.fromkeys(("confidence", "earned"), _is_number),
 }

@@ -432,3 +432,26 @@ def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) ->
     for name, other in {"since": "2020-01-01", "kinds": ["case"], "where": {"a": 1}, "statuses": ["archived"]}.items():
         with pytest.raises(InvalidFilter, match=f"{name}= has no effect"):
             memory.search("a torn shirt", **{name: other})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    with memory.episode("a torn shirt arrived") as episode:
+        decision = episode.search(actions=ACTIONS).decision
+        episode.act("refund")
+        episode.step_reward(0.0)
+        assert memory.reward(decision, 1.0).applied
+        before = memory.snapshot()
+        for _ in range(5):  # a client that tries again
+            assert not memory.reward(decision, 1.0).applied
+        assert (memory.snapshot(), len(memory)) == (before, 0)
+        episode.reward(1.0)
+    assert len(memory) == 1
+    assert [reward for _, reward in memory.learning.experience.uses] == [1.0]
+    assert memory.reward(decision, 0.25, by="ana").applied  # another judgement
+    assert [reward for _, reward in memory.learning.experience.uses] == [1.0, 0.25]
+    assert len(memory) == 1
+    after = state(memory)
+    memory.close()
+    assert state(opened(tmp_path / "j.mem", policy)) == after

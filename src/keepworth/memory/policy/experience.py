@@ -64,6 +64,8 @@ class Experience:
         self.scale = Scale()
         # What was learned from, each with its reward as it was given.
         self.uses: list[tuple[Use, float]] = []
+        # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
+        self.alone: dict[str, tuple[float, str]] = {}
 
     def fresh_pool(self) -> Pool:
         """One without items."""
@@ -172,15 +174,17 @@ class Experience:
         per_step: Sequence[float] | None = None,
         by: str = "",
         bank: Callable[[], Bank] | None = None,
+        alone: bool = False,
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
         outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
         where they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of the memory,
-        where the operations of a writer are carried out.
+        where the operations of a writer are carried out. alone: the reward is for a single choice, whose episode goes on: nothing
+        is written, and the reward of the episode does not teach this choice again.
         """
-        finished, share = self._learned(taken, outcome, per_step, by)
-        uses = tuple(use for use in finished.uses if use.taken)
+        finished, share = self._learned(taken, outcome, per_step, by, alone)
+        uses = tuple(use for use in finished.uses if use.taken and not alone)
         done = replace(finished, uses=uses, pool=self.pool, bank=bank)
         for draft in self.policy.writer(done) if self.policy.writer is not None and done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
@@ -199,20 +203,34 @@ class Experience:
         self.time += 1
 
     def remember(
-        self, taken: Sequence[tuple[Use, str]], outcome: float, *, per_step: Sequence[float] | None = None, by: str = ""
+        self,
+        taken: Sequence[tuple[Use, str]],
+        outcome: float,
+        *,
+        per_step: Sequence[float] | None = None,
+        by: str = "",
+        alone: bool = False,
     ) -> None:
         """Learn again from an episode that is on file: what it wrote and retired is there already."""
+        if alone and taken and all(self.has(use.decision, outcome, by) for use, _ in taken):
+            return
         with self.pool.frozen():
             for use, _ in taken:
                 if self.policy.rehearse is not None:
                     self.policy.rehearse(use.query, use.candidates, self.pool)
-            _, share = self._learned(taken, outcome, per_step, by)
+            _, share = self._learned(taken, outcome, per_step, by, alone)
         self._over(share)
 
+    def has(self, decision: str, reward: float, by: str) -> bool:
+        """Whether a choice has just this reward for itself."""
+        return self.alone.get(decision) == (reward, by)
+
     def _learned(
-        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str
+        self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
     ) -> tuple[Finished, float]:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
+        known = {} if alone else self.alone
+        rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
         if taken and taken[-1][0].choice is None:
             # A choice read from a file: valuers may learn from what they knew when they were asked.
             self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
@@ -224,8 +242,11 @@ class Experience:
             use.taken, use.raw_reward, use.by, use.share = action, rewards[place], by, share
             use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.raw_reward)
         for use, _ in taken:
-            self.learn(use)
-            self.scale.count(use.reward, share)
+            if use.decision not in known:
+                self.learn(use)
+                self.scale.count(use.reward, share)
+            if alone:
+                self.alone[use.decision] = use.raw_reward, by
             # Where a valuer knows what is usual in this situation, that is the bar.
             use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
         result = self.scale.of(outcome)

@@ -289,7 +289,8 @@ class Learning:
                     experience = self._now(reading)
                 before = self._seq
                 task, person, choices = self._rewarded_choices(connection, about, value)
-                if choices is None:
+                repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
+                if choices is None or (repeated and experience.policy.keeps):
                     return Outcome(False, reason="it has this reward already")
                 credited = tuple((id, each.decision.propensity) for each in choices for id in each.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
@@ -307,7 +308,8 @@ class Learning:
                         banks.append(Bank.on(base, self.store.embedder, scope=self.scope, clock=self.store.clock))
                     return banks[0]
 
-                experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank)
+                alone = bool(about.decision)
+                experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
                 self._mine.add(transaction.seq)
                 outcome = transaction.perform(act, draft, now=now, episode=about.episode)
                 named.update(self._changes(transaction, experience.pool, version, now, about.episode, by))
@@ -371,7 +373,7 @@ class Learning:
             one = one or log.single(connection, about.decision)
             if one is None:
                 raise UnknownEpisode(f"decision {about.decision!r:.80} was erased meanwhile: nothing was learned")
-            return task, person, [one]
+            return task, person, [replace(one, reward=math.nan)]
         if record is None:
             raise UnknownEpisode(f"episode {about.episode!r:.80} was erased meanwhile: nothing was learned")
         if not record.rewards:
@@ -636,7 +638,8 @@ class Learning:
                     if item is not None:
                         self._row(experience, item)
             pairs, steps = self._taken(experience, task, person, choices, each.value)
-            experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by)
+            alone = bool(each.decision)
+            experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by, alone=alone)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             # What cannot be read takes no part; the rest does.
             aside.setdefault(

@@ -488,7 +488,8 @@ class _OnFile:
         task, person = (found.task, found.person) if found is not None else ("", "")
         choices = list(found.choices) if found is not None else []
         if each.decision:
-            choices = [choice for choice in choices if choice.decision.id == each.decision]
+            # What is said of this choice comes before the reward of its step.
+            choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == each.decision]
             row = None if choices else self._alone.get(each.decision)
             choices = choices if row is None else [_choice(row)]
         return task, person, choices

@@ -53,7 +53,6 @@ class LiveEpisode:
         self.acts = 0
         self._waiting: list[str] = []
         self._action: str | None = None
-        self._closed = False
 
     def search(self, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
         """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
@@ -88,7 +87,7 @@ class LiveEpisode:
     def step_reward(self, value: float) -> None:
         """The reward of the last action alone; steps without one are credited with the final reward. Raises InvalidReward,
         ClosedEpisode."""
-        if self._action is None or self._closed:
+        if self._action is None or self._over():
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
 
@@ -128,10 +127,7 @@ class LiveEpisode:
 
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
         """Credit everything this episode showed. by: whose judgement it is, as for `Memory.reward`."""
-        outcome = self._memory.reward(self.id, value, by=by, source=source)
-        learning = self._memory.learning
-        self._closed = learning is not None and learning.keeps()
-        return outcome
+        return self._memory.reward(self.id, value, by=by, source=source)
 
     def end(self, outcome: str = "") -> None:
         """Note that it is over. Rewards may still come."""
@@ -147,8 +143,16 @@ class LiveEpisode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
 
+    def _over(self) -> bool:
+        """Whether it has a reward that is final, whoever gave it."""
+        learning = self._memory.learning
+        if learning is None:
+            return False
+        with self._memory.store.database.reading() as connection:
+            return log.has_reward(connection, self.id) and learning.keeps()
+
     def _open(self) -> None:
-        if self._closed:
+        if self._over():
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
     @property

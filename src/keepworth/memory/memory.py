@@ -472,8 +472,8 @@ class Memory:
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
-        with the probability it had of being shown, and the policy learns from it. The reward of one decision is that of this choice,
-        which the reward of its episode does not teach again.
+        with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own: where
+        the policy keeps cases, that of the episode does not teach this choice again.
 
         by: whose judgement it is; whom the episode is for if not given, "" for the program's own (a test, a verifier). source:
         what it came through. Where the policy keeps what an episode taught, its reward is final: the same again changes

@@ -455,3 +455,36 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
     after = state(memory)
     memory.close()
     assert state(opened(tmp_path / "j.mem", policy)) == after
+
+
+def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_without_it(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "memrl")
+    episode = memory.episode("a torn shirt arrived")
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    with opened(tmp_path / "j.mem", "memrl") as other:
+        other.reward(episode.id, 1.0)
+    for verb in (lambda: episode.search(), lambda: episode.act("refund"), lambda: episode.step_reward(0.0)):
+        with pytest.raises(ClosedEpisode):
+            verb()
+    memory.search("a shirt", episode=episode.id)
+    assert memory.pending() == []
+    memory.rollback(episode.id)
+    episode.search(actions=ACTIONS)
+    episode.act("refund")
+    assert memory.pending() == [episode.id]
+
+
+@pytest.mark.parametrize("policy", ["effect", "memrl"])
+def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(policy: str, tmp_path: Path) -> None:
+    with Memory(tmp_path / "j.mem", policy=policy, encoder=HashedWords(64), seed=1) as memory:
+        zebra = memory.add("the zebra has stripes")
+        episode = memory.episode("feed the animals")
+        assert [hit.id for hit in episode.search("zebra stripes", top_k=1)] == [zebra.id]
+        episode.act("feed")
+        episode.reward(1.0)
+        memory.forget(zebra.id, purge_history=True)
+        assert memory.pending() == []
+        if policy == "memrl":
+            with pytest.raises(ClosedEpisode, match="erased"):
+                memory.reward(episode.id, 0.0)

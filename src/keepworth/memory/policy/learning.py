@@ -380,8 +380,12 @@ class Learning:
             return task, person, list(record.choices)
         if record.rewards[-1][0] == value:
             return task, person, None
+        before = record.rewards[-1][0]
+        given = (
+            f"with {before:g} and cannot become {value:g}" if math.isfinite(before) else "before, and that was erased"
+        )
         raise ClosedEpisode(
-            f"episode {record.id!r} was rewarded with {record.rewards[-1][0]:g} and cannot become {value:g}.",
+            f"episode {record.id!r} was rewarded {given}.",
             "Open a new episode.",
         )
 

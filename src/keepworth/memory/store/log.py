@@ -303,7 +303,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An episode as far as it went. rewards: (value, whose) of those that were for the whole of it, in order."""
+    """An episode as far as it went. rewards: (value, whose) of those that were for the whole of it, in order; of one that was
+    erased the value is nan."""
 
     id: str
     scope: Scope
@@ -471,10 +472,10 @@ class _OnFile:
         inside = f"{_CHOICE}, episode FROM decisions WHERE episode IN {{}} AND episode <> '' ORDER BY n"
         for *row, episode in listed(inside, self._episodes):
             self._choices.setdefault(episode, []).append(tuple(row))
-        self._entries: dict[str, list[tuple[int, str, str]]] = {}
+        self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
         written = (
-            "SELECT episode, seq, kind, payload FROM events WHERE episode IN {} AND episode <> '' AND payload IS NOT NULL "
-            f"AND kind IN ('{REWARD}', '{PARAMETERS}') ORDER BY seq"
+            "SELECT episode, seq, kind, payload FROM events WHERE episode IN {} AND episode <> '' AND "
+            f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
         )
         for episode, seq, kind, payload in listed(written, self._episodes):
             self._entries.setdefault(episode, []).append((seq, kind, payload))
@@ -513,7 +514,7 @@ def _recorded(
     task: str,
     person: str,
     choices: Mapping[str, Choice],
-    entries: Iterable[tuple[int, str, str]],
+    entries: Iterable[tuple[int, str, str | None]],
     gone: Cancelled,
     until: int | None,
 ) -> Record:
@@ -524,7 +525,7 @@ def _recorded(
     for seq, kind, payload in entries:
         if (until is not None and seq >= until) or seq in gone:
             continue
-        body = from_json(payload)
+        body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
         if kind == REWARD:
             if not body.get("decision"):
                 rewards.append((float(body["value"]), _person(body.get("source", ""))))
@@ -555,20 +556,30 @@ def acted(connection: apsw.Connection, scope: Scope) -> list[str]:
     """Episodes inside `scope` in which something was done and that have no reward yet, oldest first."""
     gone, homes = cancelled(connection), _inside(connection, scope)
     query = (
-        f"SELECT seq, kind, scope, episode, payload FROM events WHERE {OF_KIND} AND kind IN ('PARAMETERS', 'REWARD')"
-        " AND episode <> '' AND payload IS NOT NULL ORDER BY seq"
+        f"SELECT seq, kind, scope, episode, payload FROM events WHERE {OF_KIND} AND (kind = 'REWARD' OR (kind = 'PARAMETERS' AND "
+        "payload IS NOT NULL)) AND episode <> '' ORDER BY seq"
     )
     waiting: dict[str, None] = {}
+    over = set[str]()
     for seq, kind, home, episode, payload in select(connection, query):
         if seq in gone or home not in homes:
             continue
-        body = json.loads(payload)
+        body = {} if payload is None else json.loads(payload)
         what = "reward" if kind == REWARD and not body.get("decision") else body.get("what")
         if what == "act" and body.get("name") == NAME:
             waiting[episode] = None
         elif what == "reward":
-            waiting.pop(episode, None)
-    return list(waiting)
+            over.add(episode)
+    return [episode for episode in waiting if episode not in over]
+
+
+def has_reward(connection: apsw.Connection, episode: str) -> bool:
+    """Whether an episode has a reward for the whole of it that counts."""
+    query = "SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
+    found = select(connection, query, (episode,))
+    rewards = [seq for seq, payload in found if payload is None or not from_json(payload).get("decision")]
+    gone = cancelled(connection) if rewards else NOTHING
+    return any(seq not in gone for seq in rewards)
 
 
 def rewarders(connection: apsw.Connection, scope: Scope) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -334,3 +336,35 @@ def test_estimates_are_in_the_unit_of_the_rewards() -> None:
                 earned.append(50.0 if number % 4 else 10.0)
                 episode.reward(earned[-1])
         assert memory.evaluate("memrl", method="ips").value == pytest.approx(sum(earned) / len(earned), rel=0.2)
+
+
+class Passing(HashedWords):
+    """An encoder behind a server that is busy at times."""
+
+    busy = False
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if self.busy:
+            raise ValueError("the server is busy")
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize("policy", ["effect", "memrl"])
+def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "a.mem", policy=None, seed=None) as memory:
+        hold = memory.add(HOLD)
+        for _ in range(5):
+            memory.reward(memory.search(SEEN).decision, 1.0)
+    encoder = Passing(64)
+    with Memory(tmp_path / "a.mem", encoder=encoder, policy=policy) as memory, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert memory.learning is not None
+        encoder.busy = True
+        with pytest.raises(ValueError, match="busy"):
+            memory.learning.experience  # noqa: B018
+        encoder.busy = False
+        assert memory.set_aside == {}
+        if policy == "effect":
+            assert memory.worth(hold.id, SEEN).shown == pytest.approx(5.0, rel=1e-3)
+        else:
+            assert len(memory.learning.experience.uses) == 5

@@ -79,18 +79,19 @@ class OtherPolicy(Exception):
     """Another policy was chosen meanwhile: ask again."""
 
 
-class _Embedded:
-    """The memory's own encoder, with the vectors it remembers."""
+class _Encoding:
+    """An encoder, with the last error that it raised: that is no damage of what was to be encoded."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self._embedder.identity
+    def __init__(self, identity: EncoderIdentity, encode: Callable[[Sequence[str]], Vectors]) -> None:
+        self.identity, self._encode = identity, encode
+        self.error: Exception | None = None
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._embedder(texts)
+        try:
+            return self._encode(texts)
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class Learning:
@@ -527,7 +528,8 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = _Embedded(self._embedder) if policy.retriever is None else self._embedder.encoder
+            encode = self._embedder if policy.retriever is None else self._embedder.encoder.encode
+            encoder = _Encoding(self._embedder.identity, encode)
         valuer = policy.valuer
         self._experience = Experience(
             policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
@@ -645,6 +647,8 @@ class Learning:
             alone = bool(each.decision)
             experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by, alone=alone)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+            if error is getattr(experience.encoder, "error", None):
+                raise
             # What cannot be read takes no part; the rest does.
             aside.setdefault(
                 each.episode or each.decision, f"entry {each.seq} does not fit its choices: {error!r:.200}"

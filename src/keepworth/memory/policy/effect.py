@@ -243,13 +243,13 @@ class Effect:
 def in_eight_bits(vector: Vectors) -> Bytes:
     """A unit vector as it is kept, one byte a number."""
     most = float(np.abs(vector).max(initial=0.0)) or 1.0
-    kept: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
-    return kept
+    numbers: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
+    return numbers
 
 
-def of_eight_bits(kept: Bytes) -> Vectors:
+def of_eight_bits(numbers: Bytes) -> Vectors:
     """The unit vector that was kept."""
-    rough = kept.astype(np.float32)
+    rough = numbers.astype(np.float32)
     length = float(np.sqrt(rough @ rough))
     return rough / np.float32(length) if length else rough
 

@@ -55,7 +55,7 @@ def distil_prompt(finished: Finished) -> str:
 def parse_experiences(reply: str) -> list[dict[str, Any]]:
     """Well-formed experiences alone; others are dropped."""
     value = parsed(reply)
-    found = []
+    experiences = []
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, dict):
             continue
@@ -63,7 +63,7 @@ def parse_experiences(reply: str) -> list[dict[str, Any]]:
         if all(isinstance(text, str) and text.strip() for text in texts):
             confidence = each.get("confidence")
             words = each.get("keywords")
-            found.append(
+            experiences.append(
                 {
                     "when": texts[0],
                     "advice": texts[1],
@@ -74,7 +74,7 @@ def parse_experiences(reply: str) -> list[dict[str, Any]]:
                     else 0.5,
                 }
             )
-    return found[:3]
+    return experiences[:3]
 
 
 def compare_prompt(better: Finished, worse: Finished) -> str:

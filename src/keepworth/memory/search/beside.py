@@ -249,12 +249,12 @@ def write_index(path: Path, stamp: Stamp, numbers: npt.NDArray[np.int64], propos
 
 def read_index(path: Path, kind: str, stamp: Stamp, numbers: npt.NDArray[np.int64]) -> Proposer | None:
     """The index kept for exactly these rows; None where there is none. Raises Unfit where it is of other rows, or damaged."""
-    said, body = read_index_file(path, kind)
-    if not said:
+    header, body = read_index_file(path, kind)
+    if not header:
         return None
-    if said["made_from"] != made_from(stamp, numbers):
+    if header["made_from"] != made_from(stamp, numbers):
         raise Unfit("it was made from other rows")
-    if said["recall"] < LEAST_RECALL[kind]:
+    if header["recall"] < LEAST_RECALL[kind]:
         raise Unfit("it finds too little")
     faiss: Any = import_module("faiss")
     faiss.omp_set_num_threads(1)
@@ -262,10 +262,10 @@ def read_index(path: Path, kind: str, stamp: Stamp, numbers: npt.NDArray[np.int6
         index = faiss.deserialize_index(body)
     except RuntimeError as error:
         raise Unfit(f"the library cannot read it ({error})") from error
-    rows = said["rows"]
+    rows = header["rows"]
     if index.ntotal != rows:
         raise Unfit("it holds another number of rows than it says")
-    return Proposer(kind, said["recall"], said["reach"], rows, rows, said["scale"], index)
+    return Proposer(kind, header["recall"], header["reach"], rows, rows, header["scale"], index)
 
 
 def read_index_file(path: Path, kind: str) -> tuple[dict[str, Any], npt.NDArray[np.uint8]]:

@@ -179,20 +179,20 @@ class Embedder:
         import numpy as np
 
         keys = [_content(text) for text in texts]
-        found: dict[bytes, Vectors] = {}
+        vectors: dict[bytes, Vectors] = {}
         with self._lock:
             for key in keys:
                 vector = self._cache.get(key)
                 if vector is not None:
                     self._cache.move_to_end(key)
-                    found[key] = vector
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+                    vectors[key] = vector
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         if missing:
             fresh = unit_rows(self.encoder.encode(list(missing.values())), len(missing), self.identity)
-            found.update(zip(missing, fresh, strict=True))
+            vectors.update(zip(missing, fresh, strict=True))
             if self._size:
                 with self._lock:
-                    self._cache.update((key, found[key]) for key in missing)
+                    self._cache.update((key, vectors[key]) for key in missing)
                     while len(self._cache) > self._size:
                         self._cache.popitem(last=False)
             if len(missing) == len(keys):
@@ -200,7 +200,7 @@ class Embedder:
                 return out
         if not keys:
             return np.zeros((0, self.identity.dimension), dtype=np.float32)
-        return np.stack([found[key] for key in keys])
+        return np.stack([vectors[key] for key in keys])
 
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
         """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all

@@ -395,7 +395,7 @@ def news(
 ) -> list[News]:
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes = _inside(connection, scope)
-    found: list[News] = []
+    listed: list[News] = []
     noted: dict[str, int] = {}
     notes = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND seq > ? AND payload "
@@ -406,14 +406,14 @@ def news(
             # The first versions wrote this after the credit, and it is the whole of it.
             body = json.loads(payload)
             noted[episode] = seq
-            found.append(News(seq, homes[home], "reward", episode, "", float(body["reward"]), body.get("by", "")))
+            listed.append(News(seq, homes[home], "reward", episode, "", float(body["reward"]), body.get("by", "")))
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
         "NULL ORDER BY seq DESC"
     )
     cursor = connection.execute(rewards, (since,))
     for seq, home, episode, payload in cursor:
-        if newest is not None and len(found) >= newest:
+        if newest is not None and len(listed) >= newest:
             break
         if seq in gone or home not in homes or seq < noted.get(episode, 0):
             continue
@@ -421,9 +421,9 @@ def news(
             body = from_json(payload)
             value, by = float(body["value"]), _person(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
-        found.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
+        listed.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
     cursor.close()
-    return sorted(found, key=lambda each: each.seq)
+    return sorted(listed, key=lambda each: each.seq)
 
 
 def record(

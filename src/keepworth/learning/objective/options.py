@@ -126,12 +126,13 @@ class Objective(BaseModel):
         try:
             given = parts.read(value) if isinstance(value, str) else value
         except UnknownName as error:
-            raise ValueError(f"{error} {info.field_name} takes {taken}.") from None
+            near = f", did you mean {error.nearest!r}?" if error.nearest else ""
+            raise ValueError(f"there is no part {error.name!r}{near or ';'} it takes {taken}") from None
         if several:
             given = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
         for each in given if several else (given,):
             if not isinstance(each, kinds) and not (each is None and field.default is None):
-                raise ValueError(f"{each!r} is none of {taken}")
+                raise ValueError(f"{each!r} cannot stand here: it takes {taken}")
         return given
 
     @field_serializer("*")

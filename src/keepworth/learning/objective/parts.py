@@ -557,10 +557,10 @@ def read(text: str) -> Any:
         if isinstance(found, str):
             raise UnknownName("part of an objective", found, PARTS)
         return found
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, KeepworthError):
             raise
-        raise ObjectiveError(f"{text!r} is not a part of an objective.", "Write it as Clip(0.2, 0.28).") from None
+        raise ObjectiveError(f"{text[:80]!r} is not a part of an objective.", "Write it as Clip(0.2, 0.28).") from None
 
 
 def _made(node: ast.expr) -> Any:

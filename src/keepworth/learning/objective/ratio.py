@@ -53,12 +53,12 @@ def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
         return batch.lp_behaviour.to(lp.dtype)
     if objective.anchor == "interpolated":
         if batch.version_lag is None:
-            raise ValueError("anchor='interpolated' needs Batch.version_lag")
+            raise ValueError("an anchor of 'interpolated' needs Batch.version_lag")
         return interpolated(lp, batch.lp_behaviour.to(lp.dtype), batch.version_lag)
     if batch.lp_proximal is None:
         raise ValueError(
             f"objective {objective.name!r} anchors its ratio at the proximal policy: fill Batch.lp_proximal with "
-            "log-probabilities recomputed before the first update, or set anchor='behaviour'"
+            "log-probabilities recomputed before the first update, or set ratio=Token('behaviour')"
         )
     return batch.lp_proximal.to(lp.dtype)
 

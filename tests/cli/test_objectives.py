@@ -29,4 +29,4 @@ def test_on_a_terminal_every_name_is_whole(
     out = capsys.readouterr().out
     assert all(name in out for name in PRESETS)
     assert max(map(len, out.splitlines())) <= width
-    assert ("surrogate  " in out) == (width == 300)  # a column's head
+    assert ("aggregation  " in out.splitlines()[1]) == (width == 300)  # the head of a column

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import markdown
 from keepworth.evaluation.curves import panels, write_picture
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run.run_folder import RunFolder
@@ -35,11 +36,6 @@ def filled(text: str, marker: str, content: str) -> str:
     return pattern.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
 
 
-def lines(header: list[str], rows: list[list[str]]) -> str:
-    rule = ["---", *("---:" for _ in header[1:])]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-
-
 def result_table(table: ResultTable) -> str:
     header = [table.title, *(f"{name} [95 %]" for name in table.metrics), "n"]
     rows = []
@@ -47,7 +43,7 @@ def result_table(table: ResultTable) -> str:
         cells = ["" if c is None else f"{c.mean:.2f} {c.interval}".strip() for c in row.cells]
         strong = "**" if row.emphasis else ""
         rows.append([f"{strong}{row.label}{strong}", *(f"{strong}{cell}{strong}" for cell in cells), row.n])
-    return lines(header, rows) + (f"\n\n{table.note}" if table.note else "")
+    return markdown(header, rows) + (f"\n\n{table.note}" if table.note else "")
 
 
 def estimate(row: Record, digits: int = 2) -> str:
@@ -74,8 +70,8 @@ def arms(record: Record) -> str:
     levels = [[arm(r["arm"]), estimate(r), str(r["n"]), str(r["seeds"])] for r in record["levels"]]
     gains = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["gains"]]
     parts = [
-        lines(["token F1, test questions", "mean [95 %]", "questions", "seeds"], levels),
-        lines(["gain over the untrained model", "mean [95 %]", "questions", "seeds"], gains),
+        markdown(["token F1, test questions", "mean [95 %]", "questions", "seeds"], levels),
+        markdown(["gain over the untrained model", "mean [95 %]", "questions", "seeds"], gains),
     ]
     if "claim" in record:
         said = record["claim"]
@@ -91,7 +87,7 @@ def prompts(record: Record) -> str:
     ]
     split = record["prompts"][record["chosen"]]
     sizes = (f"{name} (n = {split[name]['n']})" for name in ("train and dev", "dev"))
-    return lines(["token F1, untrained", *sizes], rows)
+    return markdown(["token F1, untrained", *sizes], rows)
 
 
 def settings(record: Record) -> str:
@@ -101,7 +97,7 @@ def settings(record: Record) -> str:
         wanted = ("untrained", "trained", "oracle", "no_memory", "wrong_memory")
         rows.append([name, str(by_arm["trained"]["n"]), *(estimate(by_arm[arm]) for arm in wanted)])
     header = ["setting", "n", "untrained", "trained", "trained, oracle evidence", "no memory", "another's memory"]
-    return lines(header, rows)
+    return markdown(header, rows)
 
 
 def locomo(record: Record) -> str:
@@ -123,7 +119,7 @@ def locomo(record: Record) -> str:
         "corrected key F1",
         "corrected key BLEU-1",
     ]
-    return lines(header, rows)
+    return markdown(header, rows)
 
 
 def manager(record: Record) -> str:
@@ -133,7 +129,7 @@ def manager(record: Record) -> str:
         names = list(dict.fromkeys(row["arm"] for row in table["rows"]))
         cells = {(row["arm"], row["metric"]): estimate(row) for row in table["rows"]}
         rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
-        parts.append(lines([table["title"], *metrics], rows) + f"\n\n{table['note']}")
+        parts.append(markdown([table["title"], *metrics], rows) + f"\n\n{table['note']}")
     return "\n\n".join(parts)
 
 
@@ -149,7 +145,7 @@ def minutes(record: Record) -> str:
         f"{machines[-1]['processor']}, load average at most {load:.1f} at the start; revision {machines[-1]['revision']}, "
         f"{machines[-1]['measured_at'][:10]}."
     )
-    return lines(["minutes", "as planned at its start", "as it took", "the whole command"], rows) + f"\n\n{about}"
+    return markdown(["minutes", "as planned at its start", "as it took", "the whole command"], rows) + f"\n\n{about}"
 
 
 def picture() -> str:

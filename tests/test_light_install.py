@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from keepworth.episodes.extras import EXTRAS
-
 import pytest
+
+from keepworth.episodes.extras import EXTRAS
 
 HIDDEN = sorted({module for extra in EXTRAS.values() for module in extra.modules} | {"onnx", "pandas", "sympy", "ray"})
 HIDE = f"""

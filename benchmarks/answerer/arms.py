@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from keepworth.episodes import Episode
-from keepworth.evaluation.manager import Estimate, estimate
+from keepworth.evaluation.manager import MeanEstimate, estimate
 from keepworth.learning.run.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1
@@ -77,7 +77,7 @@ def token_passes(run: RunFolder) -> float:
     return total
 
 
-def pooled(runs: list[RunFolder], after: str, before: str = "untrained") -> Estimate:
+def pooled(runs: list[RunFolder], after: str, before: str = "untrained") -> MeanEstimate:
     """Gain per question, averaged over seeds, then over questions; the interval resamples questions."""
     gains: dict[str, list[float]] = {}
     for run in runs:
@@ -87,7 +87,7 @@ def pooled(runs: list[RunFolder], after: str, before: str = "untrained") -> Esti
     return estimate([sum(each) / len(each) for each in gains.values()])
 
 
-def level(runs: list[RunFolder], arm: str) -> Estimate:
+def level(runs: list[RunFolder], arm: str) -> MeanEstimate:
     values: dict[str, list[float]] = {}
     for run in runs:
         for task, value in scores(run, arm).items():
@@ -95,7 +95,7 @@ def level(runs: list[RunFolder], arm: str) -> Estimate:
     return estimate([sum(each) / len(each) for each in values.values()])
 
 
-def as_row(name: str, value: Estimate, **more: Any) -> dict[str, Any]:
+def as_row(name: str, value: MeanEstimate, **more: Any) -> dict[str, Any]:
     return {"arm": name, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n, **more}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from keepworth.evaluation.manager import Estimate, answers, estimate
+from keepworth.evaluation.manager import MeanEstimate, answers, estimate
 from keepworth.learning.run.run_folder import versions
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
@@ -27,7 +27,7 @@ from keepworth.recipes.memory_r1_answerer import recall_for, task_sets
 HERE = Path(__file__).parent
 
 
-def as_row(value: Estimate) -> dict[str, float]:
+def as_row(value: MeanEstimate) -> dict[str, float]:
     return {"mean": value.mean, "low": value.low, "high": value.high, "n": value.n}
 
 

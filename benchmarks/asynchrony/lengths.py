@@ -33,7 +33,7 @@ from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.weights.learner import Learner
-from keepworth.models.decoding import ContinuousBatch, Draft
+from keepworth.models.decoding import ContinuousBatch, PartialSample
 from keepworth.models.inprocess import InProcessModel
 
 OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
@@ -108,7 +108,7 @@ def token_seconds(model: InProcessModel, slots: int, prompt: tuple[int, ...]) ->
     """Processor seconds of one decoding step with all slots live, in the middle of a usual answer, and of reading a prompt."""
     batch = ContinuousBatch(model, slots)
     for row in range(slots):
-        batch.add(Draft(prompt, SamplingParams(60), (row,)))
+        batch.add(PartialSample(prompt, SamplingParams(60), (row,)))
     begun = time.process_time()
     batch.step()
     first = time.process_time() - begun

@@ -6,12 +6,12 @@ python -m benchmarks.asynchrony.page
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.asynchrony.setting import HERE
+from benchmarks.tables import filled, markdown
 
 PAGE = HERE.parent.parent / "docs" / "asynchrony.md"
 Result = dict[str, Any]
@@ -31,7 +31,7 @@ def latency(results: Sequence[Result]) -> str:
             for arm, each in result["speedup"].items()
         ]
         parts.append(
-            _table((result["model"], "a step", "times as fast", "by hidden waits"), rows)
+            markdown((result["model"], "a step", "times as fast", "by hidden waits"), rows)
             + f"\n\nA step's compute is {compute:.2f} s, of which learning {result['learn_seconds_per_step']:.2f} s: without any "
             f"waits one core could be {result['bound_turns']:.1f}x as fast as the synchronous arm. {result['rounds']} rounds, "
             f"{result['steps_measured']} steps each, after {result['steps'] - result['steps_measured']} to fill the pipeline. "
@@ -55,7 +55,7 @@ def staleness_zero(results: Sequence[Result]) -> str:
         alone, whole, _ = (statistics.median(each) for each in result["cpu_seconds_per_step"].values())
         episodes = result["groups"] * result["members"]
         parts.append(
-            _table((result["model"], "CPU time of a step", "tokens", "times the cost"), rows)
+            markdown((result["model"], "CPU time of a step", "tokens", "times the cost"), rows)
             + f"\n\n{result['groups']} questions, {result['members']} answers each; {result['rounds']} rounds. To the group "
             f"sampler alone whole calls add {1000 * (whole - alone):.0f} ms a step, in which {episodes} episodes are made and "
             "rewarded. " + _setting(result)
@@ -90,7 +90,7 @@ def lengths(results: Sequence[Result]) -> str:
         costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_cpu_seconds"].items()}
         full = result["episodes_per_step"]
         parts.append(
-            _table(head, rows)
+            markdown(head, rows)
             + f"\n\n{full} sequences an update; a decoding step of all of them takes {1000 * costs[full]:.1f} ms, one of four "
             f"{1000 * costs[4]:.1f} ms, one of one {1000 * costs[1]:.1f} ms. {result['rounds']} rounds of "
             f"{result['steps_measured']} steps. " + _setting(result)
@@ -122,7 +122,7 @@ def staleness(results: Sequence[Result]) -> str:
         "reward over training (minus synchronous)",
     )
     rates = ", ".join(f"{name} {rate:g}" for name, rate in result["learning_rates"]["chosen"].items())
-    return _table(head, rows) + f"\n\nLearning rates: {rates}. " + _setting(result)
+    return markdown(head, rows) + f"\n\nLearning rates: {rates}. " + _setting(result)
 
 
 def equal_tokens(results: Sequence[Result]) -> str:
@@ -140,7 +140,7 @@ def equal_tokens(results: Sequence[Result]) -> str:
         for arm, each in result["arms"].items()
     ]
     head = ("schedule", "score", "minus plain", "tokens", "updates", "decoding steps", "mean length trained")
-    return _table(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
+    return markdown(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
 
 
 def kills(results: Sequence[Result]) -> str:
@@ -194,7 +194,7 @@ def drafter(results: Sequence[Result]) -> str:
         "decoding, times as fast",
     )
     drawn = sum(each["tokens"] for each in result["kinds"].values())
-    return _table(head, rows) + f"\n\n{result['model']}, {drawn} drawn tokens. " + _setting(result)
+    return markdown(head, rows) + f"\n\n{result['model']}, {drawn} drawn tokens. " + _setting(result)
 
 
 def _paired(cell: dict[str, Any]) -> str:
@@ -209,11 +209,6 @@ def _difference(minus: dict[str, float]) -> str:
 
 def _spread(ratio: dict[str, float], digits: int = 2) -> str:
     return f"**{ratio['median']:.{digits}f}x** ({ratio['lowest']:.{digits}f} to {ratio['highest']:.{digits}f})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def _setting(result: Result) -> str:
@@ -237,18 +232,12 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
 
 
 def main() -> None:
-    text = PAGE.read_text()
     for name, (render, files) in TABLES.items():
         found = [json.loads((HERE / each).read_text()) for each in files if (HERE / each).exists()]
         if not found:
             print(f"{files[0]} is missing: run `python -m benchmarks.asynchrony.{name}`")
             continue
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _: f"{begin}\n{render(found)}\n{end}", text, flags=re.DOTALL)  # noqa: B023
-    PAGE.write_text(text)
+        filled(PAGE, name, render(found))
 
 
 if __name__ == "__main__":

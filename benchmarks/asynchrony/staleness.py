@@ -31,7 +31,7 @@ from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, t
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.collector import Asynchrony, Staleness
-from keepworth.learning.collect.groups import Finished
+from keepworth.learning.collect.groups import FinishedGroup
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, Outcome, Token
@@ -54,7 +54,7 @@ PARTS = HERE / "parts"
 class Eager(Pipeline):
     """Samples as far ahead as it may before every update."""
 
-    def _choose(self) -> list[Finished] | None:
+    def _choose(self) -> list[FinishedGroup] | None:
         return None if self._open else super()._choose()
 
 

@@ -6,10 +6,11 @@ python -m benchmarks.learning.page
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.tables import filled, markdown
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
@@ -23,11 +24,6 @@ FILES = {
 SMOOTH = 4
 """Steps that a point of the reward's curve averages."""
 Record = dict[str, Any]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
-    lines = [head, ["---"] * left + ["---:"] * (len(head) - left), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def interval(each: Record, sign: str = "") -> str:
@@ -52,7 +48,7 @@ def levels(record: Record) -> str:
         )
         for each in record["levels"]
     ]
-    return table(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
+    return markdown(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
 
 
 def counted(each: Record) -> str:
@@ -75,7 +71,7 @@ def gains(record: Record) -> str:
     if all("low" in each for each in record["gains"]):
         head.append("verdict")
         rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
-    return table(head, rows, 2)
+    return markdown(head, rows, 2)
 
 
 def gap_by_seed(record: Record, gain: Record) -> list[float]:
@@ -110,7 +106,7 @@ def memory(record: Record) -> str:
     said = "; ".join(
         f"trained minus {each['over']} {interval(each, '+')}, {verdict(each)}" for each in record["written_gains"]
     )
-    return f"\n\n{table(head, rows, 1)}\n\nIn that, {said}."
+    return f"\n\n{markdown(head, rows, 1)}\n\nIn that, {said}."
 
 
 def recipe(record: Record) -> str:
@@ -125,7 +121,7 @@ def operations(record: Record) -> str:
         (each["arm"].replace("_", " "), each["metric"].replace("_", " "), interval(each), each["n"])
         for each in record["banks"]
     ]
-    banks = table(("banks of test conversations", "measure", "mean, 95 %", "questions"), rows, 2)
+    banks = markdown(("banks of test conversations", "measure", "mean, 95 %", "questions"), rows, 2)
     return f"{measured}{banks}\n\n{about(record)} Reader: {record['reader'].split()[0]}."
 
 
@@ -169,19 +165,12 @@ RENDER: dict[str, Callable[[Record], str]] = dict.fromkeys(FILES, recipe) | {"op
 
 
 def main() -> None:
-    text = PAGE.read_text()
     for name, path in FILES.items():
         if not path.is_file():  # not measured: no table
             continue
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
         record = json.loads(path.read_text())
         picture(name, record)
-        content = f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)"
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _, b=begin, c=content, e=end: f"{b}\n{c}\n{e}", text, flags=re.DOTALL)
-    PAGE.write_text(text)
+        filled(PAGE, name, f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.memory.encoder_paths --data DATA --json benchmarks/memory/encoder_paths.json
 
 One thread. Texts are distinct real sentences (see `real_sentences`), in batches of 32 of like length. The reference is
-transformers' BERT in float32, one text at a time. The engine uses the graph of `keepworth.models.onnx_export`.
+transformers' BERT in float32, one text at a time. The engine uses the graph of `keepworth.models.onnx_graph`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keepworth.evaluation.engine import at, machine, timed
 from keepworth.models.encoders import SentenceEncoder
 from keepworth.models.files import download, extract, path_of
 from keepworth.models.known import KNOWN
-from keepworth.models.onnx_export import GRAPH, TOKENIZER
+from keepworth.models.onnx_graph import GRAPH, TOKENIZER
 
 MODEL = "all-minilm-l6-v2"
 Encode = Callable[[Sequence[str]], np.ndarray]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import filled, markdown
 from keepworth.evaluation.peers import ENGINE, POWER_SAFE, ratio
 
 HERE = Path(__file__).parent
@@ -32,7 +33,7 @@ def engine(result: Result) -> str:
         for row in result["figures"]
     ]
     head = ("", "p50", "p95", "limit", "unit", "p50 / limit", "target", "how")
-    return _table(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
+    return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
 def growth(result: Result) -> str:
@@ -50,7 +51,7 @@ def growth(result: Result) -> str:
         )
     )
     head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
-    return _table(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
 
 def peers(result: Result) -> str:
@@ -79,7 +80,7 @@ def peers(result: Result) -> str:
         f"Milliseconds, p50 / p95. First at {result['common']} items, then where {result['seconds']:g} seconds of adding one by "
         f"one led (at most {result['size']:,}). One disk sync takes {result['sync_ms']:.2g} ms. "
     )
-    return text.strip() + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+    return text.strip() + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
 def adds(result: Result) -> str:
@@ -99,8 +100,8 @@ def adds(result: Result) -> str:
         f"{_ratios(result)} One disk sync takes {result['sync_ms']:.2g} ms; {result['seconds']:g} seconds of adding each, "
         f"milliseconds p50 / p95."
     )
-    table = _table(("store", "items", "add", "items", "add"), rows)
-    return text + "\n\n" + table + "\n\n" + _setting(result["machine"])
+    stores = markdown(("store", "items", "add", "items", "add"), rows)
+    return text + "\n\n" + stores + "\n\n" + _setting(result["machine"])
 
 
 KEYS = ("add", "search", "search one user")
@@ -144,7 +145,7 @@ def concurrency(result: Result) -> str:
         f"(most of it the reader's own search, and waiting for one of {result['machine']['cores']} cores)."
     )
     head = ("", "calls", "p50 ms", "p95 ms", "longest ms")
-    return text + "\n\n" + _table(head, rows) + "\n\n" + _setting(result["machine"])
+    return text + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
 def crash(result: Result) -> str:
@@ -186,7 +187,7 @@ def real_sentences(result: Result) -> str:
         f"or p50. One thread reads all vectors in {result['limit_ms']:.2f} ms: the exact search takes "
         f"{result['dense'][0]['search']['p50'] / result['limit_ms']:.2f} times that."
     )
-    return f"{text}\n\n{_table(head, rows)}\n\n" + _setting(result["machine"])
+    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
 
 
 def real_words(result: Result) -> str:
@@ -200,7 +201,7 @@ def real_words(result: Result) -> str:
         for row in result["words"]
     ]
     head = ("search by words", "ms", "answered", "same ten as full BM25")
-    return _table(head, words) + "\n\n" + _setting(result["machine"])
+    return markdown(head, words) + "\n\n" + _setting(result["machine"])
 
 
 def encoder_paths(result: Result) -> str:
@@ -214,7 +215,7 @@ def encoder_paths(result: Result) -> str:
         for row in result["rows"]
     ]
     head = ("path", "sentences/s", "one question p50, ms", "least cosine")
-    return _table(head, rows) + "\n\n" + _setting(result["machine"])
+    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
 def _quality(part: str, key: str) -> Callable[[Result], str]:
@@ -231,14 +232,9 @@ def _quality(part: str, key: str) -> Callable[[Result], str]:
         fusion = found["tuned"]
         how = f"words {fusion['lexical']:g}, meaning {fusion['dense']:g}"
         how += f", constant {fusion['constant']:g}" if fusion["method"] == "rrf" else ", scores added"
-        return _table(head, rows) + f"\n\nTuned on {found['n_dev']} dev questions: {fusion['method']}, {how}."
+        return markdown(head, rows) + f"\n\nTuned on {found['n_dev']} dev questions: {fusion['method']}, {how}."
 
     return render
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def _number(value: float | None) -> str:
@@ -286,19 +282,12 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 
 
 def main() -> None:
-    text = PAGE.read_text()
     for name, (file, render) in TABLES.items():
         path = HERE / f"{file}.json"
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if not path.exists():
             print(f"{path} is missing: its table stays as it is")
             continue
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
-        body = f"{begin}\n{render(json.loads(path.read_text()))}\n{end}"
-        before, rest = text.split(begin, 1)
-        text = before + body + rest.split(end, 1)[1]
-    PAGE.write_text(text)
+        filled(PAGE, name, render(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

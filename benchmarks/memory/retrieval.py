@@ -34,7 +34,7 @@ from keepworth.memory.search.index import InvertedIndex, best, tokens
 from keepworth.memory.search.search import Fusion, Ranked, fuse
 from keepworth.tasks.competing import competes
 from keepworth.tasks.locomo import locomo
-from keepworth.tasks.longmemeval import Question, questions
+from keepworth.tasks.longmemeval import LongMemEvalQuestion, questions
 from keepworth.tasks.splits import draw_order
 
 DEEP = 200
@@ -87,7 +87,7 @@ def sessions_of(split: str) -> tuple[tuple[Session, str], ...]:
     return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
 
 
-def haystack(question: Question, distractors: int, pool: str) -> list[Session] | None:
+def haystack(question: LongMemEvalQuestion, distractors: int, pool: str) -> list[Session] | None:
     """Evidence and distractor sessions in order of date; None where there are too few of the latter. 50 are among the 500."""
     eligible = [
         session

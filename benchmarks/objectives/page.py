@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from benchmarks.objectives.run import SETTINGS
+from benchmarks.tables import filled, markdown
 from keepworth.learning.objective import PRESETS, SOURCES, Objective, listing
 from keepworth.learning.objective.parts import kinds_in, signature
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], align: str = "---:") -> str:
-    lines = [head, ["---"] + [align] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def presets() -> str:
@@ -35,7 +29,7 @@ def presets() -> str:
         assert name in PRESETS
         rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
     head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
-    return table(head, rows, "---")
+    return markdown(head, rows, align="---")
 
 
 def axes() -> str:
@@ -45,7 +39,7 @@ def axes() -> str:
         for kind in dict.fromkeys(inner):
             meaning = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split()).removesuffix(".")
             rows.append((f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
-    return table(("axis", "part", "what it says"), rows, "---")
+    return markdown(("axis", "part", "what it says"), rows, align="---")
 
 
 def inside(kind: type) -> tuple[type, ...]:
@@ -94,7 +88,7 @@ def setting(name: str) -> str:
         " and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]
     ]
     said = f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
-    return table(head, rows) + "\n\n" + about + said
+    return markdown(head, rows) + "\n\n" + about + said
 
 
 def _verdict(gap: dict[str, float]) -> str:
@@ -118,19 +112,13 @@ def parity() -> str:
     head = ("case", "steps", "gradients, largest difference", "final weights", "of the way moved")
     versions = result["machine"]["versions"]
     about = f"TRL {result['results'][0]['trl']}, torch {versions['torch']}, transformers {versions['transformers']}."
-    return table(head, rows) + "\n\n" + about
+    return markdown(head, rows) + "\n\n" + about
 
 
 def main() -> None:
-    text = PAGE.read_text()
     parts = {"parts": axes(), "presets": presets(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
     for name, content in parts.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} has no place for the table: it lacks {begin} ... {end}")
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _, b=begin, c=content, e=end: f"{b}\n{c}\n{e}", text, flags=re.DOTALL)
-    PAGE.write_text(text)
+        filled(PAGE, name, content)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from benchmarks.speed import branches, episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, ratio
+from benchmarks.tables import filled, markdown
 
 ROOT = HERE.parents[1]
 PAGE, README = ROOT / "docs" / "speed.md", ROOT / "README.md"
@@ -134,11 +134,11 @@ def episodes_table() -> str:
 
 def branches_table() -> str:
     parts = []
-    for table, ours, theirs in (
+    for title, ours, theirs in (
         ("branches sampled", "own rows", "tree"),
         ("branches learned", "skipped", "all siblings' keys"),
     ):
-        found = measured(row for row in branches.rows() if row.table == table)
+        found = measured(row for row in branches.rows() if row.table == title)
         lines = [
             (
                 record["name"],
@@ -149,7 +149,7 @@ def branches_table() -> str:
             )
             for record in found
         ]
-        parts.append(_table((table, "rounds", theirs, ours, "times as fast [95 %]"), lines, found))
+        parts.append(_table((title, "rounds", theirs, ours, "times as fast [95 %]"), lines, found))
     return "\n\n".join(parts)
 
 
@@ -224,8 +224,7 @@ def _trl(found: Sequence[Result]) -> str:
 def _table(head: Sequence[str], lines: Sequence[Sequence[object]], records: Sequence[Result]) -> str:
     if not lines:
         return MISSING
-    table = [head, ["---"] + ["---:"] * (len(head) - 1), *lines]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in table) + "\n\n" + _setting(records)
+    return markdown(head, lines) + "\n\n" + _setting(records)
 
 
 def _setting(records: Sequence[Result]) -> str:
@@ -253,21 +252,11 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-def filled(text: str, name: str, content: str) -> str:
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in text or end not in text:
-        raise SystemExit(f"there is no place for {name}: {begin} ... {end}")
-    pattern = re.escape(begin) + ".*?" + re.escape(end)
-    return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
-
-
 def main() -> None:
-    text = PAGE.read_text()
-    for name, table in TABLES.items():
-        text = filled(text, name, table())
-    PAGE.write_text(text)
+    for name, render in TABLES.items():
+        filled(PAGE, name, render())
     if sentence := factors():
-        README.write_text(filled(README.read_text(), "speed", sentence))
+        filled(README, "speed", sentence)
 
 
 if __name__ == "__main__":

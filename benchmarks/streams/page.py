@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.tables import markdown
 from keepworth.evaluation.stream import Results, load, table
-from keepworth.evaluation.stream_attacks import attacks, recovery, tampering
-from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
+from keepworth.evaluation.stream_claims import CONTROLS, METHOD, attacks, claims, recovery, tampering
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -80,7 +80,7 @@ def of(name: str) -> Record:
 
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *rows])
+    return markdown(head, list(rows), left=len(head))
 
 
 def points(value: float, sign: str = "") -> str:

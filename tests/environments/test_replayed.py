@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Known, Replayed, Seat
-from keepworth.environments.scene import Scene, ends, goes_on, stream_task
+from keepworth.environments.scene import Known, Replayed, Scene, Seat, ends, goes_on, stream_task
 from keepworth.episodes.episode import Observation, StopReason, Task
 from tests.environments.game import Game, Met
 

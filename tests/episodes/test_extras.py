@@ -7,14 +7,13 @@ import importlib
 import sys
 from pathlib import Path
 
-from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
-
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from keepworth.episodes import extras
+from keepworth.episodes import extras, needs
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -73,7 +72,7 @@ def test_a_module_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MissingExtra, match=r"^A language model in this process needs torch.*keepworth\[llm\]"):
         importlib.import_module("keepworth.models.adapter")
     with pytest.raises(AttributeError):
-        extras.needs_nothing  # noqa: B018
+        needs.needs_nothing  # noqa: B018
 
 
 # The package learning.objective asks for the extra when one of its names is looked up.
@@ -84,9 +83,9 @@ FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "o
 def test_a_file_that_imports_an_optional_package_says_so_first(path: Path) -> None:
     gated = False
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.extras":
+        if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.needs":
             gated = gated or any(each.name.startswith("needs_") for each in node.names)
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
         heavy = {name.split(".")[0] for name in names} & OPTIONAL
-        assert gated or not heavy, f"add `from keepworth.episodes.extras import needs_...` before {', '.join(heavy)}"
+        assert gated or not heavy, f"add `from keepworth.episodes.needs import needs_...` before {', '.join(heavy)}"

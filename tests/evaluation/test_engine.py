@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from keepworth.cli.main import app
 from keepworth.evaluation import peers
-from keepworth.evaluation.peers import ENGINE, MEM0, POWER_SAFE, STORES, Bounds, Keepworth, Store
+from keepworth.evaluation.peers import ENGINE, MEM0, POWER_SAFE, STORES, Bounds, Keepworth, PeerStore
 
 
 def record(name: str, add: float, **more: object) -> dict[str, object]:
@@ -46,7 +46,7 @@ def test_a_store_whose_time_is_up_says_how_far_it_came(uncounted):
 
 
 def test_a_store_that_is_not_installed_is_named_with_what_to_install():
-    absent = Store("Nothing", ("apsw", "no-such-package"), Keepworth)
+    absent = PeerStore("Nothing", ("apsw", "no-such-package"), Keepworth)
     (one,) = peers.beside(Bounds(100), [absent])
     assert one == {"name": "Nothing", "did not run": "not installed: pip install no-such-package"}
     assert list(peers.lines([one], 1.0)) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.collect.episode_credit import (
-    Asked,
+    MemoryQuestion,
     NoProvenance,
     as_rerolls,
     with_attribution,
@@ -67,7 +67,7 @@ def test_attribution_conserves_the_score(
 ) -> None:
     steps, wrote = made
     own = {item for _, item in wrote}
-    asked = [Asked(score, tuple(item for item in items if item in own)) for score, items in questions]
+    asked = [MemoryQuestion(score, tuple(item for item in items if item in own)) for score, items in questions]
     asked = [each for each in asked if each.retrieved]
     if not asked:
         return
@@ -81,7 +81,7 @@ def test_attribution_conserves_the_score(
 def test_the_step_that_wrote_the_evidence_gets_the_credit() -> None:
     one = episode(0, 2, [(0, "x"), (1, "y"), (1, "x")])
     assert writers(one) == {"x": (0, 1), "y": (1,)}
-    credited = with_attribution(one, [Asked(1.0, ("y",)), Asked(1.0, ("x",))], share=1.0)
+    credited = with_attribution(one, [MemoryQuestion(1.0, ("y",)), MemoryQuestion(1.0, ("x",))], share=1.0)
     assert [term.value for term in credited.rewards] == pytest.approx([0.25, 0.75])
     with pytest.raises(NoProvenance, match="names step 5"):
         writers(episode(0, 2, [(5, "x")]))

@@ -18,7 +18,7 @@ from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, load_trained, unfreeze
-from keepworth.models.decoding import Draft
+from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
 from keepworth.serving.model_server import ModelServer
@@ -189,7 +189,7 @@ def test_what_the_engine_lacks_is_an_error_before_training(
 
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
-    draft = Draft((1, 2), SamplingParams(5), (0, 0, 0, 0))
+    draft = PartialSample((1, 2), SamplingParams(5), (0, 0, 0, 0))
     _append(draft, Sample((7, 8), (-0.1, -0.2), FinishReason.ABORTED, (VersionSpan(3, 0, 2),)))
     assert draft.finish is None
     _append(draft, Sample((), (), FinishReason.ABORTED, ()))

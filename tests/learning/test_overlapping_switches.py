@@ -11,10 +11,9 @@ from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.weights.heads import CriticSettings
 from keepworth.learning.weights.learner import Learner, Optimisation
-from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.decoding import ContinuousBatch, Draft
+from keepworth.models.adapter import Replica, attach_lora, unfreeze
+from keepworth.models.decoding import ContinuousBatch, PartialSample
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.replica import Replica
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 
@@ -24,7 +23,7 @@ PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
 def drawn(model: InProcessModel) -> list[Sample]:
     """Many short decoding steps, between any two of which the other thread may have switched something."""
     batch = ContinuousBatch(model, 4)
-    drafts = [Draft(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
+    drafts = [PartialSample(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
     for draft in drafts:
         batch.add(draft)
     while batch.busy:

@@ -10,7 +10,7 @@ import torch
 from keepworth.learning.objective import preset
 from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
 from keepworth.learning.weights.learner import Learner, Optimisation
-from keepworth.learning.weights.reference import OtherTokenizer, Snapshot, reference_values
+from keepworth.learning.weights.reference import OtherTokenizer, SnapshotReference, reference_values
 from keepworth.learning.weights.rows import row_scores, rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
@@ -45,7 +45,7 @@ def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> Non
     objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e-7, patience=5)))
     learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
     groups = sampled_groups(model)
-    assert isinstance(learner.reference, Snapshot)
+    assert isinstance(learner.reference, SnapshotReference)
     assert learner.update(groups)["reference_kl"] == pytest.approx(0.0, abs=1e-9)
     assert learner.master_weights.optimiser.state
     assert learner.update(groups)["reference_kl"] > 1e-7

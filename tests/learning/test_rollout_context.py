@@ -37,7 +37,7 @@ from keepworth.learning.collect.groups import (
     log_to_json,
     run_rollout,
 )
-from keepworth.models.decoding import Draft
+from keepworth.models.decoding import PartialSample
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)
@@ -49,7 +49,7 @@ class Counting:
     def __init__(self) -> None:
         self.drawn = 0
 
-    async def sample(self, draft: Draft) -> Sample:
+    async def sample(self, draft: PartialSample) -> Sample:
         if draft.finish is None:
             for token in b"abcd"[len(draft.ids) :]:
                 draft.ids.append(token)

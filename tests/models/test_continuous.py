@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
-from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.decoding import ContinuousBatch, Draft, GroupBatch
+from keepworth.models.adapter import Replica, attach_lora, unfreeze
+from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import ContextOverflow, DeliveryFailed, NothingDelivered
-from keepworth.models.replica import Replica
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]
@@ -23,15 +22,17 @@ STOPS = frozenset(range(60))
 MODEL = tiny_model(precision="fp64")
 
 
-def drafts(max_tokens: int, n: int, *, temperature: float = 1.0, stop_ids: frozenset[int] = STOPS) -> list[Draft]:
+def drafts(
+    max_tokens: int, n: int, *, temperature: float = 1.0, stop_ids: frozenset[int] = STOPS
+) -> list[PartialSample]:
     params = SamplingParams(max_tokens, temperature=temperature, seed=7, stop_ids=stop_ids)
-    return [Draft(prompt, params, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(n)]
+    return [PartialSample(prompt, params, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(n)]
 
 
-def run(batch: ContinuousBatch, made: list[Draft], interrupt_every: int = 0) -> list[Draft]:
+def run(batch: ContinuousBatch, made: list[PartialSample], interrupt_every: int = 0) -> list[PartialSample]:
     for each in made:
         batch.add(each)
-    finished: list[Draft] = []
+    finished: list[PartialSample] = []
     while batch.busy:
         finished += batch.step()
         if interrupt_every and batch.steps % interrupt_every == 0:
@@ -58,15 +59,15 @@ def test_draws_what_the_batch_engine_draws(slots: int, refill: int, interrupt_ev
 def test_whole_calls_are_the_same_draws(temperature: float) -> None:
     """Drafts of several groups and lengths, one that goes on where it stopped, and one that was taken back."""
     params = SamplingParams(11, temperature=temperature, seed=7, stop_ids=STOPS)
-    made = [Draft(prompt, params, (i, j), group=i) for i, prompt in enumerate(PROMPTS) for j in range(3)]
-    made += [Draft(PROMPTS[0], SamplingParams(4, temperature=temperature, seed=3), (9,), group=9)]
+    made = [PartialSample(prompt, params, (i, j), group=i) for i, prompt in enumerate(PROMPTS) for j in range(3)]
+    made += [PartialSample(PROMPTS[0], SamplingParams(4, temperature=temperature, seed=3), (9,), group=9)]
     slots = run(ContinuousBatch(MODEL, 32), [replace(each, ids=[], logprobs=[], spans=[]) for each in made])
     by_stream = {each.stream: each for each in slots}
     begun = by_stream[2, 1]
     made[7].ids, made[7].logprobs = begun.ids[:1], begun.logprobs[:1]
     made[7].close_span(MODEL.version)
     batch = GroupBatch(MODEL, order=lambda draft: (draft.group, draft.stream))
-    taken_back = Draft(PROMPTS[1], params, (4, 4))
+    taken_back = PartialSample(PROMPTS[1], params, (4, 4))
     for each in (*reversed(made), taken_back):
         batch.add(each)
     batch.remove(taken_back)
@@ -94,7 +95,7 @@ def test_a_prompt_that_a_group_shares_is_read_once(monkeypatch: pytest.MonkeyPat
     params = SamplingParams(3, seed=7)
     for i in range(2):  # two groups of the same task: each is its own
         for j in range(4):
-            batch.add(Draft(PROMPTS[0], params, (i, j), group=i))
+            batch.add(PartialSample(PROMPTS[0], params, (i, j), group=i))
     batch.step()
     assert asked == [(2, 4)]
 
@@ -111,10 +112,10 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
 ) -> None:
     batch = ContinuousBatch(MODEL, slots)
     version = MODEL.version
-    made = [Draft(PROMPTS[i % 3], SamplingParams(n, seed=i), (i,)) for i, n in enumerate(lengths)]
+    made = [PartialSample(PROMPTS[i % 3], SamplingParams(n, seed=i), (i,)) for i, n in enumerate(lengths)]
     for each in made:
         batch.add(each)
-    finished: list[Draft] = []
+    finished: list[PartialSample] = []
     try:
         while batch.busy:
             assert len(batch.live) <= slots
@@ -139,16 +140,16 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
 
 def test_the_longest_expected_goes_first_where_several_wait() -> None:
     batch = ContinuousBatch(MODEL, 1, order=lambda draft: -draft.params.max_tokens)
-    made = [Draft(PROMPTS[0], SamplingParams(n), (n,)) for n in (2, 5, 3)]
+    made = [PartialSample(PROMPTS[0], SamplingParams(n), (n,)) for n in (2, 5, 3)]
     assert [each.params.max_tokens for each in run(batch, made)] == [5, 3, 2]
 
 
 def test_what_cannot_be_sampled_is_refused() -> None:
     batch = ContinuousBatch(MODEL, 1)
     with pytest.raises(ContextOverflow, match="past the 512"):
-        batch.add(Draft((1,) * 500, SamplingParams(13), (0,)))
+        batch.add(PartialSample((1,) * 500, SamplingParams(13), (0,)))
     with pytest.raises(ValueError, match="at least one token"):
-        batch.add(Draft((), SamplingParams(13), (0,)))
+        batch.add(PartialSample((), SamplingParams(13), (0,)))
     with pytest.raises(ValueError, match="refill"):
         ContinuousBatch(MODEL, 2, refill=3)
 
@@ -160,7 +161,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     named = attach_lora(learner, 4) if lora else unfreeze(learner)
     replica = Replica(learner, named)
     batch = ContinuousBatch(replica.model)
-    draft = Draft(PROMPTS[1], SamplingParams(10, seed=3), (0, 0))
+    draft = PartialSample(PROMPTS[1], SamplingParams(10, seed=3), (0, 0))
     batch.add(draft)
     for _ in range(4):
         batch.step()
@@ -189,7 +190,7 @@ def test_kept_caches_go_on_without_reading_again(monkeypatch: pytest.MonkeyPatch
     named = unfreeze(learner)
     replica = Replica(learner, named)
     batch = ContinuousBatch(replica.model, 2)
-    made = [Draft(PROMPTS[1], SamplingParams(10, seed=3), (0, j)) for j in range(3)]
+    made = [PartialSample(PROMPTS[1], SamplingParams(10, seed=3), (0, j)) for j in range(3)]
     for each in made:
         batch.add(each)
     for _ in range(4):

@@ -29,7 +29,7 @@ from keepworth.models.encoders import (
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import download, extract, path_of
 from keepworth.models.known import KNOWN
-from keepworth.models.onnx_export import published_graph
+from keepworth.models.onnx_graph import published_graph
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = [

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from keepworth.models import onnx_format
-from keepworth.models.onnx_export import published_graph
+from keepworth.models import onnx_graph
+from keepworth.models.onnx_graph import published_graph
 from tests.models.published import write_bert
 
 
@@ -35,12 +35,12 @@ def test_a_graph_is_sound_and_nothing_in_it_is_unknown(tmp_path: Path) -> None:
 )
 def test_tensors(values: np.ndarray) -> None:
     expected = onnx.numpy_helper.from_array(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))), "x")
-    assert onnx_format.tensor("x", values) == expected.SerializeToString()
+    assert onnx_graph.tensor("x", values) == expected.SerializeToString()
 
 
 def test_a_node_with_every_kind_of_part() -> None:
     expected = onnx.helper.make_node("K", ["a", "é"], ["c"], name="n" * 200, domain="d", f=0.1, i=300, z=0)
-    written = onnx_format.node(
+    written = onnx_graph.node_bytes(
         "K", ["a", "é"], ["c"], name="n" * 200, domain="d", attributes={"z": 0, "f": 0.1, "i": 300}
     )
     assert written == expected.SerializeToString()
@@ -48,4 +48,4 @@ def test_a_node_with_every_kind_of_part() -> None:
 
 def test_a_type_that_graphs_do_not_use_is_refused() -> None:
     with pytest.raises(KeyError, match="float64"):
-        onnx_format.tensor("x", np.zeros(1))  # type: ignore[arg-type]
+        onnx_graph.tensor("x", np.zeros(1))  # type: ignore[arg-type]

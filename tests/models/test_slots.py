@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
 from keepworth.models import decoding
-from keepworth.models.decoding import ContinuousBatch, Draft, Slots, misplaced, row_widths
+from keepworth.models.decoding import ContinuousBatch, PartialSample, Slots, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)
@@ -66,7 +66,10 @@ def test_a_long_sequence_among_short_ones_changes_nobodys_tokens() -> None:
         decoding._FEW, before = few, decoding._FEW
         try:
             batch = ContinuousBatch(model, 24)
-            drafts = [Draft((7, 1 + n), SamplingParams(90 if n in (3, 20) else 8 + n, seed=5), (n,)) for n in range(40)]
+            drafts = [
+                PartialSample((7, 1 + n), SamplingParams(90 if n in (3, 20) else 8 + n, seed=5), (n,))
+                for n in range(40)
+            ]
             for draft in drafts:
                 batch.add(draft)
             while batch.busy:

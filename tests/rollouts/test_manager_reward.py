@@ -16,8 +16,8 @@ from keepworth.memory.overlay import Bank
 from keepworth.rollouts.context import RolloutContext, together
 from keepworth.rollouts.managing import (
     Consequence,
+    ManagerStep,
     ModelReader,
-    Step,
     answer_reward,
     bank_of,
     conversation_step,
@@ -32,7 +32,7 @@ from keepworth.tasks.operations import operation_tasks
 from tests.rollouts.scripted_model import FunctionReader
 
 
-def _value(step: Step, text: str, **options: float) -> float:
+def _value(step: ManagerStep, text: str, **options: float) -> float:
     (consequence,) = operation_reward(**options)(step, [text])
     return combined(consequence.terms)
 
@@ -115,11 +115,11 @@ CHANGED = ManagerTuple(
 )
 
 
-def _step() -> Step:
+def _step() -> ManagerStep:
     return conversation_step(CHANGED, Bank.empty(None), mode="lexical")
 
 
-def _shown(step: Step, words: str) -> int:
+def _shown(step: ManagerStep, words: str) -> int:
     return next(number for number, memory in enumerate(step.state.memories) if words in memory)
 
 

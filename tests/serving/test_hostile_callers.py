@@ -14,15 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.extras import MissingExtra
-
 import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from keepworth.episodes import extras
-from keepworth.serving.application import Limits
+from keepworth.episodes.extras import MissingExtra
+from keepworth.serving.application import ServerLimits
 from keepworth.serving.model_server import Connection, ModelServer
 from keepworth.serving.served_model import NotServed
 from tests.models.test_http_publish import Steps, wait_until
@@ -30,7 +29,7 @@ from tests.models.tiny import tiny_model
 from tests.serving.engines import trained
 
 KEY = "sesame-1905"
-LIMITS = Limits(body=2**16, bodies=3 * 2**16)
+LIMITS = ServerLimits(body=2**16, bodies=3 * 2**16)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +167,7 @@ def test_the_bodies_that_are_answered_at_once_are_bounded_in_sum() -> None:
     model = Steps(stop_before=0)
     body = json.dumps({"prompt": "hi", "max_tokens": 2, "user": "x" * 40_000}).encode()
     with (
-        ModelServer(model, limits=Limits(body=2**16, bodies=2**16)) as server,
+        ModelServer(model, limits=ServerLimits(body=2**16, bodies=2**16)) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client,
     ):
         kind = {"Content-Type": "application/json"}

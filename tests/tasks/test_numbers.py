@@ -3,12 +3,11 @@ from __future__ import annotations
 from fractions import Fraction
 from importlib.util import find_spec
 
-from keepworth.episodes.extras import MissingExtra
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.episodes.extras import MissingExtra
 from keepworth.tasks.arithmetic import computed, expression, math_verify, numeric, shown
 
 CASES = {

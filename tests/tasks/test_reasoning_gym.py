@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from keepworth.episodes.extras import MissingExtra
-
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.extras import MissingExtra
 from keepworth.tasks.reasoning_gym import reasoning_gym
 from keepworth.tasks.verifiers import verify
 

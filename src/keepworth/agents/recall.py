@@ -11,7 +11,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.tasks.entries import Entry, candidates, entries
+from keepworth.tasks.entries import MemoryEntry, candidates, entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 6
     return _remembering(recall)
 
 
-def spoken(entry: Entry, dates: bool) -> str:
+def spoken(entry: MemoryEntry, dates: bool) -> str:
     """An entry as it is remembered: `8 May 2023, Caroline: I went ...`. The user's own words need no name."""
     year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
     said = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
@@ -137,7 +137,7 @@ def _remembering(recall: Recall) -> Recall:
     return lookup
 
 
-def _recalled(chosen: Sequence[Entry], how: str, dates: bool) -> Recalled:
+def _recalled(chosen: Sequence[MemoryEntry], how: str, dates: bool) -> Recalled:
     ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
     digest = hashlib.sha256("\n".join((how, *(spoken(entry, dates) for entry in ordered))).encode()).hexdigest()[:16]
     shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, spoken(entry, dates)) for entry in ordered)

@@ -14,11 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from keepworth.episodes.extras import EXTRAS, fix_for, missing
-
 import typer
 
 from keepworth.cli.output import say_json
+from keepworth.episodes.extras import EXTRAS, fix_for, missing
 
 
 class Verdict(str, Enum):

@@ -43,9 +43,8 @@ def serve(
     """Serve a model to programs on this machine: /v1/chat/completions, /v1/completions, token ids, log-probabilities.
 
     Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set. Ctrl-C stops."""
-    from keepworth.episodes.extras import require
-
     from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.extras import require
 
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer

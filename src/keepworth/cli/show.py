@@ -104,9 +104,8 @@ def report(
     runs: Runs = Path("runs"),
 ) -> None:
     """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
-    from keepworth.episodes.extras import require
-
     from keepworth.episodes.errors import KeepworthError
+    from keepworth.episodes.extras import require
     from keepworth.evaluation.curves import drawn, panels, write_picture
     from keepworth.evaluation.report import write_comparison, write_report
     from keepworth.learning.run.disk import check_writable, disk

@@ -89,17 +89,15 @@ def stream(
     import json
     from functools import partial
 
-    from keepworth.episodes.extras import require
-
     from rich.progress import Progress
 
     from keepworth.environments.rules import ORDERS, SPLITS
     from keepworth.environments.streams import NAMES, missing
     from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.stream import Results, draw, run_matrix, table
-    from keepworth.evaluation.stream_attacks import attacks, recovery, tampering
-    from keepworth.evaluation.stream_claims import CONTROLS, claims
+    from keepworth.evaluation.stream_claims import CONTROLS, attacks, claims, recovery, tampering
     from keepworth.recipes.experience_methods import METHODS
 
     console = terminal()

@@ -71,9 +71,8 @@ def train(
     runs: Runs = Path("runs"),
 ) -> None:
     """Train with a recipe. Given again, the same command continues from the last checkpoint."""
-    from keepworth.episodes.extras import require
-
     from keepworth.cli.settings import as_toml, resolve
+    from keepworth.episodes.extras import require
 
     if not print_config:
         require("train", "keepworth train")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from keepworth.learning.run.run_folder import RunFolder
-    from keepworth.learning.watch.dashboard import Curve, View
+    from keepworth.learning.watch.dashboard import Curve, RunView
     from keepworth.learning.watch.progress import RunStatus
 
 FINISHED, STOPPED = "finished", "stopped"
@@ -45,13 +45,13 @@ def watch(
         _lines(run, console, every, once)
 
 
-def view_of(run: RunFolder, now: float | None = None) -> View:
+def view_of(run: RunFolder, now: float | None = None) -> RunView:
     """The run as it stands on the disk. now: seconds since 1970, for the time left.
 
     Of several roles, the one that is trained, or was trained last."""
     from keepworth.learning.run.run_folder import writer
     from keepworth.learning.watch.anomalies import anomalies
-    from keepworth.learning.watch.dashboard import View
+    from keepworth.learning.watch.dashboard import RunView
     from keepworth.learning.watch.progress import RunStatus, read_status
 
     process = writer(run.path)
@@ -62,7 +62,7 @@ def view_of(run: RunFolder, now: float | None = None) -> View:
     rows = [row for row in every if row.get("role") == role]
     last = int(every[-1]["step"]) if every else 0
     state = FINISHED if finished else f"process {process}" if process else STOPPED
-    return View(
+    return RunView(
         name=run.name,
         title=status.title,
         done=status.done if status.total else last,
@@ -158,5 +158,5 @@ def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
     say(f"== {view.state}", f"step {view.done}" + (f"/{view.total}" if view.total else ""), left)
 
 
-def _goes_on(view: View) -> bool:
+def _goes_on(view: RunView) -> bool:
     return view.state not in (FINISHED, STOPPED)

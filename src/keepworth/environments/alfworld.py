@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Replayed
 from keepworth.environments.rules import checked
-from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.scene import Replayed, Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
 

@@ -17,15 +17,24 @@ import shutil
 from functools import cache, partial
 from typing import Any
 
-from keepworth.episodes.extras import fix_for, missing
-
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.replayed import Known, Replayed, Seat
-from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.scene import (
+    Known,
+    Replayed,
+    Scene,
+    Seat,
+    Staged,
+    Stream,
+    StreamTask,
+    ends,
+    goes_on,
+    stream_task,
+)
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import fix_for, missing
 
 FOLDS = {"dev": "dev", "held-out": "train"}
 CONDUCTIVITY = "test-conductivity"

@@ -1,6 +1,6 @@
 """Packages that do not come with `pip install keepworth`: which extra brings them, and the error where one is missing.
 
-A function that needs one calls `require`. A file that imports one at its top first has `from keepworth.episodes.extras import
+A function that needs one calls `require`. A file that imports one at its top first has `from keepworth.episodes.needs import
 needs_llm` (or needs_train ...), which does the same.
 """
 
@@ -67,13 +67,3 @@ def fix_for(extra: str) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def __getattr__(name: str) -> Extra:
-    """`needs_train`: the extra of that name, all of which must be installed."""
-    extra = name.removeprefix("needs_")
-    if extra == name or extra not in EXTRAS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    purpose = EXTRAS[extra].purpose
-    require(extra, purpose[0].upper() + purpose[1:])
-    return EXTRAS[extra]

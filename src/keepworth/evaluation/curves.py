@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.extras import require
-
 from keepworth.episodes.text import one_line
 
 Row = Mapping[str, Any]

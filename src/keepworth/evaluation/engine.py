@@ -38,7 +38,7 @@ QUERIES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class BenchmarkCorpus:
     """texts and their vectors, and queries with theirs. The same is given to everything that is compared."""
 
     texts: list[str]
@@ -47,7 +47,7 @@ class Corpus:
     query_vectors: Vectors
 
 
-def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> Corpus:
+def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> BenchmarkCorpus:
     import numpy as np
 
     draw = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> Corpus:
         part = vectors[start : start + 50_000]
         part += draw.standard_normal(part.shape, dtype=np.float32)
         part /= np.linalg.norm(part, axis=1, keepdims=True)
-    return Corpus(texts, vectors[:size], asked, vectors[size:])
+    return BenchmarkCorpus(texts, vectors[:size], asked, vectors[size:])
 
 
 GIVEN = EncoderIdentity("given", DIMENSION, True)
@@ -75,7 +75,7 @@ class GivenVectors:
 
     identity = GIVEN
 
-    def __init__(self, data: Corpus) -> None:
+    def __init__(self, data: BenchmarkCorpus) -> None:
         self._known = dict(zip(data.texts, data.vectors, strict=True))
         self._known.update(zip(data.queries, data.query_vectors, strict=True))
 
@@ -191,7 +191,7 @@ def sync_limit(folder: Path, repeats: int = 30) -> float:
 # From opening a memory to its first result, in a new process, and what is resident then.
 
 
-def first_results(path: Path, data: Corpus) -> Iterator[Figure]:
+def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
     import numpy as np
 
     asked = path.with_suffix(".npy")
@@ -220,7 +220,7 @@ def opened(path: str, asked: str) -> None:
 
     vectors = np.load(asked)
 
-    class Asked:
+    class ByNumber:
         identity = GIVEN
 
         def encode(self, texts: Sequence[str]) -> Vectors:
@@ -229,7 +229,7 @@ def opened(path: str, asked: str) -> None:
 
     before = _resident()["VmRSS"]
     start = time.perf_counter()
-    with Memory(path, encoder=Asked(), log="off") as memory:
+    with Memory(path, encoder=ByNumber(), log="off") as memory:
         memory.search("0", mode="dense")
         took = 1e3 * (time.perf_counter() - start)
         for number in range(1, len(vectors)):
@@ -289,7 +289,9 @@ def figures(
         gc.unfreeze()
 
 
-def _measured(data: Corpus, given: GivenVectors, path: Path, index: str, encoder: Encoder | None) -> Iterator[Figure]:
+def _measured(
+    data: BenchmarkCorpus, given: GivenVectors, path: Path, index: str, encoder: Encoder | None
+) -> Iterator[Figure]:
     yield from _adds(path, data, given)
     with Memory(path, encoder=given, index=index) as memory:
         yield from _searches(memory, data, index)
@@ -306,7 +308,7 @@ def _measured(data: Corpus, given: GivenVectors, path: Path, index: str, encoder
     yield Figure("bytes per item", "bytes", path.stat().st_size / len(data.texts), note="file, vectors and journal")
 
 
-def _adds(path: Path, data: Corpus, given: GivenVectors) -> Iterator[Figure]:
+def _adds(path: Path, data: BenchmarkCorpus, given: GivenVectors) -> Iterator[Figure]:
     size = len(data.texts)
     filled = size - min(400, size // 10)
     with Memory(path, encoder=given) as memory:
@@ -350,11 +352,11 @@ def _threaded_adds(memory: Memory, texts: Sequence[str], threads: int) -> float:
     return 1e3 * (time.perf_counter() - start) / len(texts)
 
 
-def _calls(memory: Memory, data: Corpus, options: dict[str, Any]) -> list[Callable[[], object]]:
+def _calls(memory: Memory, data: BenchmarkCorpus, options: dict[str, Any]) -> list[Callable[[], object]]:
     return [lambda query=query: memory.search(query, **options) for query in data.queries]  # type: ignore[misc]
 
 
-def _searches(memory: Memory, data: Corpus, index: str) -> Iterator[Figure]:
+def _searches(memory: Memory, data: BenchmarkCorpus, index: str) -> Iterator[Figure]:
     calls = _calls(memory, data, {"mode": "dense"})
     timed(calls[:WARM])
     exact, limits = [], []
@@ -378,7 +380,7 @@ def _searches(memory: Memory, data: Corpus, index: str) -> Iterator[Figure]:
     yield line("search by both", "ms", both, limit=limit, note="encoding excluded")
 
 
-def _words(memory: Memory, data: Corpus) -> Iterator[Figure]:
+def _words(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     lines = timed(_calls(memory, data, {"mode": "lexical"}))
     yield line("search by words", "ms", lines, target="p95 <= 10")
     common = [" ".join(f"w{n}" for n in random.Random(seed).sample(range(8), 3)) for seed in range(60)]
@@ -411,7 +413,7 @@ def lexical_overlap(memory: Memory, texts: Sequence[str], queries: Sequence[str]
     return float(np.mean(shares))
 
 
-def _forks(memory: Memory, data: Corpus) -> Iterator[Figure]:
+def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     import tracemalloc
 
     bank = memory.bank()

@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.extras import require
-
 from keepworth.agents.answerer import Style
 from keepworth.agents.manager import Choose, ManagerState, act, observe
 from keepworth.agents.recall import Recall
 from keepworth.episodes.episode import Episode, ParseStatus, Task
+from keepworth.episodes.extras import require
 from keepworth.episodes.model import Model, SamplingParams
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.answering import answer
@@ -60,7 +59,7 @@ def keeping_evidence(tasks: Sequence[Task]) -> Choose:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MeanEstimate:
     """A mean over `n` questions, or clusters of them, with its 95 % interval (percentile bootstrap over what `n` counts)."""
 
     mean: float
@@ -69,7 +68,7 @@ class Estimate:
     n: int
 
 
-def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
+def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> MeanEstimate:
     """The mean of one value per question. Raises ValueError where there is none.
 
     clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
@@ -84,7 +83,7 @@ def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] 
     mean = sum(values) / len(values)
     if min(values) == max(values):
         # Every resample is the same; scipy warns and returns nan.
-        return Estimate(mean, mean, mean, len(values))
+        return MeanEstimate(mean, mean, mean, len(values))
     import numpy as np
 
     require("train", "An interval", "scipy")
@@ -98,10 +97,10 @@ def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] 
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return Estimate(mean, float(interval.low), float(interval.high), len(values))
+    return MeanEstimate(mean, float(interval.low), float(interval.high), len(values))
 
 
-def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Estimate:
+def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> MeanEstimate:
     """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
     if len(values) != len(baseline):
         raise ValueError(
@@ -119,15 +118,15 @@ class OperationAccuracy:
 
     exact: tuple[float, ...]
     kind_only: tuple[float, ...]
-    by_operation: Mapping[str, Estimate]
-    by_target: Mapping[str, Estimate]
-    by_entries: Mapping[str, Estimate]
+    by_operation: Mapping[str, MeanEstimate]
+    by_target: Mapping[str, MeanEstimate]
+    by_entries: Mapping[str, MeanEstimate]
     invalid: float
     repaired: float
     asked: Mapping[str, int]
 
     @property
-    def accuracy(self) -> Estimate:
+    def accuracy(self) -> MeanEstimate:
         return estimate(self.exact)
 
 
@@ -163,7 +162,7 @@ def operation_accuracy(choose: Choose, tasks: Sequence[Task]) -> OperationAccura
     )
 
 
-def _split_by(values: Sequence[float], labels: Sequence[str]) -> dict[str, Estimate]:
+def _split_by(values: Sequence[float], labels: Sequence[str]) -> dict[str, MeanEstimate]:
     """An estimate per label; values labelled "" are in none."""
     found: dict[str, list[float]] = {}
     for value, label in zip(values, labels, strict=True):
@@ -302,7 +301,7 @@ def answer_rows(arm: str, result: MaintainedAnswers) -> list[dict[str, object]]:
     ]
 
 
-def _row(arm: str, metric: str, value: Estimate) -> dict[str, object]:
+def _row(arm: str, metric: str, value: MeanEstimate) -> dict[str, object]:
     return {"arm": arm, "metric": metric, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n}
 
 
@@ -319,7 +318,7 @@ class Answers:
     episodes: tuple[Episode, ...]
     values: Mapping[str, tuple[float, ...]]
 
-    def estimate(self, metric: str = "f1") -> Estimate:
+    def estimate(self, metric: str = "f1") -> MeanEstimate:
         return estimate(self.values[metric])
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from keepworth.evaluation.engine import (
     USERS,
-    Corpus,
+    BenchmarkCorpus,
     Figure,
     GivenVectors,
     at,
@@ -43,7 +43,7 @@ class Peer(Protocol):
 
 
 class Keepworth:
-    def __init__(self, data: Corpus, folder: Path, durability: str = "process") -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path, durability: str = "process") -> None:
         from keepworth.memory.memory import Memory
 
         self._data = data
@@ -57,14 +57,14 @@ class Keepworth:
 
 
 class PowerSafeKeepworth(Keepworth):
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         super().__init__(data, folder, "power")
 
 
 class Mem0:
     """mem0 asks for a user in every search, so there is no row for a search over everything."""
 
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ["MEM0_DIR"] = str(folder / "mem0")
         os.environ.setdefault("OPENAI_API_KEY", "not used: infer=False and the embedder is replaced")
@@ -102,7 +102,7 @@ class Mem0:
 
 
 class LangGraph:
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         sqlite3 = _sqlite3_with_extensions()
         store: Any = importlib.import_module("langgraph.store.sqlite")
         given = GivenVectors(data)
@@ -127,7 +127,7 @@ class LangGraph:
 
 
 class Chroma:
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         chromadb: Any = importlib.import_module("chromadb")
         self._data = data
         settings = chromadb.Settings(anonymized_telemetry=False)
@@ -149,7 +149,7 @@ class Chroma:
 
 
 class LanceDB:
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         lancedb: Any = importlib.import_module("lancedb")
         self._data = data
         self._connection = lancedb.connect(str(folder / "lance"))
@@ -177,7 +177,7 @@ class LanceDB:
 class SqliteVec:
     """Through apsw: the `sqlite3` of many Pythons cannot load extensions."""
 
-    def __init__(self, data: Corpus, folder: Path) -> None:
+    def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
         import apsw
 
         sqlite_vec: Any = importlib.import_module("sqlite_vec")
@@ -212,12 +212,12 @@ class SqliteVec:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class PeerStore:
     """packages: distributions it takes, by which it is installed; everywhere: whether it searches without naming a user."""
 
     name: str
     packages: tuple[str, ...]
-    open: Callable[[Corpus, Path], Peer]
+    open: Callable[[BenchmarkCorpus, Path], Peer]
     everywhere: bool = True
 
     def absent(self) -> list[str]:
@@ -228,21 +228,21 @@ class Store:
         return {package: found for package in self.packages if (found := _version(package)) is not None}
 
 
-ENGINE = Store("keepworth", ("apsw",), Keepworth)
-POWER_SAFE = Store("keepworth, power-safe", ("apsw",), PowerSafeKeepworth)
-MEM0 = Store("mem0 (infer=False, Qdrant local)", ("mem0ai", "qdrant-client"), Mem0, everywhere=False)
+ENGINE = PeerStore("keepworth", ("apsw",), Keepworth)
+POWER_SAFE = PeerStore("keepworth, power-safe", ("apsw",), PowerSafeKeepworth)
+MEM0 = PeerStore("mem0 (infer=False, Qdrant local)", ("mem0ai", "qdrant-client"), Mem0, everywhere=False)
 STORES = (
     ENGINE,
     POWER_SAFE,
     MEM0,
-    Store("LangGraph SqliteStore", ("langgraph-checkpoint-sqlite", "sqlite-vec"), LangGraph),
-    Store("Chroma", ("chromadb",), Chroma),
-    Store("LanceDB", ("lancedb",), LanceDB),
-    Store("sqlite-vec", ("sqlite-vec", "apsw"), SqliteVec),
+    PeerStore("LangGraph SqliteStore", ("langgraph-checkpoint-sqlite", "sqlite-vec"), LangGraph),
+    PeerStore("Chroma", ("chromadb",), Chroma),
+    PeerStore("LanceDB", ("lancedb",), LanceDB),
+    PeerStore("sqlite-vec", ("sqlite-vec", "apsw"), SqliteVec),
 )
 
 
-def named(name: str) -> Store:
+def named(name: str) -> PeerStore:
     return next(store for store in STORES if store.name == name)
 
 
@@ -295,7 +295,7 @@ class Bounds:
     slower_sync: float = 0.0
 
 
-def beside(bounds: Bounds, stores: Sequence[Store] = STORES) -> Iterator[dict[str, Any]]:
+def beside(bounds: Bounds, stores: Sequence[PeerStore] = STORES) -> Iterator[dict[str, Any]]:
     """One record per store, in turn: how far it came and what it took, or why it "did not run"."""
     matrix = corpus(bounds.size, seed=bounds.seed).vectors
     for store in stores:
@@ -308,7 +308,7 @@ def beside(bounds: Bounds, stores: Sequence[Store] = STORES) -> Iterator[dict[st
         yield record
 
 
-def _one(store: Store, bounds: Bounds) -> dict[str, Any]:
+def _one(store: PeerStore, bounds: Bounds) -> dict[str, Any]:
     absent = store.absent()
     if absent:
         return {"name": store.name, "did not run": f"not installed: pip install {' '.join(absent)}"}
@@ -361,7 +361,7 @@ def measured(given: str) -> None:
     sys.stdout.write(json.dumps(record) + "\n")
 
 
-def _figures(peer: Peer, store: Store, adds: list[float]) -> dict[str, Any]:
+def _figures(peer: Peer, store: PeerStore, adds: list[float]) -> dict[str, Any]:
     tail = sorted(adds[-max(200, len(adds) // 10) :])
     out: dict[str, Any] = {"add": (at(tail, 0.5), at(tail, 0.95)), "n_adds": len(tail)}
     users = (("search", None), ("search one user", "u1"))
@@ -386,14 +386,14 @@ def _search_times(peer: Peer, user: str | None) -> list[float]:
 def filled(name: str, size: str) -> None:
     """For a process of its own: add `size` items and leave. For counting system calls."""
     with tempfile.TemporaryDirectory() as folder:
-        data: Corpus = corpus(int(size), queries=ASKED)
+        data: BenchmarkCorpus = corpus(int(size), queries=ASKED)
         peer = named(name).open(data, Path(folder))
         for number in range(int(size)):
             peer.add(number)
         os._exit(0)  # no closing, which may sync too
 
 
-def syncs_per_add(store: Store) -> float | None:
+def syncs_per_add(store: PeerStore) -> float | None:
     """Calls of fsync, fdatasync and the like per add, from two fillings of different length; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
@@ -439,7 +439,7 @@ def lines(records: Sequence[dict[str, Any]], sync: float) -> Iterator[Figure]:
             yield Figure(f"add: mem0 / this engine, {name}", "ratio", times, target=target, note=note)
 
 
-def ratio(records: Sequence[dict[str, Any]], store: Store) -> float | None:
+def ratio(records: Sequence[dict[str, Any]], store: PeerStore) -> float | None:
     """How many times as long an add takes mem0; None where either did not run."""
     adds = {record["name"]: record["at the end"]["add"][0] for record in records if "at the end" in record}
     if MEM0.name not in adds or store.name not in adds:

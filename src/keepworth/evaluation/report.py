@@ -442,7 +442,7 @@ COMPARED = ("reward", "entropy", "length", "signal", "ess", "gap", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """names: of the runs, as told apart; settings: each one that differs, with its value in every run (None: not there);
     table: a column per run; panels: a series per run; anomalies: what held at each run's end."""
 
@@ -453,7 +453,7 @@ class Comparison:
     anomalies: Mapping[str, tuple[str, ...]]
 
 
-def compared(runs: Sequence[RunFolder]) -> Comparison:
+def compared(runs: Sequence[RunFolder]) -> RunComparison:
     """Raises KeepworthError where there are fewer than two, or one is named twice."""
     if len(runs) < 2:
         raise KeepworthError("A comparison needs at least two runs.", "Name more of them.")
@@ -464,7 +464,7 @@ def compared(runs: Sequence[RunFolder]) -> Comparison:
     metrics = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
     by_run = {name: panels(metrics[name], evals[name]) for name in names}
     held = {name: tuple(dict.fromkeys(a.name for a in anomalies(metrics[name]) if a.now)) for name in names}
-    return Comparison(
+    return RunComparison(
         names,
         differing([run.config for run in runs]),
         _table(evals),

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepworth.episodes.extras import require
-
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -17,10 +17,9 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.extras import require
-
 import numpy as np
 
+from keepworth.episodes.extras import require
 from keepworth.evaluation.statistics import calibration
 from keepworth.rollouts.stream import ROLLBACK, StreamRun
 

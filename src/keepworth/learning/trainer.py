@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from keepworth.episodes.extras import needs_train
+from keepworth.episodes.needs import needs_train
 
 import torch
 

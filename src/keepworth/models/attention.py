@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.extras import needs_llm
+from keepworth.episodes.needs import needs_llm
 
 import torch
 from torch.autograd.function import once_differentiable

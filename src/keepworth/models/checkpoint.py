@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keepworth.episodes.extras import needs_llm
+from keepworth.episodes.needs import needs_llm
 
 import torch
 

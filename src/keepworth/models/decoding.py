@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-from keepworth.episodes.extras import needs_llm
+from keepworth.episodes.needs import needs_llm
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ _SORT_EVERY = 8
 
 
 @dataclass(slots=True, eq=False)
-class Draft:
+class PartialSample:
     """A sample in the making: all that is needed to go on with it here or in another process.
 
     stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
@@ -74,7 +74,7 @@ class Draft:
         return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
 
 
-def require_room(model: InProcessModel, draft: Draft) -> None:
+def require_room(model: InProcessModel, draft: PartialSample) -> None:
     """Raises ContextOverflow where a draft could outgrow the model's window, ValueError where it asks for nothing."""
     if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
         raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
@@ -100,7 +100,7 @@ class ContinuousBatch:
         slots: int = 32,
         *,
         refill: int = 1,
-        order: Callable[[Draft], Any] | None = None,
+        order: Callable[[PartialSample], Any] | None = None,
     ) -> None:
         if slots < 1 or not 1 <= refill <= slots:
             raise ValueError(f"slots must be at least 1 and refill between 1 and slots, not {slots} and {refill}")
@@ -108,21 +108,21 @@ class ContinuousBatch:
         self.slots = slots
         self.refill = refill
         self.order = order
-        self.live: list[Draft] = []
-        self.waiting: list[Draft] = []
+        self.live: list[PartialSample] = []
+        self.waiting: list[PartialSample] = []
         self.steps = 0
         self._cache = Slots(model.network.config.num_hidden_layers, slots)
         self._hidden: torch.Tensor | None = None
         self._prompts: dict[Tokens, ReadPrompt] = {}
         self._unsorted = 0
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: PartialSample) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
         require_room(self.model, draft)
         self.waiting.append(draft)
 
     @torch.inference_mode()
-    def remove(self, draft: Draft) -> None:
+    def remove(self, draft: PartialSample) -> None:
         """Forget a draft, wherever it is; one that has ended or was never added is no error."""
         if draft in self.waiting:
             self.waiting.remove(draft)
@@ -153,7 +153,7 @@ class ContinuousBatch:
         self._prompts.clear()
 
     @torch.inference_mode()
-    def step(self) -> list[Draft]:
+    def step(self) -> list[PartialSample]:
         """One token for every live sequence, after free slots are filled; returns the drafts that ended."""
         free = self.slots - len(self.live)
         if self.waiting and (free >= self.refill or not self.live):
@@ -440,18 +440,18 @@ class GroupBatch:
 
     A draft's draws are its own, so that it gets the same tokens from either, but for what its company does to rounding."""
 
-    def __init__(self, model: InProcessModel, *, order: Callable[[Draft], Any]) -> None:
+    def __init__(self, model: InProcessModel, *, order: Callable[[PartialSample], Any]) -> None:
         self.model = model
         self.order = order
-        self.waiting: list[Draft] = []
+        self.waiting: list[PartialSample] = []
         self.steps = 0
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: PartialSample) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
         require_room(self.model, draft)
         self.waiting.append(draft)
 
-    def remove(self, draft: Draft) -> None:
+    def remove(self, draft: PartialSample) -> None:
         """Forget a draft; one that has ended or was never added is no error."""
         if draft in self.waiting:
             self.waiting.remove(draft)
@@ -464,22 +464,22 @@ class GroupBatch:
         """Tokens of drafts that have not ended."""
         return sum(len(each.ids) for each in self.waiting)
 
-    def step(self) -> list[Draft]:
+    def step(self) -> list[PartialSample]:
         """Everything that waits, drawn to its end, in as few calls of the model as the drafts' limits allow."""
         drafts, self.waiting = sorted(self.waiting, key=self.order), []
         self.steps += bool(drafts)
-        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[Draft]] = {}
+        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
         for draft in drafts:
             limits = replace(draft.params, seed=0, max_tokens=draft.params.max_tokens - len(draft.ids))
             by_prompt.setdefault((limits, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
-        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[Draft]]]] = {}
+        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[PartialSample]]]] = {}
         for (limits, _, prompt), own in by_prompt.items():
             batches.setdefault((limits, len(own)), []).append((prompt, own))
         for (limits, copies), entries in batches.items():
             self._draw(entries, replace(limits, n=copies))
         return drafts
 
-    def _draw(self, entries: list[tuple[Tokens, list[Draft]]], params: SamplingParams) -> None:
+    def _draw(self, entries: list[tuple[Tokens, list[PartialSample]]], params: SamplingParams) -> None:
         greedy = params.temperature == 0
         draws = None if greedy else torch.from_numpy(np.array([[each.draws() for each in own] for _, own in entries]))
         drawn = self.model.sample_at([prompt for prompt, _ in entries], params, draws)

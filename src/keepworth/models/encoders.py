@@ -18,7 +18,7 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
 from keepworth.models.files import Progress, path_of
 from keepworth.models.known import DEFAULT_ENCODER, KNOWN, ModelKind
-from keepworth.models.onnx_export import GRAPH, TOKENIZER, published_graph
+from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,7 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
 def _own_name(folder: Path) -> str:
     """A name that changes with the weights, so that vectors of two encoders in folders of one name are never compared."""
     from keepworth.models.files import sha256_of
-    from keepworth.models.onnx_export import GRAPH
+    from keepworth.models.onnx_graph import GRAPH
 
     weights = next((folder / file for file in ("model.safetensors", GRAPH) if (folder / file).is_file()), None)
     return f"{folder.resolve().name}@{sha256_of(weights)[:12]}" if weights else folder.name

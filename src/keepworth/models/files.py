@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from keepworth.episodes.extras import require
-
 from keepworth.models.errors import (
     CacheUnusable,
     CorruptModel,
@@ -235,7 +234,7 @@ def _convert(model: KnownModel, sources: Path, product: Path) -> None:
 
         write_checkpoint(sources / model.files[0].name, product)
     else:
-        from keepworth.models.onnx_export import write_onnx_encoder
+        from keepworth.models.onnx_graph import write_onnx_encoder
 
         write_onnx_encoder(sources, product)
 

@@ -41,10 +41,10 @@ from keepworth.models.errors import (
 )
 from keepworth.models.http_client import JsonClient, Retries, Timeouts, Tried
 from keepworth.models.http_wire import (
-    Call,
     Completions,
     Drawn,
     Native,
+    RouteCall,
     Together,
     TokensInOut,
     Wire,
@@ -762,12 +762,12 @@ class HttpModel:
                 results[i][j] = values
         return results
 
-    def _answers(self, calls: Sequence[Call], *, idempotent: bool) -> list[Any]:
+    def _answers(self, calls: Sequence[RouteCall], *, idempotent: bool) -> list[Any]:
         if len(calls) == 1:
             return [self._answer(calls[0], idempotent)]
         return list(self._pool.map(lambda call: self._answer(call, idempotent), calls))
 
-    def _answer(self, call: Call, idempotent: bool) -> Any:
+    def _answer(self, call: RouteCall, idempotent: bool) -> Any:
         request = uuid.uuid4().hex
         marks = {"rid" if self._card.owner == "sglang" else "request_id": request}
         if self._card.owner == "vllm" and self._publisher.updates:

@@ -163,7 +163,7 @@ _PLAIN |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RouteCall:
     """One request. prompts: the indices of the prompts that it samples from, or of the sequences that it scores."""
 
     path: str
@@ -182,20 +182,22 @@ class Wire(Protocol):
         """What the engine makes of the id that a request names itself by: what ends a request has to name that."""
         ...
 
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]: ...
+    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]: ...
 
-    def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
+    def drawn(
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Drawn]]:
         """For each of the call's prompts its samples. One call may hold a part of a prompt's samples."""
         ...
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[Call]:
+    ) -> list[RouteCall]:
         """branches[i] is scored behind prompts[i]."""
         ...
 
     def scored(
-        self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         """For each of the call's sequences the log-probability of each token of its branch."""
         ...
@@ -207,9 +209,9 @@ class Completions:
     id_form: str = "cmpl-{}-0"
     scores_at_any_temperature: bool = False
 
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
+    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
         return [
-            Call(
+            RouteCall(
                 self.path,
                 {
                     "model": name,
@@ -222,7 +224,9 @@ class Completions:
             for index, prompt in enumerate(prompts)
         ]
 
-    def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
+    def drawn(
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Drawn]]:
         choices = choices_of(answer, len(call.prompts) * params.n)
         for position, index in enumerate(call.prompts):
             for choice in choices[position * params.n : (position + 1) * params.n]:
@@ -232,14 +236,14 @@ class Completions:
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[Call]:
+    ) -> list[RouteCall]:
         return [
-            Call(self.path, {"model": name, "prompt": [*prompt, *branch], **_SCORING}, (index,))
+            RouteCall(self.path, {"model": name, "prompt": [*prompt, *branch], **_SCORING}, (index,))
             for index, (prompt, branch) in enumerate(zip(prompts, branches, strict=True))
         ]
 
     def scored(
-        self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         choices = choices_of(answer, len(call.prompts))
         return [
@@ -256,21 +260,23 @@ class Together:
     id_form: str = "{}"
     scores_at_any_temperature: bool = True
 
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
+    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
         body = {
             "model": name,
             "prompt": [list(p) for p in prompts],
             "return_token_ids": True,
             **_sampling(params, params.seed),
         }
-        return [Call(self.path, body, tuple(range(len(prompts))))]
+        return [RouteCall(self.path, body, tuple(range(len(prompts))))]
 
-    def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
+    def drawn(
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Drawn]]:
         return Completions().drawn(call, answer, prompts, params)
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[Call]:
+    ) -> list[RouteCall]:
         body = {
             "model": name,
             "prompt": [[*p, *b] for p, b in zip(prompts, branches, strict=True)],
@@ -282,10 +288,10 @@ class Together:
                 "prompt_logprobs_temperature": temperature,
             },
         }
-        return [Call(self.path, body, tuple(range(len(prompts))))]
+        return [RouteCall(self.path, body, tuple(range(len(prompts))))]
 
     def scored(
-        self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         return Completions().scored(call, answer, prompts, branches)
 
@@ -296,9 +302,9 @@ class TokensInOut:
     id_form: str = "generate-tokens-{}"
     scores_at_any_temperature: bool = False
 
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
+    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
         return [
-            Call(
+            RouteCall(
                 self.path,
                 {
                     "model": name,
@@ -310,21 +316,25 @@ class TokensInOut:
             for index, prompt in enumerate(prompts)
         ]
 
-    def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
+    def drawn(
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Drawn]]:
         choices = choices_of(answer, params.n)
         require_same_prompt(answer.get("prompt_token_ids"), prompts[call.prompts[0]])
         return [[as_drawn(choice, chat_logprobs(choice)) for choice in choices]]
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[Call]:
+    ) -> list[RouteCall]:
         return [
-            Call(self.path, {"model": name, "token_ids": [*prompt, *branch], "sampling_params": _SCORING}, (index,))
+            RouteCall(
+                self.path, {"model": name, "token_ids": [*prompt, *branch], "sampling_params": _SCORING}, (index,)
+            )
             for index, (prompt, branch) in enumerate(zip(prompts, branches, strict=True))
         ]
 
     def scored(
-        self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         choices_of(answer, 1)
         index = call.prompts[0]
@@ -340,7 +350,7 @@ class Native:
     base: str = ""  # the served name of the base weights: other names are adapters
     scores_at_any_temperature: bool = False
 
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[Call]:
+    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
         settings = _PLAIN | {
             "max_new_tokens": params.max_tokens,
             "temperature": params.temperature,
@@ -349,7 +359,7 @@ class Native:
             "skip_special_tokens": False,
         }
         return [
-            Call(
+            RouteCall(
                 self.path,
                 {
                     "input_ids": list(prompt),
@@ -363,7 +373,9 @@ class Native:
             for sample in range(params.n)
         ]
 
-    def drawn(self, call: Call, answer: Any, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Drawn]]:
+    def drawn(
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
+    ) -> list[list[Drawn]]:
         found = as_mapping(answer).get("meta_info", {})
         entries = found.get("output_token_logprobs")
         if entries is None:
@@ -387,10 +399,10 @@ class Native:
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[Call]:
+    ) -> list[RouteCall]:
         settings = {**_PLAIN, "max_new_tokens": 0, "temperature": 1.0}
         return [
-            Call(
+            RouteCall(
                 self.path,
                 {
                     "input_ids": [*prompt, *branch],
@@ -405,7 +417,7 @@ class Native:
         ]
 
     def scored(
-        self, call: Call, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
+        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
     ) -> list[tuple[float, ...]]:
         prompt, branch = prompts[call.prompts[0]], branches[call.prompts[0]]
         entries = as_mapping(answer).get("meta_info", {}).get("input_token_logprobs")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from keepworth.episodes.extras import needs_llm
+from keepworth.episodes.needs import needs_llm
 
 import numpy as np
 import torch

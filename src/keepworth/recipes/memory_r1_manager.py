@@ -56,9 +56,9 @@ from keepworth.recipes.training import (
 from keepworth.rollouts.context import RolloutContext
 from keepworth.rollouts.managing import (
     Consequence,
+    ManagerStep,
     ModelReader,
     Score,
-    Step,
     answer_reward,
     conversation_step,
     manage,
@@ -219,8 +219,8 @@ class Managing:
         return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        async def step_of_group() -> Step:
-            step: Step = await context.call(self._step, context.group, seconds=JUDGING)
+        async def step_of_group() -> ManagerStep:
+            step: ManagerStep = await context.call(self._step, context.group, seconds=JUDGING)
             return step
 
         async def judge(text: str) -> Consequence:
@@ -229,7 +229,7 @@ class Managing:
             )
             return consequence
 
-        step: Step = await context.shared("step", step_of_group)
+        step: ManagerStep = await context.shared("step", step_of_group)
         params = manager_params(self.model, temperature=self.config.temperature)
         return await manage(self.model, step, context, params, judge)
 
@@ -243,7 +243,7 @@ class Managing:
     def _item(self, group: int) -> Task | ManagerTuple:
         return drawn_task(self.items, _operation_of if self.config.balance else None, self.config.seed, group)
 
-    def _step(self, group: int) -> Step:
+    def _step(self, group: int) -> ManagerStep:
         """What the manager is shown, ready to be acted on."""
         item = self._item(group)
         if isinstance(item, Task):
@@ -252,7 +252,7 @@ class Managing:
             at = position_of(group) // self.config.tasks_per_step
             return conversation_step(item, self.root, attempt=at)
 
-    def _scored(self, step: Step, texts: Sequence[str]) -> list[Consequence]:
+    def _scored(self, step: ManagerStep, texts: Sequence[str]) -> list[Consequence]:
         with self._lock:
             return self.score(step, texts)
 

@@ -189,9 +189,9 @@ def _people(config: Config) -> Texts:
 
 
 def _conversations(config: Config) -> Texts:
-    from keepworth.tasks.entries import Layout, evidence, reading_tasks, sections
+    from keepworth.tasks.entries import DocumentLayout, evidence, reading_tasks, sections
 
-    layout = Layout(config.sections, config.windows, config.words)
+    layout = DocumentLayout(config.sections, config.windows, config.words)
     train, dev, test = (reading_tasks(split, distractors=config.distractors) for split in ("train", "dev", "test"))
     return Texts(
         train=train,

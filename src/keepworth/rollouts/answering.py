@@ -27,7 +27,7 @@ async def answer(
 
     Memories that do not fit the window are left out, which the episode says in `errors`."""
     begun = time.perf_counter()
-    asked: Asked = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    asked: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
     remembered, version = time.perf_counter(), model.version
     sample = await context.sample(asked.prompt, params)
     seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
@@ -50,7 +50,7 @@ def demonstration(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecalledPrompt:
     """What was recalled for a task, and the prompt with as much of it as fits."""
 
     memory: Recalled
@@ -58,15 +58,15 @@ class Asked:
     shown: tuple[Shown, ...]
 
 
-def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> Asked:
+def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> RecalledPrompt:
     memory = recall(task)
-    return Asked(memory, *fit(model, memory.shown, task.input, max_tokens, style))
+    return RecalledPrompt(memory, *fit(model, memory.shown, task.input, max_tokens, style))
 
 
 def _episode(
     model: Model,
     task: Task,
-    asked: Asked,
+    asked: RecalledPrompt,
     sample: Sample,
     params: SamplingParams,
     reward: str,

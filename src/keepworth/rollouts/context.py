@@ -143,7 +143,7 @@ class Measuring:
     _shared: dict[str, asyncio.Future[Any]]
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
-        return await self.lockstep.sample(Waiting(self.number, self.group, prompt, params))
+        return await self.lockstep.sample(WaitingCall(self.number, self.group, prompt, params))
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if name not in self._shared:
@@ -172,7 +172,7 @@ async def made(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCall:
     """A call that waits for its sample."""
 
     episode: int
@@ -187,7 +187,7 @@ class Lockstep:
     def __init__(self, model: Model, seed: int) -> None:
         self._model, self._seed = model, seed
         self._inside = 0
-        self._waiting: list[tuple[Waiting, asyncio.Future[Sample]]] = []
+        self._waiting: list[tuple[WaitingCall, asyncio.Future[Sample]]] = []
         self._round = 0
 
     def enter(self) -> None:
@@ -197,7 +197,7 @@ class Lockstep:
         self._inside -= 1
         self._sample_if_all_wait()
 
-    async def sample(self, call: Waiting) -> Sample:
+    async def sample(self, call: WaitingCall) -> Sample:
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, future))
         self._sample_if_all_wait()
@@ -219,7 +219,7 @@ class Lockstep:
             future.set_result(sample)
 
 
-def _sampled(model: Model, calls: Sequence[Waiting], seed: str) -> list[Sample]:
+def _sampled(model: Model, calls: Sequence[WaitingCall], seed: str) -> list[Sample]:
     """One sample per call, in the order of `calls`, in as few calls of the model as their limits allow.
 
     Calls differ in what ends them and in how many share their prompt: each combination is one call of the model."""

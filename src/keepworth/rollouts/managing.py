@@ -94,7 +94,7 @@ class ModelReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ManagerStep:
     """A manager's step, ready for every member of a group: each acts on its own fork of `bank`.
 
     source, event_time: what a new item is stored with; gold: the right line where it is known; questions: what the step
@@ -119,26 +119,28 @@ class Consequence:
     memory_after: str
 
 
-Score = Callable[[Step, Sequence[str]], list[Consequence]]
+Score = Callable[[ManagerStep, Sequence[str]], list[Consequence]]
 """Texts of a group in, one consequence each out, in their order."""
 
 
-def operation_step(task: Task) -> Step:
+def operation_step(task: Task) -> ManagerStep:
     """An operation task as a step: its memories are in a bank, shown in the task's order."""
     bank = Bank.empty(None)
     items = [bank.add(memory, deduplicate=False) for memory in shown_memories(task)]
     state = ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), task.input)
-    return Step(task.key, bank, state, gold=task.answers[0])
+    return ManagerStep(task.key, bank, state, gold=task.answers[0])
 
 
-def conversation_step(given: ManagerTuple, root: Bank, *, k: int = 4, mode: str = "hybrid", attempt: int = 0) -> Step:
+def conversation_step(
+    given: ManagerTuple, root: Bank, *, k: int = 4, mode: str = "hybrid", attempt: int = 0
+) -> ManagerStep:
     """A tuple as a step: its bank is built, the `k` memories most like the fact are found and shuffled.
 
     root: an empty bank; steps that share one share its encoder and its vectors. `attempt` (the training step, say)
     changes the shuffle and nothing else."""
     bank = bank_of(given.before, root)
     state = observe(bank, given.fact.statement, k=k, mode=mode, seed=f"{given.key}/{attempt}")
-    return Step(given.key, bank, state, provenance_of(given.fact), given.fact.date, questions=given.questions)
+    return ManagerStep(given.key, bank, state, provenance_of(given.fact), given.fact.date, questions=given.questions)
 
 
 def bank_of(facts: Sequence[Fact], root: Bank) -> Bank:
@@ -162,7 +164,7 @@ def operation_reward(*, partial: float = 0.0, format_weight: float = FORMAT_WEIG
     Partial credit is a choice to be made knowingly: with it, always naming one entry pays, and groups lose their
     differences."""
 
-    def score(step: Step, texts: Sequence[str]) -> list[Consequence]:
+    def score(step: ManagerStep, texts: Sequence[str]) -> list[Consequence]:
         if not step.gold:
             raise ValueError(f"step {step.key!r} has no right operation on record: score it with answer_reward")
         gold_kind, gold_target, _ = read_operation(step.gold)
@@ -186,7 +188,7 @@ def answer_reward(
 
     read: items shown to it for a question, in order of time. Members whose banks come out equal share one reading."""
 
-    def score(step: Step, texts: Sequence[str]) -> list[Consequence]:
+    def score(step: ManagerStep, texts: Sequence[str]) -> list[Consequence]:
         if not step.questions:
             raise ValueError(f"step {step.key!r} has no question to judge it by: score it with operation_reward")
         events, afters, queries = [], [], list[Query]()
@@ -221,7 +223,7 @@ def retrieved(bank: Bank, question: str, read: int = READ_ITEMS, mode: str = "hy
     return tuple(hit.text for hit in hits)
 
 
-def _carried_out(step: Step, text: str) -> tuple[MemoryEvent, Bank]:
+def _carried_out(step: ManagerStep, text: str) -> tuple[MemoryEvent, Bank]:
     bank = step.bank.fork()
     return act(bank, step.state, text, provenance=step.source, event_time=step.event_time), bank
 
@@ -242,7 +244,9 @@ Judge = Callable[[str], Awaitable[Consequence]]
 """What a member's text leads to."""
 
 
-async def manage(model: Model, step: Step, context: RolloutContext, params: SamplingParams, judge: Judge) -> Episode:
+async def manage(
+    model: Model, step: ManagerStep, context: RolloutContext, params: SamplingParams, judge: Judge
+) -> Episode:
     """One episode: an operation on the step's bank, and what it was worth."""
     prompt, version = model.encode(step.state.prompt), model.version
     begun = time.perf_counter()
@@ -257,7 +261,7 @@ async def manage(model: Model, step: Step, context: RolloutContext, params: Samp
 
 def _episode(
     model: Model,
-    step: Step,
+    step: ManagerStep,
     prompt: Tokens,
     sample: Sample,
     text: str,

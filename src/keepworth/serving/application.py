@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from keepworth.episodes.extras import needs_serve
+from keepworth.episodes.needs import needs_serve
 
 from pydantic_core import from_json
 from starlette.applications import Starlette
@@ -30,16 +30,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.generation import Call
+from keepworth.serving.generation import ServedCall
 from keepworth.serving.routes import Answers
-from keepworth.serving.served_model import Caller, NotServed, ServedModel
+from keepworth.serving.served_model import Client, NotServed, ServedModel
 
 _LOG = logging.getLogger("keepworth.serving")
 _OUR_HOSTS = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Bytes. body: of one request; bodies: of all requests that are being answered."""
 
     body: int = 16 * 2**20
@@ -64,7 +64,7 @@ def application(
     table: Mapping[tuple[str, str], Answers],
     keys: Keys,
     workers: Executor,
-    limits: Limits,
+    limits: ServerLimits,
 ) -> Starlette:
     """table: (method, path) -> what answers it. workers: threads, one for each request that may be under way at once."""
     bodies = _Bodies(limits)
@@ -86,7 +86,7 @@ def application(
 class _Door:
     """Refuses by the head alone."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, limits: ServerLimits) -> None:
         self.app, self.keys, self.limits = app, keys, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +120,7 @@ class _Door:
 class _Bodies:
     """Reads bodies, as many as fit."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.bytes = 0
 
@@ -142,7 +142,7 @@ class _Bodies:
 
 
 async def _answered(request: Request, raw: bytes, model: ServedModel, answers: Answers, workers: Executor) -> Response:
-    caller = Caller()
+    caller = Client()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     query = dict(request.query_params)
     path = request.url.path
@@ -171,12 +171,12 @@ def _computed(
     raw: bytes,
     kind: str,
     query: Mapping[str, str],
-    caller: Caller,
+    caller: Client,
     path: str,
 ) -> Response:
     """In a thread of its own: reading a large body takes a while, too."""
     try:
-        answer = answers(model, Call(_body(raw, kind), query, caller))
+        answer = answers(model, ServedCall(_body(raw, kind), query, caller))
         if answer is None or isinstance(answer, str):
             return Response(answer, media_type="text/plain")
         return Response(json.dumps(answer, allow_nan=False), media_type="application/json")

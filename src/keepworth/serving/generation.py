@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
-from keepworth.serving.served_model import Caller, NotServed, ServedModel, shown
+from keepworth.serving.served_model import Client, NotServed, ServedModel, shown
 
 # Routes that generate and score, in the form that vLLM and SGLang document.
 
@@ -21,7 +21,7 @@ _LARGEST_TREE = 4096  # tokens of branches that are scored as one row: what a ro
 _MOST_DRAWN = 2**16  # tokens of one prompt's samples, all of which the cache must hold at once
 
 
-def completions(model: ServedModel, call: Call, id_form: str = "{}") -> Any:
+def completions(model: ServedModel, call: ServedCall, id_form: str = "{}") -> Any:
     """id_form: what the engine that is imitated makes of a caller's request id."""
     body = call.body
     wanted = asked(model, body, {"model", "prompt", "vllm_xargs"})
@@ -44,7 +44,7 @@ def completions(model: ServedModel, call: Call, id_form: str = "{}") -> Any:
     }
 
 
-def generate_tokens(model: ServedModel, call: Call, id_form: str = "{}") -> Any:
+def generate_tokens(model: ServedModel, call: ServedCall, id_form: str = "{}") -> Any:
     body = call.body
     only(body, {"model", "token_ids", "sampling_params", *HARMLESS})
     wanted = asked(model, part(body, "sampling_params"), set())
@@ -71,7 +71,7 @@ def generate_tokens(model: ServedModel, call: Call, id_form: str = "{}") -> Any:
     return {"request_id": request, "prompt_token_ids": list(prompt), "choices": choices, "prompt_logprobs": scores}
 
 
-def generate(model: ServedModel, call: Call) -> Any:
+def generate(model: ServedModel, call: ServedCall) -> Any:
     body = call.body
     only(body, {"input_ids", "sampling_params", "return_logprob", "logprob_start_len", "lora_path", "rid", "stream"})
     settings = dict(part(body, "sampling_params"))
@@ -98,7 +98,7 @@ def generate(model: ServedModel, call: Call) -> Any:
     return {"text": model.decode(ids), "output_ids": list(ids), "meta_info": meta}
 
 
-def chat(model: ServedModel, call: Call) -> Any:
+def chat(model: ServedModel, call: ServedCall) -> Any:
     settings = dict(call.body)
     if "max_completion_tokens" in settings:
         settings["max_tokens"] = settings.pop("max_completion_tokens")
@@ -150,7 +150,7 @@ def _rendered(model: ServedModel, messages: Any) -> str:
         raise NotServed(f"The chat template of {model.name} does not take these messages: {error}") from error
 
 
-def tokenize(model: ServedModel, call: Call) -> Any:
+def tokenize(model: ServedModel, call: ServedCall) -> Any:
     body = call.body
     only(body, {"model", "prompt", "add_special_tokens", "request_id"})
     if not isinstance(body.get("prompt"), str):
@@ -160,7 +160,7 @@ def tokenize(model: ServedModel, call: Call) -> Any:
     return {"count": len(tokens), "max_model_len": model.context_limit, "tokens": tokens}
 
 
-def detokenize(model: ServedModel, call: Call) -> Any:
+def detokenize(model: ServedModel, call: ServedCall) -> Any:
     only(call.body, {"model", "tokens"})
     return {"prompt": model.decode(token_ids(model, call.body.get("tokens"), "tokens"))}
 
@@ -169,7 +169,7 @@ def detokenize(model: ServedModel, call: Call) -> Any:
 
 
 def _drawn(
-    model: ServedModel, name: str, request: str, prompts: Sequence[Tokens], wanted: Asked, caller: Caller
+    model: ServedModel, name: str, request: str, prompts: Sequence[Tokens], wanted: GenerationRequest, caller: Client
 ) -> list[list[Sample]]:
     if wanted.params is None:
         return [[] for _ in prompts]
@@ -193,7 +193,7 @@ def _only_one(prompts: list[Tokens], key: str) -> list[Tokens]:
 
 
 def _scores(
-    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: Caller
+    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: Client
 ) -> list[Any]:
     """prompt_logprobs of each sequence. Neighbours that share a prompt, by `prompt_logprobs_start`, are branches of it."""
     starts = extra.get("prompt_logprobs_start") or [1] * len(sequences)
@@ -270,12 +270,12 @@ _TEMPERATURES = (1e-3, 1e3)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ServedCall:
     """One request: its JSON, the parameters of its URL, and who waits for the answer."""
 
     body: Body
     query: Mapping[str, str]
-    caller: Caller
+    caller: Client
 
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -295,14 +295,14 @@ _SAMPLING = {"n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GenerationRequest:
     """What a request asks for. params is None where nothing is to be drawn; scored: whether prompts are."""
 
     params: SamplingParams | None
     scored: bool
 
 
-def asked(model: ServedModel, body: Body, besides: set[str]) -> Asked:
+def asked(model: ServedModel, body: Body, besides: set[str]) -> GenerationRequest:
     only(body, {*_SAMPLING, *HARMLESS, *_NEUTRAL, *besides})
     for key, neutral in _NEUTRAL.items():
         if body.get(key) is not None and body[key] not in neutral:
@@ -324,9 +324,9 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> Asked:
         stops |= end_ids(model)
     scored = body.get("prompt_logprobs") is not None
     if max_tokens == 0:
-        return Asked(None, scored)
+        return GenerationRequest(None, scored)
     seed = secrets.randbits(31) if body.get("seed") is None else whole(body, "seed", 0, _LARGEST_SEED)
-    return Asked(SamplingParams(max_tokens, n, temperature, seed, stops), scored)
+    return GenerationRequest(SamplingParams(max_tokens, n, temperature, seed, stops), scored)
 
 
 def end_ids(model: ServedModel) -> frozenset[int]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from keepworth.episodes.extras import needs_serve
+from keepworth.episodes.needs import needs_serve
 
 import h11
 import uvicorn
@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.application import Keys, Limits, application
+from keepworth.serving.application import Keys, ServerLimits, application
 from keepworth.serving.routes import FEATURES, Style, routes
 from keepworth.serving.served_model import ServedModel
 
@@ -50,7 +50,7 @@ class ModelServer:
         api_key: str | None = None,
         control_key: str | None = None,
         without: Iterable[str] = (),
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         left_out = frozenset(without)
         routes(style, left_out)  # raises for names that do not exist
@@ -59,7 +59,7 @@ class ModelServer:
         # A place for every connection: a request that waits for the model must not keep the one that resumes it waiting.
         self._workers = ThreadPoolExecutor(2 * Connection.most, thread_name_prefix="model-server")
         keys = Keys(api_key, control_key, offered.controlled)
-        app = application(self.model, offered.table, keys, self._workers, limits or Limits())
+        app = application(self.model, offered.table, keys, self._workers, limits or ServerLimits())
         self._socket = _bound(port)
         self._port = int(self._socket.getsockname()[1])
         self._server = _Server(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import keepworth
 from keepworth.episodes.errors import UnknownName
 from keepworth.serving.generation import (
-    Call,
+    ServedCall,
     chat,
     completions,
     detokenize,
@@ -29,7 +29,7 @@ from keepworth.serving.generation import (
 from keepworth.serving.served_model import NotServed, ServedModel
 
 Style = Literal["keepworth", "vllm", "sglang"]
-Answers = Callable[[ServedModel, Call], Any]
+Answers = Callable[[ServedModel, ServedCall], Any]
 """(model, request) -> the answer: JSON, a plain sentence, or None for an empty one."""
 Table = dict[tuple[str, str], Answers]
 
@@ -151,29 +151,29 @@ def _sglang(features: frozenset[str]) -> tuple[Table, Table]:
 # -- adapters ---------------------------------------------------------------------------------------------------------
 
 
-def load_adapter(model: ServedModel, call: Call) -> Any:
+def load_adapter(model: ServedModel, call: ServedCall) -> Any:
     only(call.body, {"lora_name", "lora_path"})
     model.load_adapter(name := text(call.body, "lora_name"), text(call.body, "lora_path"))
     return f"Success: LoRA adapter '{name}' added successfully."
 
 
-def unload_adapter(model: ServedModel, call: Call) -> Any:
+def unload_adapter(model: ServedModel, call: ServedCall) -> Any:
     only(call.body, {"lora_name"})
     model.unload_adapter(name := text(call.body, "lora_name"))
     return f"Success: LoRA adapter '{name}' removed successfully."
 
 
-def load_adapter_listed(model: ServedModel, call: Call) -> Any:
+def load_adapter_listed(model: ServedModel, call: ServedCall) -> Any:
     load_adapter(model, call)
     return {"success": True, "loaded_adapters": model.adapters()}
 
 
-def unload_adapter_listed(model: ServedModel, call: Call) -> Any:
+def unload_adapter_listed(model: ServedModel, call: ServedCall) -> Any:
     unload_adapter(model, call)
     return {"success": True, "loaded_adapters": model.adapters()}
 
 
-def lora_disabled(model: ServedModel, call: Call) -> Any:
+def lora_disabled(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed(
         "Call to add_lora method failed: LoRA is not enabled. Use --enable-lora to enable LoRA.",
         status=500,
@@ -181,14 +181,14 @@ def lora_disabled(model: ServedModel, call: Call) -> Any:
     )
 
 
-def lora_not_enabled(model: ServedModel, call: Call) -> Any:
+def lora_not_enabled(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed("LoRA is not enabled. Please set `--enable-lora` to enable LoRA.")
 
 
 # -- full weights -----------------------------------------------------------------------------------------------------
 
 
-def collective_rpc(model: ServedModel, call: Call) -> Any:
+def collective_rpc(model: ServedModel, call: ServedCall) -> Any:
     only(call.body, {"method", "args", "kwargs", "timeout"})
     method = text(call.body, "method")
     if method == "reload_weights":
@@ -198,13 +198,13 @@ def collective_rpc(model: ServedModel, call: Call) -> Any:
     return {"results": [None]}
 
 
-def update_version(model: ServedModel, call: Call) -> Any:
+def update_version(model: ServedModel, call: ServedCall) -> Any:
     label = text(call.body, "new_version")
     model.set_label(label)
     return {"success": True, "new_version": label}
 
 
-def update_from_disk(model: ServedModel, call: Call) -> Any:
+def update_from_disk(model: ServedModel, call: ServedCall) -> Any:
     only(call.body, {"model_path", "weight_version", "flush_cache"})
     folder, label = text(call.body, "model_path"), name_in(call.body, "weight_version", "default")
     model.update_weights(folder)
@@ -212,24 +212,24 @@ def update_from_disk(model: ServedModel, call: Call) -> Any:
     return {"success": True, "message": "Succeeded to update model weights."}
 
 
-def transfer_not_configured(model: ServedModel, call: Call) -> Any:
+def transfer_not_configured(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed(
         "Weight transfer not configured. Please set weight_transfer_config to enable it.", status=500, hang_up=True
     )
 
 
-def weight_info(model: ServedModel, call: Call) -> Any:
+def weight_info(model: ServedModel, call: ServedCall) -> Any:
     return {"weight_version": model.labels[-1]}
 
 
-def model_info(model: ServedModel, call: Call) -> Any:
+def model_info(model: ServedModel, call: ServedCall) -> Any:
     return {"model_path": model.name, "is_generation": True, "weight_version": model.labels[-1]}
 
 
 # -- pausing and aborting ---------------------------------------------------------------------------------------------
 
 
-def pause(model: ServedModel, call: Call) -> Any:
+def pause(model: ServedModel, call: ServedCall) -> Any:
     mode = call.query.get("mode", "abort")
     if mode not in ("abort", "wait", "keep"):
         raise NotServed(f"mode must be abort, wait or keep, not {mode!r}.")
@@ -237,7 +237,7 @@ def pause(model: ServedModel, call: Call) -> Any:
     return {"status": "paused"}
 
 
-def pause_generation(model: ServedModel, call: Call) -> Any:
+def pause_generation(model: ServedModel, call: ServedCall) -> Any:
     """A retracted request goes on from what it had computed here; SGLang computes that again under the new weights."""
     mode = name_in(call.body, "mode", "abort")
     if mode not in ("abort", "in_place", "retract"):
@@ -246,31 +246,31 @@ def pause_generation(model: ServedModel, call: Call) -> Any:
     return {"status": "paused"}
 
 
-def resume(model: ServedModel, call: Call) -> Any:
+def resume(model: ServedModel, call: ServedCall) -> Any:
     model.resume()
     return {"status": "resumed"}
 
 
-def abort_requests(model: ServedModel, call: Call) -> Any:
+def abort_requests(model: ServedModel, call: ServedCall) -> Any:
     return {"status": "aborted", "aborted": len(model.abort(_ids(call)))}
 
 
-def abort_named_requests(model: ServedModel, call: Call) -> Any:
+def abort_named_requests(model: ServedModel, call: ServedCall) -> Any:
     ids = _ids(call)
     if ids is None:
         raise NotServed("Missing 'request_ids' in request body")
     model.abort(ids)
 
 
-def abort_request(model: ServedModel, call: Call) -> Any:
+def abort_request(model: ServedModel, call: ServedCall) -> Any:
     model.abort(None if call.body.get("abort_all") else [text(call.body, "rid")])
 
 
-def is_paused(model: ServedModel, call: Call) -> Any:
+def is_paused(model: ServedModel, call: ServedCall) -> Any:
     return {"is_paused": model.paused is not None}
 
 
-def _ids(call: Call) -> list[str] | None:
+def _ids(call: ServedCall) -> list[str] | None:
     ids = call.body.get("request_ids") or None
     if ids is not None and (not isinstance(ids, list) or not all(isinstance(each, str) for each in ids)):
         raise NotServed("request_ids must be a list of texts.")
@@ -280,23 +280,23 @@ def _ids(call: Call) -> list[str] | None:
 # -- what the server says of itself -----------------------------------------------------------------------------------
 
 
-def health(model: ServedModel, call: Call) -> Any:
+def health(model: ServedModel, call: ServedCall) -> Any:
     return None
 
 
-def version(model: ServedModel, call: Call) -> Any:
+def version(model: ServedModel, call: ServedCall) -> Any:
     return {"version": keepworth.__version__}
 
 
-def configuration(model: ServedModel, call: Call) -> Any:
+def configuration(model: ServedModel, call: ServedCall) -> Any:
     return {"vllm_config": {"device_config": {"device": model.device.type}}}
 
 
-def server_info(model: ServedModel, call: Call, *, lora: bool) -> Any:
+def server_info(model: ServedModel, call: ServedCall, *, lora: bool) -> Any:
     return {"model_path": model.name, "enable_lora": lora, "dp_size": 1, "version": keepworth.__version__}
 
 
-def models(model: ServedModel, call: Call, *, owner: Style) -> Any:
+def models(model: ServedModel, call: ServedCall, *, owner: Style) -> Any:
     base = {"id": model.name, "object": "model", "owned_by": owner, "root": model.name, "parent": None}
     adapters = [
         {"id": name, "object": "model", "owned_by": owner, "root": path, "parent": model.name}
@@ -305,7 +305,7 @@ def models(model: ServedModel, call: Call, *, owner: Style) -> Any:
     return {"object": "list", "data": [{**base, "max_model_len": model.context_limit}, *adapters]}
 
 
-def scale_out_disabled(model: ServedModel, call: Call) -> Any:
+def scale_out_disabled(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed(
         "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", status=403
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from keepworth.episodes.extras import needs_serve
+from keepworth.episodes.needs import needs_serve
 
 import torch
 from pydantic_core import from_json
@@ -50,19 +50,19 @@ class Adapter:
 
 
 @dataclass(slots=True, eq=False)
-class Caller:
+class Client:
     """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
 
     left: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class ServedRequest:
     """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
 
     id: str
     samples: bool
-    caller: Caller
+    caller: Client
     aborted: bool = False
     frozen: bool = False
     steps: int = 0
@@ -88,8 +88,8 @@ class ServedModel(InProcessModel):
         self.paused: PauseMode | None = None
         self._gate = threading.Condition()
         self._adapters: dict[str, Adapter] = {}
-        self._requests: set[Request] = set()
-        self._active: Request | None = None
+        self._requests: set[ServedRequest] = set()
+        self._active: ServedRequest | None = None
         self._made = 0
         self._closed = False
 
@@ -101,12 +101,12 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         params: SamplingParams,
-        caller: Caller | None = None,
+        caller: Client | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
         self._check(prompts, params)
         try:
-            with self._turn(name, Request(request_id, True, caller or Caller())):
+            with self._turn(name, ServedRequest(request_id, True, caller or Client())):
                 return self.sample(prompts, params)
         except Aborted:
             nothing = Sample((), (), FinishReason.ABORTED, ())
@@ -119,7 +119,7 @@ class ServedModel(InProcessModel):
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
         temperature: float,
-        caller: Caller | None = None,
+        caller: Client | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
         for prompt, own in zip(prompts, branches, strict=True):
@@ -127,13 +127,13 @@ class ServedModel(InProcessModel):
             if longest > self.context_limit:
                 raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
         try:
-            with self._turn(name, Request(request_id, False, caller or Caller())):
+            with self._turn(name, ServedRequest(request_id, False, caller or Client())):
                 return self.score(prompts, branches, temperature)
         except Aborted:
             return None
 
     @contextlib.contextmanager
-    def _turn(self, name: str, request: Request) -> Iterator[None]:
+    def _turn(self, name: str, request: ServedRequest) -> Iterator[None]:
         with self._gate:
             if self._closed or request.caller.left:
                 raise Aborted
@@ -192,7 +192,7 @@ class ServedModel(InProcessModel):
                 self._pass(request)
         return super().hidden_states(ids, positions, mask, cache, **attention)
 
-    def _pass(self, request: Request) -> None:
+    def _pass(self, request: ServedRequest) -> None:
         if request.samples:
             while self.paused == "keep" and not request.aborted:
                 request.frozen = True
@@ -347,7 +347,7 @@ class ServedModel(InProcessModel):
     def abort(self, ids: Sequence[str] | None = None) -> list[str]:
         return self._abort(lambda each: ids is None or each.id in ids)
 
-    def leave(self, caller: Caller) -> None:
+    def leave(self, caller: Client) -> None:
         """Nobody waits for what `caller` asked for any more."""
         with self._gate:
             caller.left = True
@@ -359,7 +359,7 @@ class ServedModel(InProcessModel):
             self._closed, self.paused = True, None
             self.abort()
 
-    def _abort(self, chosen: Callable[[Request], bool]) -> list[str]:
+    def _abort(self, chosen: Callable[[ServedRequest], bool]) -> list[str]:
         with self._gate:
             hit = [each for each in self._requests if chosen(each)]
             for each in hit:

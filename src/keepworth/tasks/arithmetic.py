@@ -15,10 +15,9 @@ from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module, resources
 
-from keepworth.episodes.extras import require
-
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import require_known
+from keepworth.episodes.extras import require
 from keepworth.tasks.entries import sentences
 from keepworth.tasks.longmemeval import DataFileError
 from keepworth.tasks.metrics import tokens

@@ -46,7 +46,7 @@ def sentences(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MemoryEntry:
     """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the session.
 
     evidence: whether the turn is marked as evidence. It belongs to the hidden key: for scoring retrieval, never for
@@ -61,7 +61,7 @@ class Entry:
     evidence: bool
 
 
-def entries(task: Task, words: int = 60, speakers: Sequence[str] | None = None) -> list[Entry]:
+def entries(task: Task, words: int = 60, speakers: Sequence[str] | None = None) -> list[MemoryEntry]:
     """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
 
     The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
@@ -72,7 +72,7 @@ def entries(task: Task, words: int = 60, speakers: Sequence[str] | None = None) 
 
 def candidates(
     task: Task, count: int, seed: int, words: int = 60, speakers: Sequence[str] | None = None
-) -> list[Entry]:
+) -> list[MemoryEntry]:
     """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
 
     This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
@@ -86,13 +86,13 @@ def candidates(
     nothing."""
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
-    by_turn: dict[tuple[str, int], list[Entry]] = {}
+    by_turn: dict[tuple[str, int], list[MemoryEntry]] = {}
     for entry in entries(task, words, speakers):
         by_turn.setdefault((entry.session, entry.turn), []).append(entry)
     gold = {token for answer in task.answers for token in tokens(answer)}
     topic = topic_words(" ".join((task.input, *task.answers)))
 
-    def relevance(entry: Entry) -> tuple[bool, int, int]:
+    def relevance(entry: MemoryEntry) -> tuple[bool, int, int]:
         whole = any(covered(answer, (entry.text,)) for answer in task.answers)
         return (whole, len(topic & set(tokens(entry.text))), -entry.window)
 
@@ -127,9 +127,9 @@ def windows_of(text: str, words: int = 60) -> list[str]:
     return [" ".join(piece) for piece in pieces]
 
 
-def _session_entries(session: Session, words: int, heard: frozenset[str] | None) -> list[Entry]:
+def _session_entries(session: Session, words: int, heard: frozenset[str] | None) -> list[MemoryEntry]:
     return [
-        Entry(piece, session.id, turn.index, window, turn.speaker, session.date, turn.evidence)
+        MemoryEntry(piece, session.id, turn.index, window, turn.speaker, session.date, turn.evidence)
         for turn in session.turns
         if heard is None or turn.speaker in heard
         for window, piece in enumerate(windows_of(turn.text, words))
@@ -147,8 +147,8 @@ def _speakers(task: Task, speakers: Sequence[str] | None) -> frozenset[str] | No
     return frozenset(speakers)
 
 
-def _covering(evidence: list[Entry], gold: set[str], count: int) -> list[Entry]:
-    left, held, kept = list(evidence), set[str](), list[Entry]()
+def _covering(evidence: list[MemoryEntry], gold: set[str], count: int) -> list[MemoryEntry]:
+    left, held, kept = list(evidence), set[str](), list[MemoryEntry]()
     while left and len(kept) < count:
         best = max(left, key=lambda entry: (len((gold - held) & set(tokens(entry.text))), entry.date, entry.turn))
         left.remove(best)
@@ -164,7 +164,7 @@ def _covering(evidence: list[Entry], gold: set[str], count: int) -> list[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DocumentLayout:
     """sections of `windows` windows of at most `words` words. seed: of what else is in the text."""
 
     sections: int = 3
@@ -182,22 +182,22 @@ def reading_tasks(split: str, *, distractors: int = 10) -> list[Task]:
     return longmemeval(split, distractors=distractors, seed=0, extractive=True, abstention=False)
 
 
-def sections(task: Task, layout: Layout) -> tuple[str, ...]:
+def sections(task: Task, layout: DocumentLayout) -> tuple[str, ...]:
     """The text of `task`, as it is read. Fewer sections where the haystack holds no more; the evidence is always in it."""
     return _cut(_chosen(task, layout), layout)
 
 
-def evidence(task: Task, layout: Layout) -> tuple[str, ...]:
+def evidence(task: Task, layout: DocumentLayout) -> tuple[str, ...]:
     """Only the windows of `sections` that hold evidence: what a reader could at best have remembered."""
     return _cut([entry for entry in _chosen(task, layout) if entry.evidence], layout)
 
 
-def _chosen(task: Task, layout: Layout) -> list[Entry]:
+def _chosen(task: Task, layout: DocumentLayout) -> list[MemoryEntry]:
     found = candidates(task, layout.sections * layout.windows, layout.seed, layout.words)
     return sorted(found, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
 
 
-def _cut(entries: Sequence[Entry], layout: Layout) -> tuple[str, ...]:
+def _cut(entries: Sequence[MemoryEntry], layout: DocumentLayout) -> tuple[str, ...]:
     size = layout.windows
     return tuple(
         " ".join(entry.text for entry in entries[start : start + size]) for start in range(0, len(entries), size)

@@ -55,7 +55,7 @@ class DataFileError(KeepworthError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LongMemEvalQuestion:
     """One question of the file. sessions: its evidence sessions in order of date; tie: the smallest id of its tied
     set."""
 
@@ -132,7 +132,7 @@ def training_sessions() -> list[Session]:
 
 
 @lru_cache(maxsize=1)
-def questions() -> tuple[Question, ...]:
+def questions() -> tuple[LongMemEvalQuestion, ...]:
     """All 500 questions, in order of id, with their splits.
 
     Questions are tied, and so on one side, if they share a session id or any turn of 8 or more normalised words. The
@@ -163,7 +163,7 @@ def gold_answers(answer: str | int) -> tuple[str, ...]:
     return (second[1], second[2]) if second else (text,)
 
 
-def _task(question: Question, distractors: int, seed: int) -> Task:
+def _task(question: LongMemEvalQuestion, distractors: int, seed: int) -> Task:
     drawn = _draw(question, distractors, seed) if distractors else []
     haystack = sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
     words = tokens(question.text)
@@ -187,7 +187,7 @@ def _task(question: Question, distractors: int, seed: int) -> Task:
     )
 
 
-def _draw(question: Question, count: int, seed: int) -> list[Session]:
+def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> list[Session]:
     eligible = [
         session for session, tie in _pool(question.split) if tie != question.tie and session.date < question.asked_at
     ]
@@ -213,13 +213,13 @@ def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
 
 
-def _question(record: dict[str, Any], split: str, tie: str) -> Question:
+def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuestion:
     identifier, kind = str(record["question_id"]), str(record["question_type"])
     answers = gold_answers(record["answer"])
     sessions = sorted(_sessions(record), key=lambda session: (session.date, session.id))
     abstention = identifier.endswith("_abs")
     evidence = [turn.text for session in sessions for turn in session.turns if turn.evidence and turn.speaker == "user"]
-    return Question(
+    return LongMemEvalQuestion(
         id=identifier,
         type=kind,
         text=str(record["question"]),

@@ -13,10 +13,9 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from keepworth.episodes.extras import require
-
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.extras import require
 from keepworth.tasks.splits import SPLITS, draw_order
 
 SOURCE = "reasoning_gym"

@@ -29,7 +29,7 @@ from keepworth.learning.objective.branching import sampled_sessions
 from keepworth.learning.run.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.groups import Finished, RecordedContext
+    from keepworth.learning.collect.groups import FinishedGroup, RecordedContext
 
 # The index of a group: its position in the training and, a billion each, which candidate for that position it is.
 #
@@ -479,7 +479,7 @@ class AppliedCurriculum:
 
     # -- when it is to be trained on --------------------------------------------------------------------------------
 
-    def chosen(self, finished: Sequence[Finished], step: int) -> list[Group]:
+    def chosen(self, finished: Sequence[FinishedGroup], step: int) -> list[Group]:
         """What the update of `step` (from 0) trains on: the groups that teach something, all of them where none does; then
         their re-rolls.
 

@@ -27,7 +27,7 @@ class NoProvenance(KeepworthError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryQuestion:
     """A question put to the memory an episode left: its score, and the ids of the items shown to the reader."""
 
     score: float
@@ -58,7 +58,12 @@ def writers(episode: Episode) -> dict[str, tuple[int, ...]]:
 
 
 def with_attribution(
-    episode: Episode, asked: Sequence[Asked], *, share: float = 0.5, weight: float = 1.0, name: str = "attribution"
+    episode: Episode,
+    asked: Sequence[MemoryQuestion],
+    *,
+    share: float = 0.5,
+    weight: float = 1.0,
+    name: str = "attribution",
 ) -> Episode:
     """The delayed answers' score, given back to the segments that wrote their evidence: one term a segment.
 

@@ -33,7 +33,7 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
 from keepworth.learning.objective.branching import require_same_state
 from keepworth.learning.run.disk import Fields, disk, line, read_json, read_rows, write_json
-from keepworth.models.decoding import Draft
+from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.context import OutOfTime, made, within
 from keepworth.rollouts.driver import UNSOUND
@@ -69,10 +69,10 @@ class BadReward(CallFailed):
     """A reward function returned something that is no finite number."""
 
 
-class Sampler(Protocol):
+class DraftSampler(Protocol):
     """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
 
-    async def sample(self, draft: Draft) -> Sample: ...
+    async def sample(self, draft: PartialSample) -> Sample: ...
 
 
 @dataclass(slots=True)
@@ -87,13 +87,13 @@ class Remembered:
 class CallLog:
     """What an episode has asked for, in order. tries: how often it was begun anew; diverged: how often it left the log."""
 
-    entries: list[Draft | Remembered] = field(default_factory=list)
+    entries: list[PartialSample | Remembered] = field(default_factory=list)
     tries: int = 0
     diverged: int = 0
 
     def oldest(self) -> int | None:
         """The version of the oldest token drawn under weights that have been replaced; None where there is none."""
-        spans = [s.version for each in self.entries if isinstance(each, Draft) for s in each.spans]
+        spans = [s.version for each in self.entries if isinstance(each, PartialSample) for s in each.spans]
         return min(spans, default=None)
 
 
@@ -182,7 +182,7 @@ class RecordedContext:
     between tries."""
 
     def __init__(
-        self, sampler: Sampler, log: CallLog, group: int, member: int, terms: Terms, companions: InGroup
+        self, sampler: DraftSampler, log: CallLog, group: int, member: int, terms: Terms, companions: InGroup
     ) -> None:
         self.id = f"{group}/{member}"
         self.group = group
@@ -207,9 +207,10 @@ class RecordedContext:
         self._calls += 1
         found = self._logged()
         if not (
-            isinstance(found, Draft) and (found.prompt, found.params, found.stream) == (tuple(prompt), params, stream)
+            isinstance(found, PartialSample)
+            and (found.prompt, found.params, found.stream) == (tuple(prompt), params, stream)
         ):
-            found = Draft(tuple(prompt), params, stream, group=self.group)
+            found = PartialSample(tuple(prompt), params, stream, group=self.group)
             self._record(found)
         self._position += 1
         return await self._sampler.sample(found)
@@ -288,10 +289,10 @@ class RecordedContext:
         """How far the episode may go: what its stage says; where that says nothing, `otherwise`."""
         return (self.stage.horizon if self.stage else None) or otherwise
 
-    def _logged(self) -> Draft | Remembered | None:
+    def _logged(self) -> PartialSample | Remembered | None:
         return self.log.entries[self._position] if self._position < len(self.log.entries) else None
 
-    def _record(self, entry: Draft | Remembered) -> None:
+    def _record(self, entry: PartialSample | Remembered) -> None:
         if self._position < len(self.log.entries):
             self.log.diverged += 1
             del self.log.entries[self._position :]
@@ -373,7 +374,9 @@ def log_to_json(log: CallLog, version: int) -> dict[str, Any]:
         "tries": log.tries,
         "diverged": log.diverged,
         "entries": [
-            _draft_to_json(each, version) if isinstance(each, Draft) else {"name": each.name, "value": each.value}
+            _draft_to_json(each, version)
+            if isinstance(each, PartialSample)
+            else {"name": each.name, "value": each.value}
             for each in log.entries
         ],
     }
@@ -388,7 +391,7 @@ def log_from_json(record: Mapping[str, Any]) -> CallLog:
     )
 
 
-def _draft_to_json(draft: Draft, version: int) -> dict[str, Any]:
+def _draft_to_json(draft: PartialSample, version: int) -> dict[str, Any]:
     drawn, params = draft.sample(version), draft.params
     return {
         "prompt": list(draft.prompt),
@@ -405,8 +408,8 @@ def _draft_to_json(draft: Draft, version: int) -> dict[str, Any]:
     }
 
 
-def _draft_from_json(record: Mapping[str, Any]) -> Draft:
-    return Draft(
+def _draft_from_json(record: Mapping[str, Any]) -> PartialSample:
+    return PartialSample(
         tuple(record["prompt"]),
         SamplingParams(
             record["max_tokens"],
@@ -584,7 +587,7 @@ _FIELDS: Fields = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedGroup:
     """A group that waits to be trained. index: see `keepworth.learning.collect.groups`. born: the version of the weights
     when it was: no token of it is older. rerolls: of its first episode's calls; awaited: they are still being sampled."""
 
@@ -600,18 +603,18 @@ class Finished:
         return min((span.version for e in episodes for s in e.segments for span in s.spans), default=self.born)
 
 
-def finished_to_json(finished: Finished) -> dict[str, Any]:
+def finished_to_json(finished: FinishedGroup) -> dict[str, Any]:
     record = {"group": finished.index, "born": finished.born, "episodes": _episodes_to_json(finished.group)}
     if finished.rerolls or finished.awaited:
         record |= {"rerolls": [_episodes_to_json(each) for each in finished.rerolls], "awaited": finished.awaited}
     return record
 
 
-def finished_from_json(record: Mapping[str, Any]) -> Finished:
+def finished_from_json(record: Mapping[str, Any]) -> FinishedGroup:
     record = renamed(record)
     group = _group_from_json(record["episodes"])
     rerolls = tuple(_group_from_json(each) for each in record.get("rerolls", ()))
-    return Finished(int(record["group"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
+    return FinishedGroup(int(record["group"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
 
 
 def _episodes_to_json(group: Group) -> list[dict[str, Any]]:
@@ -635,7 +638,7 @@ class Journal:
             for _, path in self._files():
                 _cut_torn_line(path)
 
-    def append(self, finished: Finished) -> None:
+    def append(self, finished: FinishedGroup) -> None:
         with disk(self.folder), open(self.folder / f"after-{self._step:06d}.jsonl", "ab") as lines:
             lines.write(line(finished_to_json(finished)))
 
@@ -648,7 +651,7 @@ class Journal:
             if at < oldest:
                 path.unlink()
 
-    def since(self, step: int) -> Iterator[Finished]:
+    def since(self, step: int) -> Iterator[FinishedGroup]:
         """Every group written since the checkpoint of `step`, oldest file first; a torn last line is dropped."""
         for at, path in sorted(self._files()):
             if at >= step:
@@ -671,26 +674,26 @@ def _cut_torn_line(path: Path) -> None:
             lines.truncate(text.rfind(b"\n") + 1)
 
 
-class Waiting:
+class WaitingGroups:
     """The finished groups that wait to be trained, by index. journal: where each stands the moment it is finished; None where
     what was finished after a checkpoint is sampled again, the same to the last bit."""
 
     def __init__(self, order: GroupOrder) -> None:
-        self.groups: dict[int, Finished] = {}
+        self.groups: dict[int, FinishedGroup] = {}
         self.journal: Journal | None = None
         self._order = order
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    def keep(self, finished: Finished) -> None:
+    def keep(self, finished: FinishedGroup) -> None:
         """A group that has ended; one whose re-rolls are awaited is on disk, and not ready."""
         if self.journal is not None:
             self.journal.append(finished)
         if not finished.awaited:
             self.groups[finished.index] = finished
 
-    def restore(self, finished: Finished, version: int) -> None:
+    def restore(self, finished: FinishedGroup, version: int) -> None:
         """A group that stands on disk: perhaps twice, or beside one that it replaces. Of weights that are lost, it
         counts as born under `version`, that of those the run continues from."""
         index = finished.index
@@ -708,10 +711,10 @@ class Waiting:
         """Whether one of them has the position of this group."""
         return any(position_of(each) == position_of(index) for each in self.groups)
 
-    def take(self, indices: Iterable[int]) -> list[Finished]:
+    def take(self, indices: Iterable[int]) -> list[FinishedGroup]:
         return [self.groups.pop(index) for index in indices]
 
-    def take_awaited(self) -> list[Finished]:
+    def take_awaited(self) -> list[FinishedGroup]:
         """Those that were found and whose re-rolls have to begin again."""
         return self.take([each.index for each in self.groups.values() if each.awaited])
 

@@ -25,13 +25,13 @@ from keepworth.learning.collect.curriculum import AppliedCurriculum, Curriculum,
 from keepworth.learning.collect.groups import (
     PIPELINE_STATE,
     CallLog,
-    Finished,
+    FinishedGroup,
     Journal,
     OpenGroup,
     RecordedContext,
     RecordedRollout,
     Terms,
-    Waiting,
+    WaitingGroups,
     finished_from_json,
     finished_to_json,
     has_failed,
@@ -48,7 +48,7 @@ from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run.checkpoint import Checkpoint, reading
 from keepworth.learning.run.run_folder import RunFolder
-from keepworth.models.decoding import Draft
+from keepworth.models.decoding import PartialSample
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel
@@ -172,9 +172,9 @@ class Pipeline:
         host = Host(self._order, self._learn_length, self._may_draw, self._settle)
         self.sampler = _sampler(learner, settings, host, engine, run)
         self._open: dict[int, OpenGroup] = {}
-        self._taken: list[Finished] = []
+        self._taken: list[FinishedGroup] = []
         self._group_order = GroupOrder()
-        self._waiting = Waiting(self._group_order)
+        self._waiting = WaitingGroups(self._group_order)
         self._journal: Journal | None = None
         self._updates = self._step = self._first = 0
         self._failed: list[Episode] = []
@@ -374,7 +374,7 @@ class Pipeline:
             groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
             self._failed += left_out
             again = tuple(self._curriculum.weighed(group.index, each) for each in groups)
-            self._waiting.keep(Finished(group.index, group.born, group.rerolls.trunk, again))
+            self._waiting.keep(FinishedGroup(group.index, group.born, group.rerolls.trunk, again))
         self._loop.changed.set()
 
     def _end_members(self, group: OpenGroup) -> None:
@@ -398,7 +398,7 @@ class Pipeline:
                 self._start_instead_of(group.index)
             else:
                 calls = self._curriculum.calls(group.index, ended)
-                self._waiting.keep(Finished(group.index, group.born, ended, awaited=bool(calls)))
+                self._waiting.keep(FinishedGroup(group.index, group.born, ended, awaited=bool(calls)))
                 self._branch(group, ended, calls)
 
     def _branch(self, group: OpenGroup, trunk: Group, calls: Sequence[int]) -> None:
@@ -455,15 +455,15 @@ class Pipeline:
     def _members(self) -> int:
         return sum(len(each.missing()) for each in self._open.values())
 
-    def _order(self, draft: Draft) -> tuple[Any, ...]:
+    def _order(self, draft: PartialSample) -> tuple[Any, ...]:
         if self.settings.order == "arrival":
             return draft.group, draft.stream
         return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.group, draft.stream)
 
-    def _task_of(self, draft: Draft) -> str:
+    def _task_of(self, draft: PartialSample) -> str:
         return self._open[draft.group].task.key
 
-    def _learn_length(self, draft: Draft) -> None:
+    def _learn_length(self, draft: PartialSample) -> None:
         self._lengths.learn(self._task_of(draft), float(len(draft.ids)))
 
     # -- continued --------------------------------------------------------------------------------------------------
@@ -483,7 +483,7 @@ class Pipeline:
         if not self._waiting.fills(index):
             self._begin_group(open_from_json(record, self._episodes.task(index)))
 
-    def _branch_again(self, finished: Finished) -> None:
+    def _branch_again(self, finished: FinishedGroup) -> None:
         """Begin the re-rolls of a group whose own members were done before the run ended; where it is to have none now, it is
         ready."""
         index = finished.index

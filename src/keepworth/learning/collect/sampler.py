@@ -14,12 +14,11 @@ from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, Vers
 from keepworth.learning.collect.collector import AdmissionError, Asynchrony
 from keepworth.learning.run.disk import replacing_folder
 from keepworth.learning.weights.master_weights import MasterWeights
-from keepworth.models.adapter import save_trained
-from keepworth.models.decoding import ContinuousBatch, Draft, GroupBatch
+from keepworth.models.adapter import Outgoing, Replica, save_trained
+from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import BadAnswer
 from keepworth.models.http_wire import derived_seed
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.replica import Outgoing, Replica
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel
@@ -48,8 +47,8 @@ class Host:
     order: which draft goes first, the smallest key. ended: told of every draft that ended, before whoever waits for it.
     may_draw: whether a token may be drawn now. settle: waits until nothing else would go on by itself."""
 
-    order: Callable[[Draft], Any]
-    ended: Callable[[Draft], None]
+    order: Callable[[PartialSample], Any]
+    ended: Callable[[PartialSample], None]
     may_draw: Callable[[], bool]
     settle: Callable[[], Awaitable[None]]
 
@@ -75,7 +74,7 @@ class Sampler(Protocol):
         waits meanwhile."""
         ...
 
-    async def sample(self, draft: Draft) -> Sample:
+    async def sample(self, draft: PartialSample) -> Sample:
         """Go on with a draft until it ends; it holds what was drawn also while it is waited for."""
         ...
 
@@ -102,16 +101,16 @@ class Decoder(Protocol):
     model: InProcessModel
     steps: int
 
-    def add(self, draft: Draft) -> None: ...
+    def add(self, draft: PartialSample) -> None: ...
 
-    def remove(self, draft: Draft) -> None: ...
+    def remove(self, draft: PartialSample) -> None: ...
 
     @property
     def busy(self) -> bool: ...
 
     def unfinished(self) -> int: ...
 
-    def step(self) -> list[Draft]: ...
+    def step(self) -> list[PartialSample]: ...
 
 
 class LocalSampler:
@@ -151,7 +150,7 @@ class LocalSampler:
         self.batch.interrupt(keep=self._keeps_caches)
         return self._replica.publish(sent)
 
-    async def sample(self, draft: Draft) -> Sample:
+    async def sample(self, draft: PartialSample) -> Sample:
         if draft.finish is None:
             self.batch.add(draft)
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -224,8 +223,8 @@ class HttpSampler:
         self._versions_kept = settings.staleness.max_staleness + 2
         self._folder = run / PUBLISHED / learner.role
         self._waits: dict[int, asyncio.Future[None]] = {}
-        self._waiting: list[Draft] = []
-        self._running: dict[int, Draft] = {}
+        self._waiting: list[PartialSample] = []
+        self._running: dict[int, PartialSample] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._publications = 0
         self._publishing = False
@@ -268,7 +267,7 @@ class HttpSampler:
         self.wake()
         return receipt
 
-    async def sample(self, draft: Draft) -> Sample:
+    async def sample(self, draft: PartialSample) -> Sample:
         if draft.finish is None:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waits[id(draft)] = waiting
@@ -306,7 +305,7 @@ class HttpSampler:
     def unfinished(self) -> int:
         return sum(len(each.ids) for each in (*self._running.values(), *self._waiting))
 
-    async def _request(self, draft: Draft) -> None:
+    async def _request(self, draft: PartialSample) -> None:
         """One request; a sample that was ended for an update waits to go on."""
         before = self._publications
         params = replace(
@@ -334,7 +333,7 @@ class HttpSampler:
                 self._waiting.append(draft)
         self.wake()
 
-    def _answer(self, draft: Draft, error: Exception | None = None) -> None:
+    def _answer(self, draft: PartialSample, error: Exception | None = None) -> None:
         waiting = self._waits.get(id(draft))
         if waiting is None or waiting.done():
             return
@@ -357,7 +356,7 @@ class _Base:
             return self._model.score(prompts, branches, temperature)
 
 
-def _append(draft: Draft, drawn: Sample) -> None:
+def _append(draft: PartialSample, drawn: Sample) -> None:
     """What was drawn, behind what the draft had; it ends where the sample did, but not where that was interrupted."""
     start = len(draft.ids)
     draft.ids += drawn.ids

@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.extras import require
-
 from keepworth.learning.objective.attribution import attributed, step_reward
 from keepworth.learning.objective.branching import require_same_state, sampled_sessions, session_reward
 from keepworth.learning.objective.control import Controls, advanced, initial, learning_rate_scale

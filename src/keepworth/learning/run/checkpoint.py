@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.extras import require
-
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
 from keepworth.learning.run.disk import replacing_folder, sha256_of, write_json
 
 LEARNER = "learner.pt"

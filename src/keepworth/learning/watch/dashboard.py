@@ -63,7 +63,7 @@ def duration(seconds: float) -> str:
 # What a person watches while a run goes on: how far it is, its curves in lines of blocks, and what looks wrong.
 #
 # The same picture stands over a training (`RichProgress`), is drawn from a run folder by `keepworth watch`, and is data first:
-# `View` in, lines out.
+# `RunView` in, lines out.
 
 
 Row = Mapping[str, Any]
@@ -98,7 +98,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RunView:
     """A run at one moment. rows: metrics of the role being trained; held_out: a curve per arm and metric;
     left: seconds to the last step, None where nobody knows; state: `running`, `finished`, `stopped` ..."""
 
@@ -136,7 +136,7 @@ def seconds_by_phase(row: Row) -> dict[str, float]:
     return {name.split("/", 1)[1]: float(value) for name, value in row.items() if name.startswith("seconds/")}
 
 
-def dashboard(view: View, width: int, height: int | None = None) -> RenderableType:
+def dashboard(view: RunView, width: int, height: int | None = None) -> RenderableType:
     """The picture, for a terminal of `width` columns. height: lines that there are; what fits no more is left out, the
     advice first, then the curves from the last one up."""
     from rich.console import Group
@@ -182,7 +182,7 @@ def anomaly_lines(each: Anomaly, *, advice: bool = True) -> RenderableType:
     return Group(*parts)
 
 
-def _head(view: View, width: int) -> RenderableType:
+def _head(view: RunView, width: int) -> RenderableType:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

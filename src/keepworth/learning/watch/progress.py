@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from keepworth.episodes.text import printable, terminal
 from keepworth.learning.run.disk import disk
 from keepworth.learning.watch.anomalies import present
-from keepworth.learning.watch.dashboard import View, dashboard, duration, short
+from keepworth.learning.watch.dashboard import RunView, dashboard, duration, short
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -223,7 +223,7 @@ class RichProgress:
 
     def _render(self) -> RenderableType:
         rows = list(self._rows)  # the display refreshes in a thread of its own
-        view = View(
+        view = RunView(
             name="",
             title=self._title,
             done=self._done,

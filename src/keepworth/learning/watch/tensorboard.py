@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from keepworth.episodes.extras import require
-
 from keepworth.learning.run.run_folder import RunFolder
 
 FOLDER = "tensorboard"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keepworth.episodes.extras import needs_train
+from keepworth.episodes.needs import needs_train
 
 import torch
 

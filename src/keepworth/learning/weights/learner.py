@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from keepworth.episodes.extras import needs_train
+from keepworth.episodes.needs import needs_train
 
 import torch
 
@@ -29,7 +29,7 @@ from keepworth.learning.objective.ratio import unit_of, unit_sum
 from keepworth.learning.objective.selection import select
 from keepworth.learning.weights.heads import Critic, CriticSettings
 from keepworth.learning.weights.master_weights import MasterWeights
-from keepworth.learning.weights.reference import Snapshot, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.weights.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.weights.rows import (
     Rows,
     micro_batches,
@@ -305,7 +305,7 @@ class Learner:
             validation=self._validation,
         )
         self._validation = None
-        if self.controls.reset and isinstance(self.reference, Snapshot):
+        if self.controls.reset and isinstance(self.reference, SnapshotReference):
             self.reference.retake()
             self.master_weights.optimiser.state.clear()
 

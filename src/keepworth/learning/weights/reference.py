@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from keepworth.episodes.extras import needs_train
+from keepworth.episodes.needs import needs_train
 
 import torch
 
@@ -53,7 +53,7 @@ class AdapterOff:
         pass
 
 
-class Snapshot:
+class SnapshotReference:
     """A frozen copy of the trained weights, put in their place for a pass by exchanging pointers."""
 
     def __init__(self, named: Named) -> None:
@@ -91,7 +91,7 @@ def reference_for(model: InProcessModel, named: Named, objective: Objective) -> 
         return None
     if objective.reset is None and hasattr(model.network, "disable_adapter"):
         return AdapterOff(model)
-    return Snapshot(named)
+    return SnapshotReference(named)
 
 
 _PROBE = 'Ana moved to Oslo in May 2024.\n\n  {\'id\': 17, "city": "Zürich"} <|im_start|>user'

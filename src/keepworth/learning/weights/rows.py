@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keepworth.episodes.extras import needs_train
+from keepworth.episodes.needs import needs_train
 
 import torch
 
@@ -296,7 +296,7 @@ def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BranchLayout:
     """`tree`: the chosen rows as branches of their contexts, its targets the drawn tokens [N]. place [N]: where each
     stands in the flattened [len(chosen), width]. last [len(chosen)]: flat column of each row's last token."""
 
@@ -306,7 +306,7 @@ class Layout:
     width: int
 
 
-def layout(rows: Rows, chosen: Sequence[int]) -> Layout:
+def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
     shared = by_context(rows.contexts, chosen)
     whole = tree(list(shared), [[rows.answers[row] for row in members] for members in shared.values()])
     at = {row: position for position, row in enumerate(chosen)}
@@ -326,7 +326,7 @@ def layout(rows: Rows, chosen: Sequence[int]) -> Layout:
     drawn = rows.batch.mask[rows_of_tokens, column_of] > 0
     place = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
     picked = replace(whole, predictor=whole.predictor[drawn], target=whole.target[drawn])
-    return Layout(picked, place[drawn], last, width)
+    return BranchLayout(picked, place[drawn], last, width)
 
 
 def row_scores(

@@ -20,7 +20,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.extras import require
-
 from keepworth.memory.errors import InvalidFilter
 
 if TYPE_CHECKING:

@@ -1,27 +1,140 @@
 """A sentence encoder's published weights, written once as an ONNX graph that onnxruntime runs without torch.
 
 The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
-normalisation. It is spelled out node by node rather than traced from a library's model, so it depends on the weights alone.
-Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2): one matrix product
-for query, key and value.
-
-Sources: BERT (Devlin et al., arXiv 1810.04805); mean pooling as in Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084).
+normalisation.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.models import onnx_format
 from keepworth.models.errors import CorruptModel
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+# Just enough of the ONNX file format; no package `onnx` (31 MB) is needed. A message is bytes: its fields, in the order of
+# their numbers. Field numbers and types are those of `onnx.proto` (github.com/onnx/onnx, IR version 8); the encoding is that
+# of protocol buffers (protobuf.dev/programming-guides/encoding).
+
+
+FLOAT, INT32, INT64 = 1, 6, 7
+"""TensorProto.DataType"""
+_TYPES = {"float32": FLOAT, "int32": INT32, "int64": INT64}
+_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE = 1, 2  # AttributeProto.AttributeType
+
+
+def tensor(name: str, values: npt.NDArray[np.float32] | npt.NDArray[np.integer]) -> bytes:
+    """A TensorProto. values: float32, int32 or int64, of any shape. Raises KeyError for another type."""
+    little_endian = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
+    return b"".join(
+        [
+            *(_integer(1, size) for size in values.shape),
+            _integer(2, _TYPES[values.dtype.name]),
+            _text(8, name),
+            _bytes(9, little_endian.tobytes()),
+        ]
+    )
+
+
+def node_bytes(
+    kind: str,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    *,
+    name: str = "",
+    domain: str = "",
+    attributes: Mapping[str, float | int] | None = None,
+) -> bytes:
+    """A NodeProto. domain: "" for ONNX's own operators."""
+    return b"".join(
+        [
+            *(_text(1, each) for each in inputs),
+            *(_text(2, each) for each in outputs),
+            *([_text(3, name)] if name else []),
+            _text(4, kind),
+            *(_bytes(5, _attribute(key, value)) for key, value in sorted((attributes or {}).items())),
+            _text(7, domain),
+        ]
+    )
+
+
+def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
+    """A ValueInfoProto: an input or output. shape: sizes, and names for those that are free."""
+    sizes = (_text(2, each) if isinstance(each, str) else _integer(1, each) for each in shape)
+    dimensions = b"".join(_bytes(1, each) for each in sizes)
+    return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))
+
+
+def model(
+    name: str,
+    *,
+    nodes: Iterable[bytes],
+    constants: Iterable[bytes],
+    inputs: Iterable[bytes],
+    outputs: Iterable[bytes],
+    operator_sets: Mapping[str, int],
+    ir_version: int,
+) -> bytes:
+    """A ModelProto with one graph. operator_sets: domain -> version."""
+    graph = b"".join(
+        [
+            *(_bytes(1, each) for each in nodes),
+            _text(2, name),
+            *(_bytes(5, each) for each in constants),
+            *(_bytes(11, each) for each in inputs),
+            *(_bytes(12, each) for each in outputs),
+        ]
+    )
+    sets = (_text(1, domain) + _integer(2, version) for domain, version in operator_sets.items())
+    return b"".join(
+        [_integer(1, ir_version), _text(2, "keepworth"), _bytes(7, graph), *(_bytes(8, each) for each in sets)]
+    )
+
+
+def _attribute(name: str, value: float | int) -> bytes:
+    if isinstance(value, int):
+        return _text(1, name) + _integer(3, value) + _integer(20, _INT_ATTRIBUTE)
+    return _text(1, name) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _integer(20, _FLOAT_ATTRIBUTE)
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _text(field: int, value: str) -> bytes:
+    return _bytes(field, value.encode())
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first. value: not negative."""
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+# The graph of a BERT encoder.
+#
+# The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
+# normalisation. It is spelled out node by node rather than traced from a library's model, so it depends on the weights alone.
+# Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2): one matrix product
+# for query, key and value.
+#
+# Sources: BERT (Devlin et al., arXiv 1810.04805); mean pooling as in Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084).
+
 
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
@@ -71,7 +184,7 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
     constants: list[bytes] = []
 
     def constant(name: str, value: npt.NDArray[Any]) -> str:
-        constants.append(onnx_format.tensor(name, value))
+        constants.append(tensor(name, value))
         return name
 
     def weight(name: str) -> str:
@@ -81,7 +194,7 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         return constant(name, state[name].T)
 
     def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
-        nodes.append(onnx_format.node(kind, inputs, [output], name=output, domain=domain, attributes=attributes))
+        nodes.append(node_bytes(kind, inputs, [output], name=output, domain=domain, attributes=attributes))
         return output
 
     def add_and_normalise(x: str, skip: str, dense: str, norm: str) -> str:
@@ -100,7 +213,7 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         weight(f"{norm}.bias"),
     ]
     nodes.append(
-        onnx_format.node(
+        node_bytes(
             "EmbedLayerNormalization",
             inputs,
             [norm, "unused_mask"],
@@ -123,7 +236,7 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
         narrow = node("MatMul", [bent, transposed(f"{name}.output.dense.weight")], f"{name}.narrow")
         x = add_and_normalise(narrow, x, f"{name}.output.dense", f"{name}.output.LayerNorm")
 
-    weights = node("Cast", ["attention_mask"], "mask", to=onnx_format.FLOAT)
+    weights = node("Cast", ["attention_mask"], "mask", to=FLOAT)
     column = node("Unsqueeze", [weights, constant("last", np.array([2], np.int64))], "mask_column")
     along = constant("length_axis", np.array([1], np.int64))
     summed = node("ReduceSum", [node("Mul", [x, column], "kept"), along], "summed", keepdims=0)
@@ -132,12 +245,12 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
     node("LpNormalization", [pooled], "vectors", axis=1, p=2)
 
     shape = ["batch", "length"]
-    return onnx_format.model(
+    return model(
         "sentence-encoder",
         nodes=nodes,
         constants=constants,
-        inputs=[onnx_format.value(name, onnx_format.INT32, shape) for name in ("input_ids", "attention_mask")],
-        outputs=[onnx_format.value("vectors", onnx_format.FLOAT, ["batch", hidden])],
+        inputs=[value(name, INT32, shape) for name in ("input_ids", "attention_mask")],
+        outputs=[value("vectors", FLOAT, ["batch", hidden])],
         operator_sets={"": _OPSET, _FUSED: 1},
         ir_version=_IR_VERSION,
     )

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
     InvalidReward,
+    ScopeFull,
     StorageFull,
     UnknownEpisode,
 )
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
+from keepworth.memory.policy.effect import effect
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.selectors import Thompson
-from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.recipes.advantage import advantage
 from keepworth.recipes.experience_methods import exprag, memrl
 
@@ -488,3 +491,48 @@ def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(p
         if policy == "memrl":
             with pytest.raises(ClosedEpisode, match="erased"):
                 memory.reward(episode.id, 0.0)
+
+
+def notes(finished: Finished) -> list[Advice]:
+    """What was done, as advice."""
+    return [Advice(use.query.text, f"{use.query.text}: {use.taken}", do=(use.taken,)) for use in finished.choices]
+
+
+def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(tmp_path: Path) -> None:
+    def writing(path: Path) -> Memory:
+        policy = replace(effect(withhold=0.0), name="mine", writer=notes)
+        return Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
+
+    def known(memory: Memory) -> tuple[object, ...]:
+        experience = memory.learning.experience
+        worth = [memory.worth(item.id, "a torn shirt arrived") for item in memory.get_all()]
+        uses = [(use.taken, use.reward, use.weight) for use, _ in experience.uses]
+        return worth, uses, experience.time, memory.search("a torn shirt arrived", mode="dense")
+
+    memory = writing(tmp_path / "j.mem")
+    told = memory.add("a torn shirt is refunded")
+    for number in range(4):
+        play(memory, "a torn shirt arrived", ACTIONS[number % 2], float(number % 2 == 0))
+    written = [item for item in memory.get_all() if item.id != told.id]
+    assert [item.metadata["do"] for item in written] == [["refund"], ["replace"]] * 2
+    assert len(memory.store.vectors_for(written)) == 4
+    assert memory.worth(told.id, "a torn shirt arrived").shown == pytest.approx(4.0, rel=1e-3)
+    before = known(memory)
+    memory.close()
+    assert known(writing(tmp_path / "j.mem")) == before
+
+
+def test_what_a_policy_keeps_is_held_to_the_size_of_the_memory_too(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "memrl", max_items=2)
+    memory.add("a shirt")
+    play(memory, "a torn shirt arrived", "refund", 1.0)
+    before = state(memory)
+    with pytest.raises(ScopeFull, match="max_items"):
+        play(memory, "a late hat arrived", "refund", 1.0)
+    with pytest.raises(ScopeFull, match="max_items"):
+        memory.propose(Advice("k", "t", do=("refund",)))
+    assert (len(memory), state(memory)) == (2, before)
+    (waiting,) = memory.pending()
+    memory.delete("m1")
+    assert memory.reward(waiting, 1.0).applied
+    assert len(memory) == 2

@@ -184,7 +184,7 @@ class Learning:
         """At most `top_k` of what a search found, best first. by_words: the search needed no vector of the query."""
         with self._lock:
             experience = self._now()
-            policy, valuer = experience.policy, experience.policy.valuer
+            policy = experience.policy
             if policy.retriever is not None:
                 raise OtherPolicy
             listed = tuple((hit.item.id, hit.score) for hit in hits)
@@ -198,7 +198,7 @@ class Learning:
                 advising = any("do" in hit.item.metadata for hit in hits[:top_k])
                 advice_ = self._advised(hits[:top_k], ask) if advising else ()
                 return Chosen(Hits(hits[:top_k], policy=self.policy, advice=advice_), listed, asked(ask, top_k), packed)
-            if isinstance(valuer, Effect) and len(self._rows) + len(hits) > MET:
+            if _evidence(policy) is not None and len(self._rows) + len(hits) > MET:
                 self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
@@ -278,7 +278,8 @@ class Learning:
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> Outcome:
         """The final reward of an episode, or the reward of a single decision, and what is kept of it, in one transaction. by: on
-        whose word, "" for the program's own. Raises ClosedEpisode."""
+        whose word, "" for the program's own. Raises ClosedEpisode, and ScopeFull where what it taught finds no room: then nothing
+        is learned."""
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()
@@ -321,14 +322,14 @@ class Learning:
                     log.completed(transaction, about.episode, now)
                 return Outcome(True, outcome.changed)
 
-            outcome: Outcome = self.store.change(self.scope, work)
+            outcome: Outcome = self.store.change(self.scope, work, bounded=True)
             self._name(named)
             self._seq = before
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
         """An item from outside, or of what was seen in the episode of this id and number, which is for `person`, through the
-        gate; its id, or None where the gate rejected it. Raises InvalidAdvice."""
+        gate; its id, or None where the gate rejected it. Raises InvalidAdvice, ScopeFull."""
         if episode:
             proposed = replace(proposed, source=on_word_of(person))
         problem = advice_problem(proposed)
@@ -348,12 +349,11 @@ class Learning:
             if row is None:
                 return None
             self._seq, seq = -1, self._seq
-            vectors = self.store.encode([proposed.key]) if experience.policy.retriever is None else {}
 
             def work(transaction: Transaction) -> dict[int, str]:
                 return self._changes(transaction, pool, version, self.store.clock(), episode, "")
 
-            self._name(self.store.change(self.scope, work, vectors))
+            self._name(self.store.change(self.scope, work, bounded=True))
             self._seq = seq
             return pool.items[row].id
 
@@ -530,7 +530,6 @@ class Learning:
             # Where the memory searches, it has encoded the query already.
             encode = self._embedder if policy.retriever is None else self._embedder.encoder.encode
             encoder = _Encoding(self._embedder.identity, encode)
-        valuer = policy.valuer
         self._experience = Experience(
             policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
         )
@@ -539,7 +538,8 @@ class Learning:
         if policy.retriever is not None:
             self._restore(self.store.items(self.scope), aside)
         gone = log.cancelled(connection)
-        news = log.news(connection, self.scope, gone, newest=valuer.newest if isinstance(valuer, Effect) else None)
+        evidence = _evidence(policy)
+        news = log.news(connection, self.scope, gone, newest=None if evidence is None else evidence.newest)
         for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
             self._learn(each, about, aside, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
         self._put_aside(aside)
@@ -634,15 +634,11 @@ class Learning:
         experience = self._experience
         try:
             task, person, choices = about()
-            if isinstance(experience.policy.valuer, Effect):
+            evidence = _evidence(experience.policy)
+            if evidence is not None:
                 for choice, reward, weight in _credited(choices, each.value):
-                    self._add_evidence(experience.policy.valuer, task, choice, reward, weight, stale)
+                    self._add_evidence(evidence, task, choice, reward, weight, stale)
                 return
-            if experience.policy.retriever is None:
-                listed = [id for choice in choices for id, _ in choice.decision.candidates if id not in self._rows]
-                for item in self.store.fetch(self.scope, listed).values():
-                    if item is not None:
-                        self._row(experience, item)
             pairs, steps = self._taken(experience, task, person, choices, each.value)
             alone = bool(each.decision)
             experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by, alone=alone)
@@ -773,6 +769,11 @@ class Learning:
         somebody said what was done, a choice after which nothing was."""
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
+        if experience.policy.retriever is None:
+            listed = [id for choice in choices for id, _ in choice.decision.candidates if id not in self._rows]
+            for item in self.store.fetch(self.scope, listed).values():
+                if item is not None:
+                    self._row(experience, item)
         pairs, steps = [], []
         for choice, credited, weight in _credited(choices, reward):
             use = self._use(experience, self._rows, task, person, choice)
@@ -868,6 +869,8 @@ class Learning:
         fresh = {change.row for change in changes if change.what == "add"}
         if self._experience.policy.retriever is not None:
             transaction.provide({pool.items[row].key: pool.vectors[row].tobytes() for row in fresh})
+        elif fresh:
+            transaction.provide(self.store.encode([pool.items[row].key for row in fresh]))
         for row in dict.fromkeys(change.row for change in changes if change.row >= 0):
             item = pool.items[row]
             if row in fresh:
@@ -912,6 +915,11 @@ def check_settings(policy: Policy, reward_range: tuple[float, float] | None, tru
         raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
     for name in trusted:
         identity(name, "a trusted rewarder")
+
+
+def _evidence(policy: Policy) -> Effect | None:
+    """What a policy learns that keeps no items: nothing but the evidence, of which old rewards are no part."""
+    return policy.valuer if isinstance(policy.valuer, Effect) and not policy.keeps else None
 
 
 def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float] | None, name: str) -> Policy:

@@ -368,3 +368,35 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_pat
             assert memory.worth(hold.id, SEEN).shown == pytest.approx(5.0, rel=1e-3)
         else:
             assert len(memory.learning.experience.uses) == 5
+
+
+def test_the_newest_rewards_are_the_same_ones_after_reopening(tmp_path: Path) -> None:
+    options = {"policy": lambda: effect(newest=5, withhold=0.0)}
+    with opened(tmp_path / "a.mem", **options) as memory:
+        hold = memory.add(HOLD)
+        decisions = [memory.search(ASKED).decision for _ in range(6)]
+        for place, value in ((0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 1.0), (4, 0.0), (5, 0.0)):
+            memory.reward(decisions[place], value)
+            live = memory.worth(hold.id, ASKED)
+    assert live.with_it == pytest.approx(0.2)
+    with opened(tmp_path / "a.mem", **options) as memory:
+        assert memory.worth(hold.id, ASKED) == live
+
+
+def test_rewards_from_before_a_range_was_declared_are_within_the_bounds(tmp_path: Path) -> None:
+    """A share of successes beyond 1 would make anything sure."""
+    with opened(tmp_path / "a.mem") as memory:
+        items = memory.add_many([HOLD, PULL])
+        for number in range(40):
+            memory.reward(memory.search(ASKED, top_k=1).decision, 4.0 + number % 2)
+    with opened(tmp_path / "a.mem", reward_range=(0.0, 1.0)) as memory:
+        for _ in range(200):
+            memory.reward(memory.search(ASKED, top_k=1).decision, 0.5)
+        assert [memory.worth(item.id, ASKED).factor < 100.0 for item in items] == [True, True]
+        valuer = Effect(bounds=(0.0, 1.0))
+        vector = np.eye(1, 4, dtype=np.float32)[0]
+        for value in (5.0, 4.0, 5.0):
+            valuer.add(vector, value, ["m1"], ["m2"])
+            valuer.add(vector, value, ["m2"], ["m1"])
+        (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
+        assert 0.1 < worth.factor < 1.0

@@ -147,11 +147,9 @@ class Effect:
     ) -> None:
         """A rewarded choice. withheld: what was left out at random; unshown: candidates that were not shown for another reason;
         action: what was done, "" where nobody said; weight: 1 over how many choices share the reward. A later reward of the
-        same decision takes the place of the earlier one."""
-        known = self._places.get(decision, -1) if decision else -1
-        if known >= self._first:
-            self._rewards[known], self._weight[known], self._span = reward, weight, None
-            return
+        same decision counts instead of the earlier one."""
+        if decision and (before := self._places.get(decision, -1)) >= self._first:
+            self._weight[before] = 0.0
         if self._count == len(self._rewards):
             self._make_room(len(vector))
         m = self._count
@@ -219,11 +217,12 @@ class Effect:
         return Worth(mean1, mean0, n1, n0, bayes_factor(won1, n1 - won1, won0, n0 - won0))
 
     def _bounds(self) -> tuple[float, float]:
-        if self.bounds is not None:
-            return self.bounds
+        """Of the rewards that count, which may be older than the bounds that were declared."""
         if self._span is None:
             rewards = self._rewards[self._first : self._count]
-            self._span = float(rewards.min()), float(rewards.max())
+            rewards = rewards[self._weight[self._first : self._count] > 0.0]
+            low, high = self.bounds or (math.inf, -math.inf)
+            self._span = min(low, float(rewards.min())), max(high, float(rewards.max()))
         return self._span
 
     def _make_room(self, width: int) -> None:

@@ -152,6 +152,36 @@ def source_problem(source: object) -> str:
     return ""
 
 
+OWN = "own"
+"""The source of what memory learned on the program's own word; before ":" and a name, of what it learned on that person's."""
+
+
+def on_word_of(by: str) -> str:
+    """The source of what an episode taught: `OWN` where the program itself rewarded it, else on whose word it stands."""
+    return f"{OWN}:{by}" if by else OWN
+
+
+def learned(source: str) -> bool:
+    """Whether a source is an episode of this memory, on whose word ever, and not a record from outside."""
+    return source == OWN or source.startswith(f"{OWN}:")
+
+
+def whose(source: str) -> str:
+    """On whose word something stands; "" for the program's own, and for what is from outside."""
+    return source.removeprefix(f"{OWN}:") if source.startswith(f"{OWN}:") else ""
+
+
+def checked_source(source: object, what: str) -> str:
+    """A source that somebody gives. Raises InvalidText for what is no text, and for what only memory itself says."""
+    label = checked_label(source, what)
+    if learned(label):
+        raise InvalidText(
+            f"{what} is {label!r:.60}, which stands for what memory learned itself: say where it comes from, such as "
+            "'import:wiki'; whose judgement a reward is, `by` says"
+        )
+    return label
+
+
 def identity(by: object, what: str) -> str:
     """A person's name. Raises InvalidPolicy where this is none."""
     if source_problem(by):

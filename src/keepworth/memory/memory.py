@@ -46,12 +46,14 @@ from keepworth.memory.item import (
     Timestamp,
     checked_interval,
     checked_label,
+    checked_source,
     checked_text,
     folded,
     identity,
     later,
     member,
     now,
+    on_word_of,
     plain_metadata,
     text_problem,
     timestamp,
@@ -479,14 +481,14 @@ class Memory:
         what it came through. Where the policy keeps what an episode taught, its reward is final: the same again changes
         nothing, another one raises ClosedEpisode. Raises UnknownEpisode, InvalidReward."""
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
-        checked_label(source, "source")
+        checked_source(source, "source")
         self._decisions.flush()
         about = log.rewarded(self.store, self.scope, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.scope and self.learning.keeps():
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
-        act = Credit(value, items, f"own:{person}" if person else source, about.decision)
+        act = Credit(value, items, on_word_of(person) if person else source, about.decision)
         return self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
 
     def propose(self, advice: Advice) -> str | None:
@@ -562,7 +564,7 @@ class Memory:
                     f"{rewarder!r:.60} rewarded nothing in this memory.",
                     f"Known: {', '.join(names) or 'nobody by name'}.",
                 )
-            source = f"own:{rewarder}"
+            source = on_word_of(rewarder)
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since)
 
     def restore(self, snapshot: str) -> undo.Rollback:
@@ -635,7 +637,7 @@ class Memory:
         assert self._writer is not None
         bounds = {name: options[name] for name in ("user_id", "agent_id", "session_id") if name in options}
         bank = self.bank(**bounds)
-        source, time = Provenance(checked_label(options["source"], "source")), options.get("event_time", "")
+        source, time = Provenance(checked_source(options["source"], "source")), options.get("event_time", "")
         asked, items = [], []
         for each in self._writer(Finished(messages=tuple(messages), bank=lambda: bank)):
             if not isinstance(each, Operation):
@@ -700,7 +702,7 @@ class Memory:
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
         if key != "":
             checked_text(key, "key")
-        checked_label(source, "source")
+        checked_source(source, "source")
         self._check_episode(episode)
         scope = self._narrowed(user_id, agent_id, session_id)
         if ttl is not None:
@@ -722,7 +724,8 @@ class Memory:
         )
         sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
         for one in sources if provenances is not None else ():
-            for part in ("source", "session", "speaker", "date"):
+            checked_source(one.source, "source of a provenance")
+            for part in ("session", "speaker", "date"):
                 checked_label(getattr(one, part), f"{part} of a provenance")
         if not texts:
             return []
@@ -751,7 +754,7 @@ class Memory:
         self._check_episode(episode)
         scope = self._narrowed(user_id, agent_id, session_id)
         draft = Draft(
-            scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_label(source, "source"))
+            scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_source(source, "source"))
         )
         text = operation.text if isinstance(operation, Operation) else ""
         vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
@@ -826,7 +829,7 @@ class Memory:
             event_time=timestamp(event_time),
             expires_at=timestamp(expires_at),
             metadata=plain_metadata(metadata),
-            provenance=Provenance(checked_label(source, "source")),
+            provenance=Provenance(checked_source(source, "source")),
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.memory.item import Status
+from keepworth.memory.item import OWN, Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import ACTIVE, OWN, Advice, Pool
+from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
 from keepworth.memory.policy.retrievers import top
 from keepworth.recipes.advantage import advantage
 

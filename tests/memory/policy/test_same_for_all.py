@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import OWN
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import OWN, Advice
+from keepworth.memory.policy.pool import Advice
 from keepworth.recipes.experience_methods import METHODS, method
 
 ENCODER = HashedWords(128)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.memory.item import Status
+from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice, on_word_of
+from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.scale import Scale
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.shares import Clock, capped, voices

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keepworth.memory.item import Status
-from keepworth.memory.policy.pool import CANDIDATE, Advice, Pool, learned
+from keepworth.memory.item import Status, learned
+from keepworth.memory.policy.pool import CANDIDATE, Advice, Pool
 
 
 def admit_all(draft: Advice, pool: Pool) -> Status | None:

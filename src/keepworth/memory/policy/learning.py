@@ -38,14 +38,14 @@ from keepworth.memory.errors import (
     SetAside,
     UnknownEpisode,
 )
-from keepworth.memory.item import Item, Provenance, Scope, Status, identity
+from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
 from keepworth.memory.operations import Assignment, Credit, Outcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.effect import Effect, in_eight_bits, of_eight_bits, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
-from keepworth.memory.policy.pool import Advice, advice, learned, on_word_of
+from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact

@@ -15,7 +15,7 @@ import numpy as np
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.item import Item, ItemKind, Provenance, Status
+from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned, on_word_of, whose
 from keepworth.memory.policy.actions import NONE, Actions
 from keepworth.memory.policy.hashed_words import word_set
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED)
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
-OWN = "own"
 OUTSIDE = "outside"
 NOBODY, PROGRAM = -1, 0
 COLUMNS = (
@@ -72,16 +71,6 @@ class Advice:
     trigger: str = ""
     payload: str = ""
     extra: Mapping[str, Any] | None = None
-
-
-def on_word_of(by: str) -> str:
-    """The source of what an episode taught: `OWN` where the program itself rewarded it, else on whose word it stands."""
-    return f"{OWN}:{by}" if by else OWN
-
-
-def learned(source: str) -> bool:
-    """Whether a source is an episode of this memory, on whose word ever, and not a record from outside."""
-    return source == OWN or source.startswith(f"{OWN}:")
 
 
 def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
@@ -260,7 +249,7 @@ class Pool:
         self._note_advice(row, item)
         self.source[row] = self.source_of(item.provenance.source)
         source = item.provenance.source
-        self.person[row] = self.person_of(source[len(OWN) + 1 :]) if learned(source) else NOBODY
+        self.person[row] = self.person_of(whose(source)) if learned(source) else NOBODY
         self.conditional[row] = bool(item.metadata.get("trigger"))
         if self._rows is not None and item.status is Status.ACTIVE:
             if self._listed == len(self._rows) or self._listed < self._given:

@@ -33,7 +33,7 @@ from keepworth.episodes.episode import (
     StopReason,
 )
 from keepworth.memory.errors import MemoryProblem, UnknownEpisode
-from keepworth.memory.item import Scope
+from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, undo
 from keepworth.memory.store.database import first, scalar, select
@@ -284,8 +284,6 @@ TOGETHER = 1000
 _CHOICE = f"{SELECT}, details, vector"
 NAME = "experience"
 """Of the notes in the journal that belong to what is learned."""
-OWN = "own:"
-"""Before a person's name, in the source of what stands on that person's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +417,7 @@ def news(
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
-            value, by = float(body["value"]), _person(body.get("source", ""))
+            value, by = float(body["value"]), whose(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
         listed.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
     cursor.close()
@@ -528,7 +526,7 @@ def _recorded(
         body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
         if kind == REWARD:
             if not body.get("decision"):
-                rewards.append((float(body["value"]), _person(body.get("source", ""))))
+                rewards.append((float(body["value"]), whose(body.get("source", ""))))
         elif body.get("name") == NAME:
             if body["what"] == "act":
                 last = [each for each in body.get("decisions", waiting[:1]) if each in choices]
@@ -586,7 +584,7 @@ def rewarders(connection: apsw.Connection, scope: Scope) -> list[str]:
     """Who rewarded something inside `scope`, by name."""
     homes = _inside(connection, scope)
     found = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
-    return sorted({_person(source) for source, home in found if home in homes})
+    return sorted({whose(source) for source, home in found if home in homes})
 
 
 def completed(transaction: Transaction, episode: str, now: str) -> None:
@@ -619,11 +617,6 @@ def _inside(connection: apsw.Connection, scope: Scope) -> dict[int, Scope]:
     """The scopes inside `scope`, by number."""
     listed = select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
     return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts))}
-
-
-def _person(source: str) -> str:
-    """On whose word a reward stands; "" for the program's own."""
-    return source[len(OWN) :] if source.startswith(OWN) else ""
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:

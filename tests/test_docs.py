@@ -31,15 +31,27 @@ COMMANDS = [
 def test_examples_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All marked blocks of a page, in order, in one namespace, in a folder that holds a run called demo."""
+    """All marked blocks of a page, in order, in one namespace, in a folder that holds a run called demo. What a line prints is
+    what its comment says: up to a colon, with anything in the place of three dots."""
     sample_run(tmp_path / "runs" / "demo", steps=3)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: dict[int, str] = {}
+
+    def noted(*values: object, **options: Any) -> None:
+        print(*values, **options)
+        printed[sys._getframe(1).f_lineno] = " ".join(map(str, values))
+
+    namespace: dict[str, Any] = {"__name__": "__main__", "print": noted}
     text = page.read_text(encoding="utf-8")
     for block in RUNNABLE.finditer(text):
         line = text[: block.start(1)].count("\n")
         exec(compile("\n" * line + block.group(1), str(page), "exec"), namespace)
     assert capsys.readouterr().out
+    lines = text.splitlines()
+    for number, output in printed.items():
+        _, _, comment = lines[number - 1].partition("  # ")
+        expected = ".*".join(map(re.escape, comment.split(": ")[0].split("...")))
+        assert not comment or re.fullmatch(expected, output), f"{page.name}:{number} prints {output}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)

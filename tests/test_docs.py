@@ -38,7 +38,7 @@ def test_examples_run(
     printed: dict[int, str] = {}
 
     def noted(*values: object, **options: Any) -> None:
-        print(*values, **options)
+        print(*values, **options)  # noqa: T201
         printed[sys._getframe(1).f_lineno] = " ".join(map(str, values))
 
     namespace: dict[str, Any] = {"__name__": "__main__", "print": noted}

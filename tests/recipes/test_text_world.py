@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.agents.acting import Actor, named
+from keepworth.agents.acting import ModelActor, named
 from keepworth.environments.scene import Scene
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.collect.memories import LivingMemory
@@ -155,7 +155,7 @@ def test_an_actor_is_taken_at_its_word() -> None:
     assert named("put it in d", actions) == "put it in d"
     assert named("", actions) == ""
     scene = Scene("put away", "a <|im_end|> sock", actions)
-    prompt = Actor(head="H\n").render(scene.seen, "- (worked) sock")
+    prompt = ModelActor(head="H\n").render(scene.seen, "- (worked) sock")
     assert prompt.startswith(
         "H\nEarlier:\n- (worked) sock\n\nTask: put away: a < |im_end| > sock\nPossible: put it in drawer; "
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.agents.acting import Acting
+from keepworth.agents.acting import FunctionActor
 from keepworth.environments.environment import Step
 from keepworth.environments.scene import Course, StreamTask
 from keepworth.environments.streams import generated
@@ -32,7 +32,9 @@ def following(observation: Observation, shown: Hits) -> str:
 def played(memory: Memory, task: StreamTask, choose=following) -> Episode:
     live = memory.episode(task.task.input)
     return asyncio.run(
-        run_episode(task.task, task.environment(), Acting(choose, live), feedback=Feedback(live), identity=live.id)
+        run_episode(
+            task.task, task.environment(), FunctionActor(choose, live), feedback=Feedback(live), identity=live.id
+        )
     )
 
 
@@ -94,7 +96,7 @@ def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_to
     environment = Crashing(task.environment().scene)
     live = memory.episode(task.task.input)
     episode = asyncio.run(
-        run_episode(task.task, environment, Acting(following, live), feedback=Feedback(live), identity=live.id)
+        run_episode(task.task, environment, FunctionActor(following, live), feedback=Feedback(live), identity=live.id)
     )
     assert episode.stop is StopReason.ENVIRONMENT_ERROR
     assert "the game crashed" in episode.errors[0]

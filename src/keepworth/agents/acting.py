@@ -1,8 +1,8 @@
-"""Acting: an agent that asks its memory at each decision and does what a function chooses.
+"""Agents that act with a memory which learns: one does what a function chooses, the other what a language model says.
 
     memory = Memory("experience.mem", policy="advantage")
     with memory.episode(task.input) as episode:
-        agent = Acting(choose, episode)         # choose(observation, shown) -> one of observation.actions
+        agent = FunctionActor(choose, episode)  # choose(observation, shown) -> one of observation.actions
 
 Each step is on file before the next, so a process that dies in between leaves an episode that is pending. What comes of an action
 is told by whoever runs the episode (`keepworth.rollouts.driver`): an agent never sees its reward.
@@ -27,7 +27,7 @@ Choose = Callable[[Observation, Hits], "str | Awaitable[str]"]
 """(what is seen, what memory shows) -> the action. It may be asynchronous, as one that asks an endpoint is."""
 
 
-class Acting:
+class FunctionActor:
     """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
     unasked. decisions: how many others were chosen.
 
@@ -70,14 +70,14 @@ class Acting:
         return Hits(()) if self._memory is None else self._memory.search(observation.text, actions=actions)
 
 
-# Actor: a language model that acts in a world of text, one line an action, with what its memory shows in its prompt.
+# ModelActor: a language model that acts in a world of text, one line an action, with what its memory shows in its prompt.
 
 
 REMEMBERED = "Earlier:\n{memory}\n\n"
 ASKED = "Task: {situation}\nPossible: {actions}\nAction:"
 
 
-class Actor:
+class ModelActor:
     """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
     unasked. head: what every prompt begins with, so that an engine computes it once. max_tokens: of one action.
 

@@ -242,7 +242,7 @@ def _convert(model: KnownModel, sources: Path, product: Path) -> None:
 def _write_marker(model: KnownModel, product: Path) -> None:
     files = {}
     for path in sorted(product.iterdir()):
-        _sync(path)
+        sync(path)
         found = path.stat()
         files[path.name] = {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": sha256_of(path)}
     marker = {
@@ -254,8 +254,8 @@ def _write_marker(model: KnownModel, product: Path) -> None:
         "files": files,
     }
     (product / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
-    _sync(product / MARKER)
-    _sync(product)
+    sync(product / MARKER)
+    sync(product)
 
 
 def _publish(product: Path, folder: Path) -> None:
@@ -263,13 +263,14 @@ def _publish(product: Path, folder: Path) -> None:
         # A folder cannot be replaced in one step: between the two renames the model is absent, never half there.
         folder.rename(folder.parent / f".{folder.name}.old-{os.getpid()}")
     product.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     for old in folder.parent.glob(f".{folder.name}.old-*"):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
-    if os.name == "nt":  # folders cannot be opened for syncing there
+def sync(path: Path) -> None:
+    """Wait until the disk holds the file or the folder's list of names."""
+    if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

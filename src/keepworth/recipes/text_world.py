@@ -30,7 +30,7 @@ from keepworth.recipes.interactive import Measured, Pair, Settings, System, run_
 from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
 
 if TYPE_CHECKING:
-    from keepworth.agents.acting import Actor
+    from keepworth.agents.acting import ModelActor
     from keepworth.agents.agent import Action, Agent, Caller
     from keepworth.environments.environment import Environment, Step
     from keepworth.environments.scene import Scene, Staged, Stream, StreamTask
@@ -201,7 +201,7 @@ def house_of(key: str) -> str:
 
 
 def system(config: Config, run: RunFolder) -> System:
-    from keepworth.agents.acting import Actor
+    from keepworth.agents.acting import ModelActor
     from keepworth.learning.collect.memories import LivingMemory
     from keepworth.rollouts.driver import Limits, Play
 
@@ -209,8 +209,8 @@ def system(config: Config, run: RunFolder) -> System:
     limits = Limits(MAX_TURNS, config.environment_seconds)
     memory: LivingMemory | None = None
 
-    def actor(remembers: LiveEpisode | None = None) -> Actor:
-        return Actor(remembers, head=HEADS.get(config.world, ""), max_tokens=config.max_tokens)
+    def actor(remembers: LiveEpisode | None = None) -> ModelActor:
+        return ModelActor(remembers, head=HEADS.get(config.world, ""), max_tokens=config.max_tokens)
 
     def policy() -> Policy:
         return settled(config.policy, config.shown, config.seed)
@@ -299,7 +299,7 @@ def met_in_order(
     model: InProcessModel,
     tasks: Sequence[Task],
     houses: Houses,
-    actor: Callable[[LiveEpisode | None], Actor],
+    actor: Callable[[LiveEpisode | None], ModelActor],
     limits: Limits,
     label: str,
     policy: Callable[[], Policy] | None,
@@ -376,7 +376,7 @@ class _Weighed:
 class _WithOracle:
     """An actor that is told a right action."""
 
-    def __init__(self, actor: Actor, environment: Staged) -> None:
+    def __init__(self, actor: ModelActor, environment: Staged) -> None:
         self._actor, self._environment = actor, environment
 
     async def act(self, observation: Observation, model: Caller) -> Action:

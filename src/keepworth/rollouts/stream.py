@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from keepworth.agents.acting import Acting
+from keepworth.agents.acting import FunctionActor
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import Agent
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
@@ -416,7 +416,7 @@ class _Loop:
         self.run.routing[number] = held - outcome
 
 
-class _Simulated(Acting):
+class _Simulated(FunctionActor):
     """The frozen agent of a stream, which leans as the scene says."""
 
     def __init__(self, loop: _Loop, environment: Staged, noise: Floats, memory: LiveEpisode | None) -> None:

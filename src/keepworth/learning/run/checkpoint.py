@@ -14,7 +14,8 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
-from keepworth.learning.run.disk import replacing_folder, sha256_of, write_json
+from keepworth.learning.run.disk import replacing_folder, write_json
+from keepworth.models.files import sha256_of
 
 LEARNER = "learner.pt"
 _NAME = re.compile(r"step-(\d{6,})")

@@ -6,7 +6,6 @@ JSON files are written whole or not at all, and read back with the file and line
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.models.files import is_disk_full, sync
 
 FULL_BELOW = 1 << 20
 """Bytes. A write that failed with less than this left is taken to have failed for want of space."""
@@ -65,7 +65,6 @@ def disk(path: Path) -> Iterator[None]:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    from keepworth.models.files import is_disk_full
 
     if is_disk_full(error):
         return True
@@ -152,26 +151,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Wait until the disk holds the file or the folder's list of names."""
-    if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as blocks:
-        while block := blocks.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 Row = dict[str, Any]

@@ -28,9 +28,9 @@ from keepworth.learning.run.disk import (
     read_rows,
     replacing,
     replacing_folder,
-    sync,
     write_json,
 )
+from keepworth.models.files import sync
 
 # Whose a run's folder is: its record, `config.json`, of how the run was configured and what it ran with, and the lock of the one
 # process that may write there, which the system frees when the process ends, however it ends.

@@ -165,7 +165,7 @@ def _train_system(
     from keepworth.learning.collect.memories import Remembering
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
-    from keepworth.learning.weights.imitation import Imitator
+    from keepworth.learning.weights.learner import Imitator
     from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
 
     model, learner = prepared(settings, objective, system.role, run, progress)

@@ -16,8 +16,7 @@ from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress
-from keepworth.learning.weights.imitation import Imitator
-from keepworth.learning.weights.learner import Learner
+from keepworth.learning.weights.learner import Imitator, Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

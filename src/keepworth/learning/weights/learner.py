@@ -405,3 +405,42 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
             f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
             "Leave it out, or choose an objective that uses it.",
         )
+
+
+# The supervised arm: demonstrations in the place of samples, cross-entropy in the place of reward.
+
+
+class Imitator:
+    """A learner that imitates the segments of its episodes, whatever their reward. Everything else is the `Learner`'s."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    @property
+    def model(self) -> InProcessModel:
+        return self._learner.model
+
+    @property
+    def role(self) -> str:
+        return self._learner.role
+
+    @property
+    def master_weights(self) -> MasterWeights:
+        return self._learner.master_weights
+
+    def update(self, groups: Sequence[Group]) -> dict[str, float]:
+        return self._learner.imitate(
+            [
+                (s.context, s.ids)
+                for g in groups
+                for e in g.episodes
+                for s in e.segments
+                if s.role in self._learner.roles
+            ]
+        )
+
+    def state(self) -> dict[str, Any]:
+        return self._learner.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._learner.load(state)

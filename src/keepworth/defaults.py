@@ -14,26 +14,38 @@ if TYPE_CHECKING:
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
-    """The encoder called `name`, or, where `on_file` is given, the one that made the vectors of a memory."""
+    """The encoder called `name`, or, where `on_file` is given, the one that made the vectors of a memory. Raises EncoderMismatch
+    where that one has no name here."""
+    from keepworth.memory.errors import EncoderMismatch
+    from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.models.encoders import encoder
+    from keepworth.models.errors import UnknownModel
 
     if on_file is not None:
+        if on_file.model == "hashed-words":
+            return HashedWords(on_file.dimension)
         if on_file.model.startswith("hashing"):
             return encoder(f"hashing:{on_file.dimension}")
-        return encoder(on_file.model)
+        try:
+            return encoder(on_file.model)
+        except UnknownModel as error:
+            raise EncoderMismatch(
+                f"the vectors of this memory are of the encoder {on_file.model!r}, which has no name here.",
+                "Open it with that encoder, or with encoder=None to search by words; `keepworth memory reembed` makes new ones.",
+            ) from error
     return encoder("minilm" if name == "default" else name)
 
 
 def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -> Policy:
     """A fresh policy by name, with settings of its own: `policy("effect", withhold=0.05)`. also: other names that are known.
-    Raises UnknownName, InvalidPolicy."""
+    Raises UnknownPolicy, InvalidPolicy."""
     from keepworth.memory.policy.effect import NAME, effect
 
     if name == NAME:
         return effect(**settings)
-    from keepworth.episodes.errors import UnknownName
+    from keepworth.memory.errors import UnknownPolicy
     from keepworth.recipes.experience_methods import METHODS
 
     if name not in METHODS:
-        raise UnknownName("policy", name, [NAME, *METHODS, *also])
+        raise UnknownPolicy("policy", name, [NAME, *METHODS, *also])
     return METHODS[name](**settings)

@@ -16,6 +16,7 @@ from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact, reembed, statistics
 from keepworth.memory.store.schema import VERSION
@@ -376,6 +377,29 @@ def test_every_verb_can_be_awaited():
             assert all(len(each) == 1 for each in found)
             with pytest.raises(AttributeError, match="verbs"):
                 _ = m.frobnicate
+
+    asyncio.run(story())
+
+
+def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
+    public = [name for kind in (Memory, LiveEpisode) for name in vars(kind) if not name.startswith("_")]
+    assert {"observe", "next_state", "end", "record", "policy", "set_aside"} <= set(public)
+
+    async def story() -> None:
+        async with AsyncMemory(memory(policy="memrl")) as m:
+            async with m.episode("reset the router") as episode:
+                await episode.search(actions=("pull",))
+                await episode.act("pull")
+                assert await episode.next_state("it works", lambda action, text: 1) == 1.0
+                for wrapper, inner in ((m, m.memory), (episode, episode.live)):
+                    for name in (each for each in vars(type(inner)) if not each.startswith("_")):
+                        assert hasattr(wrapper, name), name
+                await episode.reward(1.0)
+                assert (await episode.record()).rewards
+                assert (episode.task, episode.number, episode.acts) == ("reset the router", 0, 1)
+            assert m.policy == "memrl"
+            assert m.set_aside == {}
+            assert await m.pending() == []
 
     asyncio.run(story())
 

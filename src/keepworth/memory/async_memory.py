@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -11,35 +12,21 @@ from typing import Any
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 
-_VERBS = frozenset(
-    name for name in dir(Memory) if not name.startswith("_") and callable(getattr(Memory, name)) and name != "episode"
-)
-
 
 class AsyncMemory:
-    """Wraps an open `Memory`, or opens one with the same arguments. `await m.add(...)`, `await m.search(...)`, and so on."""
+    """Wraps an open `Memory`, or opens one with the same arguments. `await m.add(...)`, `await m.search(...)`, and so on. What is
+    no verb, such as `m.policy`, is read as it is."""
 
     def __init__(self, memory: Memory | str = ":memory:", **options: Any) -> None:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _VERBS:
-            raise AttributeError(
-                f"AsyncMemory has no {name!r}: it has the verbs of Memory ({', '.join(sorted(_VERBS))})"
-            )
-        verb = getattr(self.memory, name)
-
-        async def awaited(*arguments: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(verb, *arguments, **options)
-
-        awaited.__name__ = name
-        awaited.__doc__ = verb.__doc__
-        return awaited
+        return _awaitable(self, Memory, "memory", name)
 
     @asynccontextmanager
-    async def episode(self, **options: Any) -> AsyncIterator[AsyncEpisode]:
+    async def episode(self, *arguments: Any, **options: Any) -> AsyncIterator[AsyncEpisode]:
         """As `Memory.episode`."""
-        live = await asyncio.to_thread(self.memory.episode, **options)
+        live = await asyncio.to_thread(self.memory.episode, *arguments, **options)
         try:
             yield AsyncEpisode(live)
         except BaseException as error:
@@ -57,29 +44,27 @@ class AsyncMemory:
 
 
 class AsyncEpisode:
-    """As `LiveEpisode`, awaitable."""
+    """Every verb of `LiveEpisode`, awaitable. What is no verb, such as `id`, is read as it is."""
 
     def __init__(self, live: LiveEpisode) -> None:
-        self._live = live
+        self.live = live
 
-    @property
-    def id(self) -> str:
-        return self._live.id
+    def __getattr__(self, name: str) -> Any:
+        return _awaitable(self, LiveEpisode, "live", name)
 
-    async def search(self, query: str = "", **options: Any) -> Any:
-        return await asyncio.to_thread(self._live.search, query, **options)
 
-    async def act(self, action: str) -> None:
-        await asyncio.to_thread(self._live.act, action)
+def _awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
+    """What the wrapped object has under a name; a function of it runs in a thread."""
+    inner = vars(wrapper).get(of)
+    if name.startswith("_") or not hasattr(inner, name):
+        verbs = ", ".join(each for each in dir(kind) if not each.startswith("_"))
+        raise AttributeError(f"{type(wrapper).__name__} has no {name!r}: it has the verbs of {kind.__name__} ({verbs})")
+    verb = getattr(inner, name)
+    if not inspect.ismethod(verb):
+        return verb
 
-    async def step_reward(self, value: float) -> None:
-        await asyncio.to_thread(self._live.step_reward, value)
+    async def awaited(*arguments: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(verb, *arguments, **options)
 
-    async def remember(self, text: str, **options: Any) -> Any:
-        return await asyncio.to_thread(self._live.remember, text, **options)
-
-    async def apply(self, operation: Any, **options: Any) -> Any:
-        return await asyncio.to_thread(self._live.apply, operation, **options)
-
-    async def reward(self, value: float, **options: Any) -> Any:
-        return await asyncio.to_thread(self._live.reward, value, **options)
+    awaited.__name__, awaited.__doc__ = name, verb.__doc__
+    return awaited

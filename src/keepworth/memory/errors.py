@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 class MemoryProblem(KeepworthError):
@@ -51,6 +51,10 @@ class ClosedEpisode(MemoryProblem, ValueError):
 
 class InvalidPolicy(MemoryProblem, ValueError):
     """A policy, or a setting of one, that cannot take effect."""
+
+
+class UnknownPolicy(UnknownName, InvalidPolicy):
+    """A policy is asked for by a name that none has."""
 
 
 class InvalidAdvice(MemoryProblem, ValueError):

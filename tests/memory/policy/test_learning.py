@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.episode import answered
 from keepworth.memory.errors import (
     CannotEvaluate,
     ClosedEpisode,
+    EncoderMismatch,
     InvalidFilter,
     InvalidPolicy,
     InvalidReward,
@@ -395,6 +397,20 @@ def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_ow
     assert other["dr"].error < other["ips"].error
     with pytest.raises(InvalidPolicy, match="no estimator"):
         memory.evaluate("greedier", method="magic")
+
+
+def test_a_file_knows_the_encoder_of_its_vectors_or_says_that_it_has_no_name_here(tmp_path: Path) -> None:
+    class Unnamed(HashedWords):
+        identity = EncoderIdentity("mine", 64, True)
+
+    with Memory(tmp_path / "j.mem", encoder=HashedWords(64)) as memory:
+        memory.add("a torn shirt")
+    with Memory(tmp_path / "j.mem") as memory:
+        assert memory.search("shirt", mode="dense")
+    with Memory(tmp_path / "k.mem", encoder=Unnamed(64)) as memory:
+        memory.add("a torn shirt")
+    with pytest.raises(EncoderMismatch, match=r"'mine', which has no name here.*encoder=None"):
+        Memory(tmp_path / "k.mem")
 
 
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,13 +39,23 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
 def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -> Policy:
     """A fresh policy by name, with settings of its own: `policy("effect", withhold=0.05)`. also: other names that are known.
     Raises UnknownPolicy, InvalidPolicy."""
+    from inspect import signature
+
+    from keepworth.episodes.errors import UnknownName
+    from keepworth.memory.errors import InvalidPolicy, UnknownPolicy
     from keepworth.memory.policy.effect import NAME, effect
 
-    if name == NAME:
-        return effect(**settings)
-    from keepworth.memory.errors import UnknownPolicy
-    from keepworth.recipes.experience_methods import METHODS
+    make: Callable[..., Policy] = effect
+    known = frozenset(signature(effect).parameters)
+    if name != NAME:
+        from keepworth.recipes.experience_methods import METHODS, settings_of
 
-    if name not in METHODS:
-        raise UnknownPolicy("policy", name, [NAME, *METHODS, *also])
-    return METHODS[name](**settings)
+        if name not in METHODS:
+            raise UnknownPolicy("policy", name, [NAME, *METHODS, *also])
+        make = METHODS[name]
+        known = settings_of(name) | set(signature(make).parameters) - {"settings"}
+    for setting in settings:
+        if setting not in known:
+            unknown = UnknownName("setting", setting, known, f"policy {name!r}")
+            raise InvalidPolicy(unknown.message, unknown.fix)
+    return make(**settings)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.search import Selected
+from keepworth.memory.store.log import Logged
 from keepworth.memory.store.maintenance import statistics
 
 VERBS: list[Callable[[Memory, str], object]] = [
@@ -88,12 +88,13 @@ def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward() -> None:
     with Memory(encoder=None) as m:
         m.add("a cat")
         sound = [m.search("cat").decision for _ in range(3)]
-        bad = m.search("cat", selector=lambda query, hits, k: Selected((0,), 1.0, object())).decision  # type: ignore[arg-type]
+        decision = Decision("d0", DecisionKind.SEARCH, "cat", (), (), 1.0, "none", step=10**30)
+        m._decisions.later(Logged("", m.scope, "", decision))
         sound.append(m.search("cat").decision)
         m._decisions.flush()
         for id in sound:
             assert m.reward(id, 1.0).applied
         with pytest.raises(UnknownEpisode, match="logged"):
-            m.reward(bad, 1.0)
+            m.reward("d0", 1.0)
         assert m._decisions._thread is not None
         assert m._decisions._thread.is_alive()

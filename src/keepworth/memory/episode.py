@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation
 from keepworth.episodes.text import as_text
-from keepworth.memory.errors import ClosedEpisode, InvalidReward, InvalidScope, InvalidText
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidReward, InvalidScope, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import Outcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits
@@ -63,6 +63,10 @@ class LiveEpisode:
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):
             raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
+        if "episode" in options or "step" in options:
+            raise InvalidFilter(
+                f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
+            )
         ask = self._asking(seen, worded_actions(actions), self._steps)
         hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._bounds(), **options})[0]
         self._steps += 1
@@ -85,9 +89,9 @@ class LiveEpisode:
         self.acts += 1
 
     def step_reward(self, value: float) -> None:
-        """The reward of the last action alone; steps without one are credited with the final reward. Raises InvalidReward,
-        ClosedEpisode."""
-        if self._action is None or self._over():
+        """The reward of the last action alone; steps without one are credited with the final reward. It counts once there is that
+        reward, and comes before it. Raises InvalidReward, ClosedEpisode."""
+        if self._action is None or self._rewarded():
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
 
@@ -96,6 +100,10 @@ class LiveEpisode:
         none was declared)."""
         if self._action is None:
             raise ClosedEpisode(f"episode {self.id!r} has no action yet.", "Call `act` first.")
+        if not callable(judge):
+            raise InvalidReward(
+                f"the judge of episode {self.id!r} is {judge!r:.60}.", "Give a function of action and text."
+            )
         vote = judge(self._action, text)
         if not isinstance(vote, Real) or not math.isfinite(vote):
             raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
@@ -146,10 +154,11 @@ class LiveEpisode:
     def _over(self) -> bool:
         """Whether it has a reward that is final, whoever gave it."""
         learning = self._memory.learning
-        if learning is None:
-            return False
+        return learning is not None and self._rewarded() and learning.keeps()
+
+    def _rewarded(self) -> bool:
         with self._memory.store.database.reading() as connection:
-            return log.has_reward(connection, self.id) and learning.keeps()
+            return log.has_reward(connection, self.id)
 
     def _open(self) -> None:
         if self._over():

@@ -19,9 +19,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from numbers import Integral, Real
+from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
+from keepworth import defaults
 from keepworth.episodes.episode import Decision, DecisionKind, Episode, Operation, OperationKind
 from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import (
@@ -171,6 +174,26 @@ class Memory:
             raise InvalidFilter(f"max_items must be a whole number of at least 1, got {max_items!r:.40}")
         if keep_candidates is not None and (not isinstance(keep_candidates, int) or keep_candidates < 0):
             raise InvalidFilter(f"keep_candidates must be a whole number of at least 0, got {keep_candidates!r:.40}")
+        if seed is not None and (not isinstance(seed, Integral) or seed < 0):
+            raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
+        for name, function in (
+            ("clock", clock),
+            ("new_id", new_id),
+            *((("writer", writer),) if writer is not None else ()),
+        ):
+            if not callable(function):
+                raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
+        if not isinstance(fusion, (Fusion, NoneType)):
+            raise InvalidFilter(f"fusion must be a Fusion(...), got {fusion!r:.40}")
+        if not isinstance(encoder, (str, NoneType)) and not (
+            hasattr(encoder, "identity") and hasattr(encoder, "encode")
+        ):
+            raise InvalidFilter(
+                f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
+            )
+        bound = cosine_bound(dedupe) if dedupe else 0.0
+        if bound and encoder is None:
+            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
         named = None if policy is None else _policies(policy)
         if named is None and (reward_range is not None or trusted or seed is not None):
             raise InvalidFilter(
@@ -187,9 +210,12 @@ class Memory:
 
             # What cannot take effect is refused before there is a file.
             check_settings(named[0](named[1]), reward_range, trusted)
+        # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
+        if isinstance(encoder, str) and not (encoder == "default" and os.path.exists(path)):
+            encoder = defaults.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items
-        found = self._named(encoder) if isinstance(encoder, str) else encoder
+        found = self._on_file() if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))
         if self.read_only:
@@ -198,7 +224,7 @@ class Memory:
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._known_episodes: set[str] = set()
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
-        self._near = self._merging(dedupe) if dedupe else None
+        self._near = self._merging(bound) if bound else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
         self.learning: Learning | None = None
@@ -333,10 +359,9 @@ class Memory:
         threshold: float | None = None,
         selector: Selector | None = None,
         episode: str = "",
-        plain: bool = False,
         **options: Any,
     ) -> list[Hits]:
-        """What is shown for each, chosen and logged. plain: without the policy, where no reward can ever come of it."""
+        """What is shown for each, chosen and logged."""
         checked_number(top_k, "k", 1)
         if episode:
             self._check_episode(episode)
@@ -344,7 +369,10 @@ class Memory:
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
         bounds = (user_id, agent_id, session_id)
         scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
-        learning = None if plain or selector is not None or options.get("as_of") else self.learning
+        if selector is not None and not callable(selector):
+            raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
+        unaided = selector is not None or options.get("as_of") or any(ask.plain for ask in asks)
+        learning = None if unaided else self.learning
         if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
             found = self._candidates(asks, scope, wide, 0, mode, threshold, options)
@@ -530,7 +558,7 @@ class Memory:
     def worth(self, id: str, query: str) -> Worth:
         """What showing an item adds where `query` is asked, as far as rewards say. Raises UnknownItem, InvalidPolicy."""
         self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), query)
+        return self._learns("worth").worth(self.get(id), checked_query(query))
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
@@ -1021,17 +1049,11 @@ class Memory:
             self.close()
             raise
 
-    def _merging(self, dedupe: bool | float) -> NearDuplicates:
-        try:
-            bound = cosine_bound(dedupe)
-            if self.store.embedder is None:
-                raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-            if self.read_only:
-                raise InvalidFilter(f"{self.path} is read-only: dedupe cannot merge anything in it")
-            return NearDuplicates(self.store, self.scope, bound)
-        except BaseException:
+    def _merging(self, bound: float) -> NearDuplicates:
+        if self.read_only:
             self.store.close()
-            raise
+            raise InvalidFilter(f"{self.path} is read-only: dedupe cannot merge anything in it")
+        return NearDuplicates(self.store, self.scope, bound)
 
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
         given = (user_id, agent_id, session_id)
@@ -1091,12 +1113,10 @@ class Memory:
         while len(self._recalled) > RECALLED:
             self._recalled.popitem(last=False)
 
-    def _named(self, name: str) -> Encoder:
-        """An encoder by name; "default" is the one that made the vectors on file, else the usual one."""
-        from keepworth import defaults
-
+    def _on_file(self) -> Encoder:
+        """The encoder that made the vectors on file, else the usual one."""
         try:
-            return defaults.encoder(name, self.store.encoder_identity() if name == "default" else None)
+            return defaults.encoder("default", self.store.encoder_identity())
         except BaseException:
             self.store.close()
             raise
@@ -1106,14 +1126,13 @@ def _policies(
     policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]],
 ) -> tuple[Callable[[str], Policy], str]:
     """A function that makes a fresh policy by its name, and the name of the first. Raises UnknownName, InvalidPolicy."""
-    from keepworth import defaults
     from keepworth.memory.policy.slots import Policy
 
     given: dict[str, Callable[[], Policy]] = {}
     if isinstance(policy, str):
         first = policy
     elif isinstance(policy, Policy):
-        first, given = policy.name, {policy.name: partial(deepcopy, policy)}
+        first, given = policy.name, {policy.name: partial(_copied, policy)}
     elif isinstance(policy, Mapping):
         if not policy:
             raise InvalidPolicy(
@@ -1121,15 +1140,39 @@ def _policies(
             )
         first, given = next(iter(policy)), dict(policy)
     elif callable(policy):
-        first = policy().name
+        first = _made("", policy).name
         given = {first: policy}
     else:
         raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
 
     def named(name: str) -> Policy:
-        return given[name]() if name in given else defaults.policy(name, also=given)
+        if not isinstance(name, str):
+            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
+        return _made(name, given[name]) if name in given else defaults.policy(name, also=given)
 
     return named, first
+
+
+def _made(name: str, make: Callable[[], Policy]) -> Policy:
+    from keepworth.memory.policy.slots import Policy
+
+    policy = make() if callable(make) else make
+    if not isinstance(policy, Policy):
+        raise InvalidPolicy(
+            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
+        )
+    return policy
+
+
+def _copied(policy: Policy) -> Policy:
+    """Each opening learns in a policy of its own."""
+    try:
+        return deepcopy(policy)
+    except TypeError as error:
+        raise InvalidPolicy(
+            f"policy {policy.name!r:.40} cannot be copied ({error}).",
+            "Give a function that makes one: policy=lambda: dataclasses.replace(...).",
+        ) from error
 
 
 def _messages(content: object) -> Sequence[Message]:
@@ -1175,12 +1218,16 @@ def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: Selector | 
 
 
 def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
-    inside = all(0 <= position < candidates for position in choice.positions)
+    if not isinstance(choice, Selected):
+        raise InvalidFilter(f"the selector gave {choice!r:.60}: it must give Selected(positions, propensity, policy)")
+    inside = all(isinstance(position, Integral) and 0 <= position < candidates for position in choice.positions)
     if not inside or len(set(choice.positions)) != len(choice.positions) or len(choice.positions) > k:
         raise InvalidFilter(f"the selector chose {choice.positions} of {candidates} candidates for {k} places")
-    if not 0.0 < choice.propensity <= 1.0:
+    if not isinstance(choice.propensity, Real) or not 0.0 < choice.propensity <= 1.0:
         raise InvalidFilter(f"the selector gave its choice the probability {choice.propensity}: it must lie in (0, 1]")
-    return choice
+    return Selected(
+        tuple(map(int, choice.positions)), float(choice.propensity), checked_label(choice.policy, "a selector's policy")
+    )
 
 
 def _uniform(seed: str) -> Iterator[float]:

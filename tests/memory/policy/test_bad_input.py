@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import keepworth
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import (
     ClosedEpisode,
     InvalidAdvice,
     InvalidPolicy,
     InvalidReward,
     InvalidText,
+    MemoryProblem,
     UnknownEpisode,
 )
 from keepworth.memory.memory import Memory
@@ -23,7 +29,9 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
+from keepworth.memory.search.search import Selected
 from keepworth.recipes.advantage import advantage
+from keepworth.recipes.experience_methods import memrl
 from tests.memory.policy.test_learning import ACTIONS, opened, play, state
 
 
@@ -132,3 +140,63 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
 def test_a_capacity_that_is_no_count_is_refused(bad: object) -> None:
     with pytest.raises(InvalidPolicy, match="whole number"):
         advantage(capacity=bad)  # type: ignore[arg-type]
+
+
+OPENED: list[dict[str, Any]] = [
+    *({"seed": bad} for bad in ("x", -1, 1.5)),
+    *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
+    {"trusted": 5, "policy": "memrl"},
+    *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
+    {"policy": replace(memrl(), writer=threading.Lock())},
+    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer", "dedupe")),
+    {"encoder": None, "dedupe": True},
+    {"encoder": "hashing:0"},
+    {"encoder": "nope"},
+]
+
+
+@pytest.mark.parametrize("options", OPENED, ids=str)
+def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError):
+        Memory(tmp_path / "a.mem", **{"encoder": HashedWords(64), **options})
+    assert list(tmp_path.iterdir()) == []
+
+
+CALLS: dict[str, Callable[[Memory], object]] = {
+    "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
+    "promote": lambda m: m.promote(5),  # type: ignore[arg-type]
+    "evaluate": lambda m: m.evaluate(None),  # type: ignore[arg-type]
+    "evaluate: a list": lambda m: m.evaluate([]),  # type: ignore[arg-type]
+    "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
+    "selector": lambda m: m.search("a", selector=5),  # type: ignore[arg-type]
+    "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]
+    "where a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected(("0",), 1.0, "x")),  # type: ignore[arg-type]
+    "how a selector chose": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), "1", "x")),  # type: ignore[arg-type]
+    "who a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), 1.0, 5)),  # type: ignore[arg-type]
+    "another episode": lambda m: m.episode("t").search("a", episode="e"),
+    "another step": lambda m: m.episode("t").search("a", step=3),
+    "a setting there is not": lambda m: keepworth.policy("effect", witthold=0.1),
+    "a setting of a method there is not": lambda m: keepworth.policy("memrl", capacitty=5),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_no_verb_can_take_is_a_problem_of_its_own_type(name: str) -> None:
+    with Memory(encoder=HashedWords(64)) as memory:
+        memory.add("a torn shirt")
+        memory.reward(memory.search("a torn shirt").decision, 1.0)
+        with pytest.raises(MemoryProblem):
+            CALLS[name](memory)
+        memory._decisions.flush()
+        assert memory.search("a torn shirt")
+
+
+def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> None:
+    with Memory(encoder=HashedWords(64)) as memory:
+        episode = memory.episode("t")
+        episode.search()
+        episode.act("a")
+        with pytest.raises(InvalidReward, match="judge"):
+            episode.next_state("y", 5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidPolicy, match="withhold"):
+        keepworth.policy("effect", witthold=0.1)

@@ -203,6 +203,21 @@ def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
         episode.act("refund")
 
 
+def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -> None:
+    """After it nothing would come of it, also where the policy takes later rewards of an episode."""
+    with Memory(tmp_path / "j.mem", encoder=HashedWords(64)) as memory:
+        item = memory.add("a torn shirt is refunded")
+        episode = memory.episode("a torn shirt arrived")
+        episode.search()
+        episode.act("refund")
+        episode.step_reward(1.0)
+        assert memory.worth(item.id, "a torn shirt arrived").shown == 0.0
+        episode.reward(0.5)
+        assert memory.worth(item.id, "a torn shirt arrived").with_it == 1.0
+        with pytest.raises(ClosedEpisode, match="no open action"):
+            episode.step_reward(0.0)
+
+
 def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     with memory.episode("repair the pump") as episode:

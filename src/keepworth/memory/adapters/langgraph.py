@@ -147,10 +147,8 @@ class _Entries:
             # A namespace with nothing below it is one scope; only a true prefix has to look through all of them.
             inside = [space for space in {space for space, _ in self._known()} if space[: len(prefix)] == prefix]
             scope: dict[str, Any] = {"session_id": json.dumps(inside[0])} if len(inside) == 1 else {}
-            ask = Ask(checked_query(query))
-            (hits,) = self._memory._answer(
-                [ask], top_k=limit + offset, agent_id=AGENT, where=wanted, plain=True, **scope
-            )
+            ask = Ask(checked_query(query), plain=True)
+            (hits,) = self._memory._answer([ask], top_k=limit + offset, agent_id=AGENT, where=wanted, **scope)
             found: list[tuple[Item, float | None]] = [(hit.item, _similarity(hit)) for hit in hits]
             return found[offset:]
         with self._lock:

@@ -75,9 +75,9 @@ class Memory:
         """
         scope, where = _split(filters, options)
         mode = None if threshold is None else "dense"
-        ask = Ask(checked_query(query))
+        ask = Ask(checked_query(query), plain=True)
         given: dict[str, Any] = {"where": where or None, "threshold": threshold, "mode": mode, **scope}
-        (hits,) = self.memory._answer([ask], top_k=limit or top_k, plain=True, **given)
+        (hits,) = self.memory._answer([ask], top_k=limit or top_k, **given)
         return {"results": [{**_record(hit.item), "score": hit.score} for hit in hits]}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:

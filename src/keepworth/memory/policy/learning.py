@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from keepworth.memory.errors import (
     UnknownEpisode,
 )
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
-from keepworth.memory.operations import Assignment, Credit, Outcome
+from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, Outcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.effect import Effect, in_eight_bits, of_eight_bits, situation
 from keepworth.memory.policy.experience import Experience
@@ -330,7 +331,7 @@ class Learning:
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
         """An item from outside, or of what was seen in the episode of this id and number, which is for `person`, through the
         gate; its id, or None where the gate rejected it. Raises InvalidAdvice, ScopeFull."""
-        if episode:
+        if episode and isinstance(proposed, Advice):
             proposed = replace(proposed, source=on_word_of(person))
         problem = advice_problem(proposed)
         if problem:
@@ -901,20 +902,29 @@ class Learning:
 
 def check_settings(policy: Policy, reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
     """Raises InvalidReward, InvalidPolicy."""
+    if not isinstance(trusted, Collection):
+        raise InvalidPolicy(f"trusted is {trusted!r:.60}.", "Give a list of names: [name].")
     if trusted and policy.retriever is None:
         raise InvalidPolicy(
             f"trusted has no effect with policy {policy.name!r}, to which everybody's word is alike.", "Leave it out."
         )
     if reward_range is not None:
-        low, high = reward_range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
+        if not (pair and all(_finite(each) for each in reward_range) and reward_range[0] < reward_range[1]):
             raise InvalidReward(
-                f"the reward range {reward_range} holds no rewards.", "Give (lowest, highest), both finite."
+                f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
             )
     if isinstance(trusted, str):
         raise InvalidPolicy(f"trusted is the text {trusted!r:.60}.", "Give a list of names: [name].")
     for name in trusted:
         identity(name, "a trusted rewarder")
+
+
+def _finite(number: object) -> bool:
+    try:
+        return isinstance(number, Real) and abs(float(number)) <= LARGEST_REWARD
+    except OverflowError:
+        return False
 
 
 def _evidence(policy: Policy) -> Effect | None:

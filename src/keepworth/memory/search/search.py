@@ -147,7 +147,7 @@ class Hits(list[Hit]):
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
-    whether something may be tried out."""
+    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it."""
 
     goal: str
     observation: str = ""
@@ -156,6 +156,7 @@ class Ask:
     by: str = ""
     number: int = -1
     explore: bool = True
+    plain: bool = False
 
     @property
     def text(self) -> str:

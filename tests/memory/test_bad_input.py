@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import numpy as np
@@ -413,10 +414,11 @@ def test_the_command_line_refuses_what_is_not_text(tmp_path: Path):
     assert "UTF-8" in str(result.exception)
 
 
-@pytest.mark.parametrize("path", ["", "a\0b", "\udc80"])
-def test_what_is_no_path_is_refused_as_such(path: str):
+@pytest.mark.parametrize("path", ["", "a\0b", "\udc80", None, ["a"]])
+@pytest.mark.parametrize("encoder", [None, "default"])
+def test_what_is_no_path_is_refused_as_such(path: Any, encoder: str | None):
     with pytest.raises(errors.NotAMemoryFile, match="no path"):
-        Memory(path, encoder=None)
+        Memory(path, encoder=encoder)
 
 
 def test_a_path_too_long_for_the_system_is_a_typed_error():

@@ -211,7 +211,8 @@ class Memory:
             # What cannot take effect is refused before there is a file.
             check_settings(named[0](named[1]), reward_range, trusted)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
-        if isinstance(encoder, str) and not (encoder == "default" and os.path.exists(path)):
+        fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path)
+        if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = defaults.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items

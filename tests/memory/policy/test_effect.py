@@ -331,11 +331,17 @@ def test_estimates_are_in_the_unit_of_the_rewards() -> None:
         earned = []
         for number in range(60):
             with memory.episode(f"task {number % 4}") as episode:
-                episode.search(actions=("press", "pull"))
+                decision = episode.search(actions=("press", "pull")).decision
                 episode.act("press")
+                if number == 59:  # the last has its own reward, and no other after it
+                    earned.append(10.0)
+                    memory.reward(decision, 10.0)
+                    break
                 earned.append(50.0 if number % 4 else 10.0)
                 episode.reward(earned[-1])
-        assert memory.evaluate("memrl", method="ips").value == pytest.approx(sum(earned) / len(earned), rel=0.2)
+        estimate = memory.evaluate("memrl", method="ips")
+        assert estimate.n == len(earned)
+        assert estimate.value == pytest.approx(sum(earned) / len(earned), rel=0.2)
 
 
 class Passing(HashedWords):

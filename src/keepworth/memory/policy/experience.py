@@ -238,7 +238,7 @@ class Experience:
         if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
             self._rescale()
         for place, (use, action) in enumerate(taken):
-            use.following = taken[place + 1][0] if place + 1 < len(taken) else None
+            use.following, use.learned = taken[place + 1][0] if place + 1 < len(taken) else None, self.time
             use.taken, use.raw_reward, use.by, use.share = action, rewards[place], by, share
             use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.raw_reward)
         for use, _ in taken:

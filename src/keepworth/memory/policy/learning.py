@@ -18,9 +18,10 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -421,8 +422,9 @@ class Learning:
                     'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.02).',
                 )
             pool, rows = experience.pool, dict[str, LoggedSlate]()
-            for together in _by_reward(uses):
+            for _, group in groupby(uses, key=lambda use: use.learned):
                 # All that one reward is for was chosen before it came.
+                together = list(group)
                 means: dict[str, Floats] = {}
                 for use in together:
                     if use.decision in rows:  # rewarded again: the later reward takes the place of the earlier one
@@ -785,8 +787,8 @@ class Learning:
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
     def _uses(self, connection: apsw.Connection, other: Policy) -> tuple[list[Use], Experience]:
-        """What was learned from, in order, with rewards on the scale from 0 to 1 and as they were given; `following` is the next
-        choice of the same reward. And an experience with the items they speak of."""
+        """What was learned from, in order, with rewards on the scale from 0 to 1 and as they were given; an experience with the
+        items they speak of."""
         current = self._experience
         if current.policy.retriever is not None:
             return [replace(use, raw_reward=self._given(use.raw_reward)) for use, _ in current.uses], current
@@ -808,16 +810,15 @@ class Learning:
                 vector = experience.encoder.encode([pooled.key])[0]
             rows[item.id] = experience.pool.restore(pooled, vector)
         uses: list[Use] = []
-        entry = 0
         for each, task, person, choice, reward, weight in told:
             use = self._use(experience, rows, task, person, choice)
             if use is not None:
                 use.taken, use.by, use.raw_reward, use.weight = choice.action, each.by, reward, weight
                 experience.scale.see([reward], experience.pool.person_of(each.by))
-                if uses and entry == each.seq:
+                if uses and uses[-1].learned == each.seq:
                     uses[-1].following = use
+                use.learned = each.seq
                 uses.append(use)
-                entry = each.seq
         for use in uses:
             use.reward = use.outcome = experience.scale.of(use.raw_reward)
             use.good = use.reward >= experience.scale.usual
@@ -938,16 +939,6 @@ def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float]
     if isinstance(policy.valuer, Effect):
         policy.valuer.bounds = reward_range or policy.valuer.bounds
     return policy
-
-
-def _by_reward(uses: Sequence[Use]) -> Iterator[list[Use]]:
-    """The choices of each reward together."""
-    together: list[Use] = []
-    for use in uses:
-        together.append(use)
-        if use.following is None:
-            yield together
-            together = []
 
 
 def _credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:

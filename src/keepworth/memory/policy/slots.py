@@ -91,7 +91,8 @@ class Use:
     where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
     much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
-    decision: its id on file; weight: 1 over how many choices share the reward.
+    decision: its id on file; weight: 1 over how many choices share the reward; learned: the number of the reward, which the
+    choices that share it have in common.
     """
 
     query: Query
@@ -114,6 +115,7 @@ class Use:
     most: int = 0
     decision: str = ""
     weight: float = 1.0
+    learned: int = 0
 
     @property
     def rows(self) -> list[int]:

@@ -501,3 +501,29 @@ def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(te
 
     with pytest.raises(Exception, match=says):
         resolve(strings.Config, assignments=texts)
+
+
+def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ProRL's reference moves where validation has stopped improving; a random model's never begins to."""
+    from keepworth.learning.objective import control
+
+    seen: list[tuple[float | None, bool]] = []
+    advanced = control.advanced
+
+    def watched(controls: Any, objective: Any, **measured: Any) -> Any:
+        following = advanced(controls, objective, **measured)
+        seen.append((measured["validation"], following.reset))
+        return following
+
+    monkeypatch.setattr("keepworth.learning.weights.learner.advanced", watched)
+    settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
+    objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
+    run = run_answered(checkpoint, tmp_path / "run", SilentProgress(), objective=objective, **settings)
+    scores = [row["mean"] for row in run.evals() if row["split"] == "dev" and row["step"]]
+    assert [score for score, _ in seen] == [None, *scores[:3]]
+    best, expected = -1.0, []
+    for score, _ in seen[1:]:
+        expected.append(score <= best)
+        best = max(best, score)
+    assert [reset for _, reset in seen] == [False, *expected]
+    assert True in expected

@@ -46,6 +46,8 @@ class Learns(Protocol):
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]: ...
 
+    def validated(self, score: float) -> None: ...
+
     def state(self) -> dict[str, Any]: ...
 
     def load(self, state: Mapping[str, Any]) -> None: ...
@@ -114,11 +116,19 @@ def train(
             if ends or (step + 1) % schedule.evaluate_every == 0:
                 progress.phase("measuring")
                 collector.evaluate(step + 1)
+                if (score := validation_score(run, step + 1, learner.role)) is not None:
+                    learner.validated(score)
             if ends or (step + 1) % schedule.checkpoint_every == 0:
                 save(run, learner, schedule.first, step + 1, collector)
             progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
     finally:
         collector.close()
+
+
+def validation_score(run: RunFolder, step: int, role: str) -> float | None:
+    """What was measured first of the role on the dev split after that step; None where nothing was."""
+    rows = [row for row in run.evals() if (row["step"], row.get("role"), row.get("split")) == (step, role, "dev")]
+    return float(rows[0]["mean"]) if rows else None
 
 
 def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:

@@ -20,7 +20,6 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.gates import admit_all
 from keepworth.memory.policy.kernel_values import ExperienceTable, KernelQ
-from keepworth.memory.policy.keyers import whole
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
@@ -38,7 +37,17 @@ from keepworth.memory.policy.selectors import (
     agreeing,
     path,
 )
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Retriever, Selector, Valuer, Values
+from keepworth.memory.policy.slots import (
+    Candidates,
+    Policy,
+    Presented,
+    Query,
+    Retriever,
+    Selector,
+    Valuer,
+    Values,
+    whole,
+)
 from keepworth.memory.policy.values import CaseNetwork, Counts, MovingAverage, Unvalued
 from keepworth.memory.policy.writers import Distilled, Notes, RawCases
 from keepworth.recipes import advantage

@@ -205,8 +205,8 @@ class Learner:
         self.steps = 0
 
     def validated(self, score: float) -> None:
-        """A validation score, higher is better, for objectives that watch it (a `Reset`)."""
-        self._validation = score
+        """A validation score, higher is better. Only a `Reset` watches it."""
+        self._validation = score if self.objective.reset is not None else None
 
     def state(self) -> dict[str, Any]:
         """Everything the next step depends on, apart from the data."""
@@ -438,6 +438,9 @@ class Imitator:
                 if s.role in self._learner.roles
             ]
         )
+
+    def validated(self, score: float) -> None:
+        """Nothing of imitation watches it."""
 
     def state(self) -> dict[str, Any]:
         return self._learner.state()

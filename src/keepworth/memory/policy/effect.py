@@ -28,6 +28,7 @@ from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import Pool, advice
 from keepworth.memory.policy.presenters import lines
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
+from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Worth
 
 if TYPE_CHECKING:
@@ -237,20 +238,6 @@ class Effect:
             self._acted = array("q", [row - gone for row in self._acted if row >= gone])
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
         self._first, self._count = 0, self._count - gone
-
-
-def in_eight_bits(vector: Vectors) -> Bytes:
-    """A unit vector as it is kept, one byte a number."""
-    most = float(np.abs(vector).max(initial=0.0)) or 1.0
-    numbers: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
-    return numbers
-
-
-def of_eight_bits(numbers: Bytes) -> Vectors:
-    """The unit vector that was kept."""
-    rough = numbers.astype(np.float32)
-    length = float(np.sqrt(rough @ rough))
-    return rough / np.float32(length) if length else rough
 
 
 def bayes_factor(won: float, lost: float, won_without: float, lost_without: float) -> float:

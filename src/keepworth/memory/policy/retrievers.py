@@ -96,19 +96,6 @@ class Everything:
 
 
 @dataclass(frozen=True, slots=True)
-class AtRandom:
-    """`k` active items drawn without regard to the query: a control."""
-
-    generator: np.random.Generator
-    k: int = 4
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        rows = self.generator.permutation(rows)[: self.k]
-        return Candidates(rows, pool.similarities(query.vector, rows))
-
-
-@dataclass(frozen=True, slots=True)
 class GoalAndObservation:
     """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
 

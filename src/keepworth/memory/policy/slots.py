@@ -175,6 +175,11 @@ class Keyer(Protocol):
         ...
 
 
+def whole(goal: str, observation: str) -> str:
+    """Goal and observation together (REMEMBERER's key, and a question's own text)."""
+    return f"{goal} {observation}".strip()
+
+
 class Retriever(Protocol):
     def __call__(self, query: Query, pool: Pool) -> Candidates: ...
 

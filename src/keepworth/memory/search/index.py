@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    Bytes = npt.NDArray[np.int8]
     Vectors = npt.NDArray[np.float32]
     from keepworth.memory.search.beside import Seal
     from keepworth.memory.search.quantised import Proposer
@@ -330,6 +331,24 @@ class Block:
         self.size = need
 
 
+def in_eight_bits(vector: Vectors) -> Bytes:
+    """A unit vector as it is kept, one byte a number."""
+    import numpy as np
+
+    most = float(np.abs(vector).max(initial=0.0)) or 1.0
+    numbers: Bytes = np.rint(vector * (127.0 / most)).astype(np.int8)
+    return numbers
+
+
+def of_eight_bits(numbers: Bytes) -> Vectors:
+    """The unit vector that was kept."""
+    import numpy as np
+
+    rough = numbers.astype(np.float32)
+    length = float(np.sqrt(rough @ rough))
+    return rough / np.float32(length) if length else rough
+
+
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
     """Indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
     import numpy as np
@@ -407,14 +426,6 @@ class DenseIndex:
         with self._lock:
             self._locate()
             return number in self._at
-
-    def vectors_of(self, numbers: Sequence[int]) -> dict[int, Vectors]:
-        """Vectors of those of `numbers` that are in search."""
-        with self._lock:
-            self._locate()
-            places = {number: self._at[number] for number in numbers if number in self._at}
-            self._require_sound()
-            return {number: self._blocks[block].matrix[row].copy() for number, (block, row) in places.items()}
 
     def search(
         self, queries: Vectors, count: int, scope: object, scope_ids: Collection[int] | None

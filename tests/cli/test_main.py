@@ -277,12 +277,15 @@ def test_doctor_examines_the_machine(command: Command) -> None:
     assert {"torch", "bfloat16", "cores", "memory", "disk", "packages", "model", "extra", "java"} <= set(found)
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["show demo --episodes", "objectives list", "--help"])
+def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
     sample_run(tmp_path / "runs" / "demo", steps=30)
-    shell = f"{sys.executable} -m keepworth show demo --episodes | head -n 1"
-    ran = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True)
-    assert ran.stderr == ""
-    assert len(ran.stdout.splitlines()) == 1
+    shell = f"{sys.executable} -m keepworth {command} | head -c 1 >/dev/null; echo ${{PIPESTATUS[*]}}"
+    ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
+    shell = f"{sys.executable} -m keepworth {command} | true; echo ${{PIPESTATUS[*]}}"
+    ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -494,3 +494,22 @@ def test_a_backup_is_not_reached(tmp_path: Path):
         m.erase(user_id="zxuser")
     assert {Path(name).name for _, name in left(tmp_path, "zxplain")} == {"b.mem"}
     os.unlink(tmp_path / "copies" / "b.mem")
+
+
+def test_the_command_line_asks_nothing_that_it_would_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing") as memory:
+        memory.add("one")
+    asked = CliRunner().invoke(app, ["erase", "--file", str(path)], input="y\n")
+    assert asked.exit_code == 2
+    assert "--user" in asked.output
+    assert "for good" not in asked.output
+
+
+def test_an_undo_is_undone_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "a file.mem"
+    with Memory(path, encoder="hashing") as memory:
+        before = memory.snapshot()
+        memory.add("one")
+    done = CliRunner().invoke(app, ["rollback", "--since", before, "--file", str(path)])
+    assert f"rollback r2 --file '{path}'" in done.output.replace("\n", "")

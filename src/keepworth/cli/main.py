@@ -80,10 +80,13 @@ def main(arguments: list[str]) -> int:
     try:
         with interruptible():
             code = app(arguments, prog_name="keepworth", standalone_mode=False)
+            sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`keepworth show x | head`): nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _unread()
+    except SystemExit as ended:  # click makes an exit of a closed pipe
+        if isinstance(ended.__context__, BrokenPipeError):
+            return _unread()
+        raise
     except (KeyboardInterrupt, typer.Abort):
         return failures.INTERRUPTED
     except Exception as error:
@@ -93,6 +96,12 @@ def main(arguments: list[str]) -> int:
             return failures.report_usage(error)
         return failures.report_mistake(error) if failures.is_ours(error) else failures.report_bug(error, _commands())
     return code if isinstance(code, int) else 0
+
+
+def _unread() -> int:
+    """Whoever read our output has seen enough (`keepworth show x | head`): nothing is wrong."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _commands() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -170,11 +171,13 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back."""
+    named = {"user": user, "agent": agent, "session": session}
+    whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
+    if not whose:
+        raise typer.BadParameter("say whose memory is erased: --user, --agent or --session")
     with _open(file, "none") as memory:
         if not yes:
-            named = {"user": user, "agent": agent, "session": session}
-            whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
-            typer.confirm(f"Erase everything of {whose or 'everybody'} in {file}, for good?", abort=True)
+            typer.confirm(f"Erase everything of {whose} in {file}, for good?", abort=True)
         erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
         say(f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched.")
         _tell_of_log(erased)
@@ -195,9 +198,10 @@ def rollback(
     """Undo an episode, a source, or everything since a snapshot."""
     with _open(file, "none") as memory:
         result = memory.rollback(target, source=source, since=since)
+        undo = ["keepworth", "memory", "rollback", result.id, *(["--file", str(file)] if file != DEFAULT else [])]
         say(
             f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
-            f"{len(result.changed)} items changed. Undo this with: keepworth memory rollback {result.id}"
+            f"{len(result.changed)} items changed. Undo this with: {shlex.join(undo)}"
         )
         for seq, reason in result.no_ops:
             say(f"  entry {seq} no longer applies: {reason}")

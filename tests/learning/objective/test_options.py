@@ -120,6 +120,7 @@ GRPO = without_kl(preset("grpo"))
         ({"selection": "TopEntropy(0.2, weighted=True)"}, "TopEntropy: it takes no 'weighted'; it takes share"),
         ({"selection": "FirstAndRandom(8, 0.4, limit=1)"}, "limit = 1 is below first = 8"),
         ({"selection": "FirstAndRandom(0, 0.0)"}, "selects no token"),
+        ({"selection": "FirstAndRandom(1, 0.0, weighted=True)"}, "weighted has no effect"),
         ({"selection": "FirstAndRandom(1, 1.0)"}, "selects every token"),
         ({"selection_weight": "inclusion"}, "write selection = FirstAndRandom"),
         ({"step_control": "EssControl(1.0, 0.5)"}, "set a correction"),

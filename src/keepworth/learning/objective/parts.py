@@ -482,6 +482,8 @@ class FirstAndRandom:
     def __post_init__(self) -> None:
         if self.probability == 0 == self.first:
             raise ValueError("it selects no token")
+        if self.weighted and self.probability == 0:
+            raise ValueError("weighted has no effect with probability = 0, where no later token is drawn")
         if self.probability == 1 and self.limit is None:
             raise ValueError("it selects every token: leave it out, or set a limit")
         if self.limit is not None and self.limit < self.first:

@@ -46,6 +46,17 @@ _MOVED = {
 }
 """Options of before, by how they are written now."""
 
+_OLD_WORDS = {
+    "advantage": {"episode": "Outcome(baseline, scale)"},
+    "overlong": {"keep": "none", "mask": "OverlongMask()"},
+    "correction": {"token_mask": "Mask(low, high)"},
+    "entropy": {"bonus": "EntropyBonus(coefficient)"},
+    "negatives": {"keep": "none"},
+    "selection": {"all": "none", "tree_nodes": "advantage = PrefixTree()"},
+    "step_control": {"constant": "none", "ess": "EssControl(base, power)"},
+}
+"""Values of before whose part has a name unlike them, by how they are written now."""
+
 
 def require_range(name: str, value: float, interval: str) -> None:
     """Raises ObjectiveError for a number that is not finite or not inside: "(0, 1]" is above 0 and at most 1."""
@@ -124,12 +135,16 @@ class Objective(BaseModel):
             return value
         taken = ", ".join(map(parts.signature, kinds)) + (" or none" if several or field.default is None else "")
         try:
-            given = parts.read(value) if isinstance(value, str) else value
+            if several and isinstance(value, list | tuple):
+                given = tuple(parts.read(each) if isinstance(each, str) else each for each in value)
+            else:
+                given = parts.read(value) if isinstance(value, str) else value
         except UnknownName as error:
-            near = f", did you mean {error.nearest!r}?" if error.nearest else ""
-            raise ValueError(f"there is no part {error.name!r}{near or ';'} it takes {taken}") from None
-        if several:
-            given = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+            within = () if isinstance(value, str) and value.strip().startswith(error.name) else parts.inside(kinds)
+            meant = _meant(str(info.field_name), error.name, (*kinds, *within))
+            raise ValueError(f"{meant} it takes {taken}") from None
+        if several and not isinstance(given, tuple):
+            given = () if given is None else (given,)
         for each in given if several else (given,):
             if not isinstance(each, kinds) and not (each is None and field.default is None):
                 raise ValueError(f"{each!r} cannot stand here: it takes {taken}")
@@ -241,6 +256,15 @@ class Objective(BaseModel):
     @property
     def needs_length_budget(self) -> bool:
         return self.aggregation == "constant" or isinstance(self.overlong, parts.OverlongPenalty)
+
+
+def _meant(field: str, name: str, kinds: tuple[type, ...]) -> str:
+    """What is said of a name that is no part where `kinds` may stand: a part of another field is never proposed."""
+    written = _OLD_WORDS.get(field, {}).get(name)
+    if written:
+        return f"{name!r} is now written {written};"
+    near = nearest(name, [kind.__name__ for kind in kinds])
+    return f"there is no part {name!r}" + (f", did you mean {near!r}?" if near else ";")
 
 
 def _problems(o: Objective) -> list[str]:

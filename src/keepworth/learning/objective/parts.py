@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -60,7 +60,7 @@ def _written(self: Any) -> str:
 
 
 def _complaints(cls: Any, error: ValidationError) -> str:
-    names = [each.name for each in fields(cls)]
+    names, hints = [each.name for each in fields(cls)], get_type_hints(cls)
     complaints: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
@@ -69,6 +69,15 @@ def _complaints(cls: Any, error: ValidationError) -> str:
         message = message[:1].lower() + message[1:]
         if entry["type"] == "missing":
             complaints.setdefault(name, f"it needs {name}")
+        elif entry["type"] == "unexpected_positional_argument":
+            values = "1 value" if len(names) == 1 else f"{len(names) or 'no'} values"
+            complaints.setdefault(
+                "", f"it takes at most {values}: {', '.join(names)}" if names else f"it takes {values}"
+            )
+        elif entry["type"] == "dataclass_exact_type":
+            taken = ", ".join(map(signature, kinds_in(hints[name])))
+            optional = " or none" if type(None) in get_args(hints[name]) else ""
+            complaints.setdefault(name, f"{name} = {entry['input']!r}: input should be {taken}{optional}")
         elif entry["type"].startswith("unexpected"):
             near = nearest(name, names)
             fix = f"did you mean {near!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
@@ -541,6 +550,12 @@ def kinds_in(annotation: Any) -> tuple[type, ...]:
     if annotation in PARTS.values():
         return (annotation,)
     return tuple(kind for each in get_args(annotation) for kind in kinds_in(each))
+
+
+def inside(kinds: tuple[type, ...]) -> tuple[type, ...]:
+    """The parts that parts of these kinds are made of: GroupStd and others of Outcome."""
+    found = (each for kind in kinds for hint in get_type_hints(kind).values() for each in kinds_in(hint))
+    return tuple(dict.fromkeys(found))
 
 
 def signature(kind: type) -> str:

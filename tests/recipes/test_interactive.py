@@ -17,7 +17,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective import PRESETS
-from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Truncate
+from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
 from keepworth.learning.run import run_folder
 from keepworth.learning.run.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
@@ -467,6 +467,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert objective_of(untaught).teacher is None
     own = resolve(strings.Config, assignments=["objective.correction=Truncate(3.0)"])  # of the recipe's own
     assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", (Truncate(3.0),))
+    listed = resolve(strings.Config, assignments=['objective.correction=["Mask(0.5, 5.0)", "Veto(0.0001)"]'])
+    assert objective_of(listed).correction == (Mask(0.5, 5.0), Veto(0.0001))
+    (tmp_path / "listed.toml").write_text('[objective]\ncorrection = ["Mask(0.5, 5.0)", "Veto(0.0001)"]\n')
+    assert resolve(strings.Config, file=tmp_path / "listed.toml") == listed
     bare = ["objective=dapo", "objective.overlong=none"]
     assert objective_of(resolve(strings.Config, assignments=bare)).overlong is None
     run = run_answered(
@@ -494,6 +498,13 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
         (["objective=grpo", "objective.ratio=Token(current)", "passes=2"], "could never clip"),
         (["objective=grpo", "objective.anchor=current", "passes=2"], "no option .anchor.: write ratio = Token"),
+        (
+            ['objective.kl={estimator="k3"}'],
+            r"kl = {'estimator': 'k3'} cannot stand here: write KlReward\(coefficient, reset\) or KlLoss",
+        ),
+        (["objective.correction=[1]"], r"correction = \[1\] cannot stand here: write Truncate"),
+        (["objective.advantage_clamp=[2]"], r"advantage_clamp = \[2\] cannot stand here: write a text or a number\. "),
+        (["objective=[1]"], r"objective = \[1\]: it is a preset's name, or a table"),
     ],
 )
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:

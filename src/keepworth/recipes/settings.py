@@ -17,7 +17,7 @@ from keepworth.learning.objective.inputs import (
     require_off_policy,
 )
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Plain, Token
+from keepworth.learning.objective.parts import Plain, Token, kinds_in, signature
 from keepworth.learning.objective.presets import preset, varied
 
 Count = Annotated[int, Field(ge=1)]
@@ -28,6 +28,9 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Refill = Annotated[
     int, Field(ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal")
 ]
+
+Option = str | int | float | list[str] | None
+"""An option of an objective as it is configured: a part as text, a number, or corrections in a list."""
 
 KEY = "KEEPWORTH_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
@@ -60,7 +63,7 @@ class TrainingSettings(BaseModel):
     entropy: Share | None = None
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
 
-    objective: str | dict[str, str | int | float | None] = Field(
+    objective: str | dict[str, Option] = Field(
         default="",
         description="a preset's name (keepworth objectives list), empty is the recipe's; or a table: preset, and options of it",
     )
@@ -98,6 +101,23 @@ class TrainingSettings(BaseModel):
         description=f"sampling = overlap: URL of an engine that samples instead of this process; its key is read from {KEY}",
     )
     engine_model: str = Field(default="", description="the model's name at the engine, where that serves several")
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _holds_options(cls, given: Any) -> Any:
+        """One complaint for each option, where pydantic has one for each type that it is not."""
+        if not isinstance(given, str | dict):
+            raise ValueError(
+                'it is a preset\'s name, or a table such as {preset = "grpo", surrogate = "Clip(0.2, 0.28)"}'
+            )
+        for key, value in given.items() if isinstance(given, dict) else ():
+            listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            if not (value is None or listed or isinstance(value, str | int | float)):
+                field = Objective.model_fields.get(key)
+                kinds = kinds_in(field.annotation) if field else ()
+                written = f"{' or '.join(map(signature, kinds))}, as text" if kinds else "a text or a number"
+                raise ValueError(f"{key} = {value!r} cannot stand here: write {written}")
+        return given
 
     @field_validator("engine")
     @classmethod

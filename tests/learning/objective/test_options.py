@@ -109,7 +109,10 @@ GRPO = without_kl(preset("grpo"))
         ({"kl": "KlReward(0.1)", "advantage": "PrefixTree"}, r"kl=KlReward\(0.1\) has no effect"),
         ({"kl": Clip(0.2, 0.2)}, r"cannot stand here: it takes KlReward\(coefficient, reset\), KlLoss"),
         ({"reference": "frozen"}, "no option 'reference': write kl = KlLoss"),
-        ({"entropy": "bonus"}, r"'bonus' is now written EntropyBonus\(coefficient\); it takes EntropyBonus\(coefficient\)"),
+        (
+            {"entropy": "bonus"},
+            r"'bonus' is now written EntropyBonus\(coefficient\); it takes EntropyBonus\(coefficient\)",
+        ),
         ({"entropy": "AdaptiveEntropy(0.01)"}, "it needs target; it needs step"),
         ({"length_budget": 64}, "length_budget has no effect"),
         ({"overlong": "penalty"}, r"it takes OverlongPenalty\(buffer\), OverlongMask\(\) or none"),

@@ -67,6 +67,21 @@ def require_range(name: str, value: float, interval: str) -> None:
         raise ObjectiveError(f"{name} = {value} is not in {interval}.", "Set it to a number inside.")
 
 
+def is_old(name: str, value: object) -> bool:
+    """Whether an option, as a configuration holds it, is written as before there were parts: `kl_coefficient`, or a `surrogate`
+    "clip"."""
+    if any(name in options.split() for options in _MOVED):
+        return True
+    field = Objective.model_fields.get(name)
+    if field is None or not isinstance(value, str) or not parts.kinds_in(field.annotation):
+        return False
+    try:
+        parts.read(value)
+    except (UnknownName, ObjectiveError):
+        return True
+    return False
+
+
 class Objective(BaseModel):
     """One policy-gradient (or regression) objective.
 

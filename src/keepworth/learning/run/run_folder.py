@@ -128,7 +128,23 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
     listed = "; ".join(f"{key}: {then.get(key, '(absent)')!r} -> {now.get(key, '(absent)')!r}" for key in changed)
     raise RunConflict(
         f"{path} holds a run that was configured otherwise ({listed}).",
-        "Give the new run its own folder with --name, or start over in this one with --fresh (deletes its files).",
+        _rewritten(path, {key: then.get(key) for key in changed}, {key: now[key] for key in changed if key in now})
+        + "Give the new run its own folder with --name, or start over in this one with --fresh (deletes its files).",
+    )
+
+
+def _rewritten(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How a run goes on that was configured when options of an objective were written otherwise; empty for other changes."""
+    from keepworth.learning.objective.options import is_old
+
+    section = "objective."
+    old = [key for key, value in then.items() if key.startswith(section) and is_old(key.removeprefix(section), value)]
+    written = {key.removeprefix(section): value for key, value in now.items() if key.startswith(section)}
+    if not old or not written:
+        return ""
+    return (
+        f"If {', '.join(old)} said the same in an earlier version: write {json.dumps(written)[1:-1]} in their place in "
+        f'"objective" of {path / RECORD}, exactly so, and the run goes on. Otherwise: '
     )
 
 

@@ -86,6 +86,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+    named = re.findall(r"\b(?:src|tests|benchmarks|docs)/[\w/]+\.\w+", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_nobody_is_told_to_install_what_is_somebody_elses() -> None:

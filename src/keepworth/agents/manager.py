@@ -165,7 +165,7 @@ class Manager:
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         if self.facts is None:
-            facts = [str(message.get("content", "")) for message in finished.transcript]
+            facts = [message["content"] for message in finished.transcript]
         else:
             facts = [each.text for each in self.facts(finished) if each.text]
         for fact in facts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,14 @@ def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_the
 
 
 def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
-    broken = [True]
+    broken: list[type[Exception]] = [ConnectionError, InvalidAdvice]
 
-    def writer(finished: Finished) -> list[Advice]:
-        if broken[0]:
+    def writer(finished: Finished) -> Iterator[Advice]:
+        yield from RawCases()(finished)
+        if broken[:1] == [ConnectionError]:
             raise ConnectionError("the model is away")
-        return ["not a draft", *RawCases()(finished)]  # type: ignore[list-item]
+        if broken:
+            yield "not a draft"  # type: ignore[misc]
 
     def made() -> Policy:
         return replace(advantage(), writer=writer)
@@ -106,11 +108,12 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
     episode.search(actions=ACTIONS)
     episode.act("refund")
     before = state(memory)
-    with pytest.raises(ConnectionError):
-        episode.reward(1.0)
-    assert state(memory) == before
-    assert memory.pending() == [episode.id]
-    broken[0] = False
+    while broken:
+        with pytest.raises(broken[0]):
+            episode.reward(1.0)
+        assert state(memory) == before
+        assert memory.pending() == [episode.id]
+        broken.pop(0)
     assert episode.reward(1.0)
     assert [item.text for item in memory.learning.experience.pool.items] == [
         "a torn shirt arrived -> refund: it worked"

@@ -24,7 +24,7 @@ from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.records import advice_problem
 from keepworth.memory.policy.scale import Scale
 from keepworth.memory.policy.shares import Clock
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -186,12 +186,12 @@ class Experience:
         finished, share = self._learned(taken, outcome, per_step, by, alone)
         uses = tuple(use for use in finished.uses if use.taken and not alone)
         done = replace(finished, uses=uses, pool=self.pool, bank=bank)
-        for draft in self.policy.writer(done) if self.policy.writer is not None and done.uses else ():
+        for draft in written(self.policy.writer, done) if self.policy.writer is not None and done.uses else ():
             # Whatever a writer says: what an episode teaches stands on the word of who rewarded it.
             if isinstance(draft, Operation):
                 assert bank is not None
                 bank().apply(draft, provenance=Provenance(on_word_of(by)))
-            elif isinstance(draft, Advice):
+            else:
                 self.observe(replace(draft, source=on_word_of(by)), done.episode)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, None, self.clock.now)

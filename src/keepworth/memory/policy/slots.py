@@ -11,14 +11,14 @@ run are called alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from keepworth.episodes.episode import Operation
-from keepworth.memory.errors import NothingToWrite
+from keepworth.memory.errors import InvalidAdvice, NothingToWrite
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Slate
@@ -158,15 +158,20 @@ class Finished:
 
     @property
     def transcript(self) -> tuple[Mapping[str, Any], ...]:
-        """For writers that read: the messages, or each situation of the episode with what was done in it."""
+        """For writers that read: the messages that say something in words (calls of tools, say, hold none), or each situation of
+        the episode with what was done in it."""
         if self.messages:
-            return self.messages
+            return tuple(each for each in self.messages if _has_words(each.get("content")))
         steps = ((("user", use.query.observation or use.query.goal), ("assistant", use.taken)) for use in self.uses)
         return tuple({"role": role, "content": text} for pair in steps for role, text in pair if text)
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items of the memory most like `text`."""
         return self.bank().nearest(text, k) if self.bank is not None else []
+
+
+def _has_words(content: object) -> bool:
+    return isinstance(content, str) and bool(content.strip())
 
 
 class Keyer(Protocol):
@@ -234,6 +239,20 @@ class Writer(Protocol):
         """What memory is to do about it. Advice goes through the gate of a policy; an operation is carried out as it comes, so
         that the next is written with what it did in view."""
         ...
+
+
+def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
+    """What a writer answers, one after the other. Raises InvalidAdvice for what is neither advice nor an operation."""
+    answer: object = writer(finished)
+    if isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable):
+        raise InvalidAdvice(f"a writer gave {answer!r:.60} instead of operations or advice.", "Let it return a list.")
+    for each in answer:
+        if not isinstance(each, (Advice, Operation)):
+            raise InvalidAdvice(
+                f"a writer gave {each!r:.60}, which is no operation and no advice.",
+                "Let it give Operation(...) or Advice(...).",
+            )
+        yield each
 
 
 class Gate(Protocol):

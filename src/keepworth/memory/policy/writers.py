@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.hashed_words import _WORD
 from keepworth.memory.policy.pool import Advice, Pool
@@ -41,12 +42,27 @@ def earned(use: Use) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The writer that keeps what `extract` finds in messages, as it is: such as `keepworth.models.chat.extractor(chat)`."""
+    """The writer that keeps what `extract` finds in messages, as it is: such as `keepworth.models.chat.extractor(chat)`. Raises
+    InvalidAdvice where that is no list of texts."""
 
     extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str]]
 
+    def __post_init__(self) -> None:
+        if not callable(self.extract):
+            raise InvalidAdvice(
+                f"Facts({self.extract!r:.40}) has nothing that finds facts.", "Give a function of messages."
+            )
+
     def __call__(self, finished: Finished) -> list[Operation]:
-        return [Operation(OperationKind.ADD, text=fact) for fact in self.extract(finished.transcript)]
+        # What nobody put into words holds no facts: a model need not be asked.
+        found: object = self.extract(transcript) if (transcript := finished.transcript) else ()
+        facts = None if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable) else list(found)
+        if facts is None or not all(isinstance(fact, str) for fact in facts):
+            raise InvalidAdvice(
+                f"what finds facts gave {found if facts is None else facts!r:.60}, which is no list of texts.",
+                "Let it return a list of str.",
+            )
+        return [Operation(OperationKind.ADD, text=fact) for fact in facts if fact.strip()]
 
 
 @dataclass(frozen=True, slots=True)

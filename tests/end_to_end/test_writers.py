@@ -15,7 +15,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.memory.errors import InvalidAdvice, InvalidFilter, NothingToWrite, NoWriter
+from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
@@ -37,6 +37,16 @@ def texts(memory: Memory) -> list[str]:
 
 def answering(line: str) -> Manager:
     return Manager(lambda states: [line] * len(states))
+
+
+def saying(*lines: str) -> Manager:
+    """A manager that says one line after the other."""
+    rest = iter(lines)
+    return Manager(lambda states: [next(rest)])
+
+
+def sentences(messages: Any) -> list[str]:
+    return [message["content"] for message in messages]
 
 
 def opened(writer: Writer | None = None, **options: Any) -> Memory:
@@ -141,10 +151,137 @@ def test_what_cannot_be_written_is_refused_by_name() -> None:
 
     with pytest.raises(InvalidAdvice, match=r"is no operation.*propose"):
         opened(advising).add("hello", infer=True)
-    memory = opened(answering("DELETE 0"))
-    memory.add("hello there")
-    with pytest.raises(InvalidFilter, match="ttl has no effect where a writer updates or deletes"):
-        memory.add("hello", infer=True, ttl=5.0)
-    assert texts(memory) == ["hello there"]
     assert opened(lambda finished: [Operation(OperationKind.DELETE, ("m9",))]).add("hello", infer=True) == []
     assert RawCases()(Finished()) == []
+
+
+def test_what_one_user_recalled_is_stored_for_another_and_after_its_deletion() -> None:
+    memory = opened(Facts(sentences))
+    first = memory.add("Likes tofu.", user_id="ana", session_id="s1")
+    memory.search("tofu", user_id="ana")
+    assert memory.add("Likes  tofu.", infer=True, user_id="ana", session_id="s2") == [first]
+    (other,) = memory.add("Likes tofu.", infer=True, user_id="bob")
+    assert other.scope.user == "bob"
+    memory.delete(first.id)
+    (again,) = memory.add("Likes tofu.", infer=True, user_id="ana")
+    assert again.id not in (first.id, other.id)
+    memory.search("tofu", user_id="ana")
+    memory.update(again.id, "Likes tempeh.")
+    assert [item.text for item in memory.add("Likes tofu.", infer=True, user_id="ana")] == ["Likes tofu."]
+    memory._writer = lambda finished: [
+        Operation(OperationKind.DELETE, (other.id,)),
+        Operation(OperationKind.ADD, text="Likes tofu."),
+    ]
+    memory.search("tofu", user_id="bob")
+    (item,) = memory.add("...", infer=True, user_id="bob")
+    assert item.id != other.id
+    assert item.open
+
+
+def test_options_are_of_the_items_that_a_writer_makes_whatever_else_it_does() -> None:
+    said = [{"content": "Ana lives in Bergen."}, {"content": "Bob has a cat."}]
+    told: dict[str, Any] = {
+        "metadata": {"x": 1},
+        "kind": "lesson",
+        "trust": 0.5,
+        "key": "who",
+        "expires_at": "2099-01-01",
+    }
+    memory = opened(saying("NOOP", "ADD"))
+    (item,) = memory.add(said, infer=True, **told)
+    assert (item.text, item.metadata, item.kind.value, item.trust, item.key) == (
+        "Bob has a cat.",
+        {"x": 1},
+        "lesson",
+        0.5,
+        "who",
+    )
+    assert item.expires_at.startswith("2099")
+    memory = opened(saying("nonsense", "ADD", "UPDATE 0", "DELETE 0"))
+    assert memory.add("hello there", infer=True, kind="fact", trust=1.0, status="active") == []
+    memory.add(said[0]["content"], infer=True)
+    (item,) = memory.add("Ana lives in Oslo.", infer=True, metadata={"x": 2}, ttl=60)
+    assert (item.metadata, item.expires_at > item.written_at) == ({"x": 2}, True)
+    assert memory.add("Forget it.", infer=True, ttl=60) == []
+    assert texts(memory) == []
+    assert check(memory.store) == []
+
+
+def test_what_a_writer_adds_is_merged_into_older_items_whatever_else_it_does() -> None:
+    memory = opened(saying("ADD", "DELETE 0", "ADD"))
+    kept = memory.add("Ana likes the red cat", user_id="ana")
+    said = [{"content": text} for text in ("Bob has a dog", "Bob has no dog", "ana likes the red cat.")]
+    memory._writer = lambda finished: [
+        Operation(OperationKind.ADD, text=said[0]["content"]),
+        Operation(OperationKind.UPDATE, (kept.id,), "Ana likes the red cat!"),
+        Operation(OperationKind.ADD, text="The red cat sleeps"),
+        Operation(OperationKind.ADD, text="the red cat sleeps."),
+        Operation(OperationKind.DELETE, ("m2",)),
+    ]
+    items = memory.add(said, infer=True, user_id="ana", dedupe=0.5)
+    assert [item.text for item in items] == ["Ana likes the red cat!", "The red cat sleeps"]
+    assert texts(memory) == ["Ana likes the red cat!", "The red cat sleeps"]
+    assert check(memory.store) == []
+
+
+def test_messages_without_words_are_left_out_and_cost_no_other_its_fact() -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "user"},
+        {"content": " "},
+        {"content": "Bob has a cat."},
+    ]
+    for line in ("ADD", "UPDATE 0"):
+        memory = opened(saying(line))
+        memory.add("Bob has a dog.")
+        assert memory.add(said, infer=True) == [memory.get_all()[-1]]
+    with scripted((200, {"choices": [{"message": {"content": '{"facts": []}'}, "finish_reason": "stop"}]})) as server:
+        memory = opened(Facts(extractor(ChatModel(server.url, "m"))))
+        assert memory.add(said[:3], infer=True) == []
+        assert memory.add(said, infer=True) == []
+        assert [each["messages"][1]["content"] for each in server.asked] == ["user: Bob has a cat."]
+    good = Operation(OperationKind.ADD, text="Bob has a cat.")
+    memory = opened(lambda finished: [Operation(OperationKind.ADD, text=""), good])
+    assert [item.text for item in memory.add("hello", infer=True)] == ["Bob has a cat."]
+
+
+def test_what_was_made_and_is_gone_again_is_not_returned() -> None:
+    memory = opened(saying("ADD", "UPDATE 0"))
+    said = [{"content": "Ana lives in Bergen."}, {"content": "Ana moved to Oslo."}]
+    assert [item.text for item in memory.add(said, infer=True)] == ["Ana moved to Oslo."]
+
+
+WRONG: list[dict[str, Any]] = [
+    {"episode": "e99"}, {"kind": "nope"}, {"usr_id": "a"}, {"ttl": -1}, {"event_time": "nope"}, {"dedupe": 7}, {"trust": 2},
+    {"status": "nope"}, {"metadata": {"x": object()}}, {"source": 3}, {"user_id": 3}, {"provenances": []},
+    {"valid_from": "2026-01-02", "valid_to": "2026-01-01"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", WRONG, ids=str)
+def test_options_are_checked_before_a_model_is_asked(options: dict[str, Any]) -> None:
+    asked: list[Any] = []
+    memory = opened(Facts(lambda messages: asked.append(messages) or ["Ana has a cat."]))
+    with pytest.raises((KeepworthError, TypeError)):
+        memory.add("hello", infer=True, **options)
+    assert asked == []
+
+
+def test_a_memory_that_cannot_be_written_asks_no_model(tmp_path: Path) -> None:
+    opened(path=tmp_path / "a.mem").close()
+    memory = opened(lambda finished: pytest.fail("asked"), path=tmp_path / "a.mem", read_only=True)
+    with pytest.raises(ReadOnly):
+        memory.add("hello", infer=True)
+
+
+@pytest.mark.parametrize("found", [[None], [3], [{"text": "x"}], [b"x"], None, "abc", {"text": "x"}, 3], ids=str)
+def test_what_is_no_list_of_texts_is_refused_by_name(found: Any) -> None:
+    memory = opened(Facts(lambda messages: found))
+    with pytest.raises(InvalidAdvice, match="no list of texts"):
+        memory.add("hello", infer=True)
+    writer: Any = lambda finished: found  # noqa: E731
+    with pytest.raises(InvalidAdvice):
+        opened(writer).add("hello", infer=True)
+    assert texts(memory) == []
+    with pytest.raises(InvalidAdvice, match="nothing that finds facts"):
+        Facts("facts")  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth.agents.manager import Manager
 from keepworth.memory.adapters.file_tool import FileTool, _content
 from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.adapters.session import MemorySession
@@ -85,6 +86,25 @@ def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():
     assert [(record["memory"], round(record["score"], 3)) for record in found] == [("likes tofu", 1.0)]
     m.update(one["id"], "likes tempeh", metadata={"sure": True})
     assert m.get(one["id"])["metadata"] == {"topic": "food", "sure": True}
+
+
+def test_events_of_mem0_say_what_a_writer_did():
+    lines = iter(["ADD", "UPDATE 0", "UPDATE 0", "NOOP", "UPDATE 0", "DELETE 0"])
+    m = Mem0(memory(writer=Manager(lambda states: [next(lines)])))
+    tell = partial(m.add, user_id="ana", metadata={"topic": "home"})
+
+    def events(said: str | list[dict[str, str]]) -> list[tuple[str, str]]:
+        return [(each["event"], each["memory"]) for each in tell(said)["results"]]
+
+    both = [{"role": "user", "content": "Ana lives in Bergen."}, {"role": "user", "content": "Ana moved to Oslo."}]
+    assert events(both) == [("ADD", "Ana moved to Oslo.")]
+    (result,) = m.get_all(user_id="ana")["results"]
+    assert (result["memory"], result["metadata"]) == ("Ana moved to Oslo.", {"topic": "home"})
+    assert events("Ana moved to Oslo in May.") == [("UPDATE", "Ana moved to Oslo in May.")]
+    assert events("Ana moved.") == []
+    assert events("Ana lives in Rome.") == [("UPDATE", "Ana lives in Rome.")]
+    assert events("Forget it.") == [("DELETE", "Ana lives in Rome.")]
+    assert m.get_all(user_id="ana") == {"results": []}
 
 
 def test_system_messages_are_no_memories_of_a_user():

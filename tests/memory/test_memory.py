@@ -121,7 +121,8 @@ def test_infer_needs_a_writer_and_recalled_text_is_not_stored_again():
     m.add("Ana has a cat", session_id="s1")
     shown = m.search("cat")[0].text
     kept = m.add([{"role": "assistant", "content": f"{shown}. Ana has a dog"}], infer=True, session_id="s2")
-    assert [item.text for item in kept] == ["Ana has a dog"]
+    assert [item.text for item in kept] == ["Ana has a cat", "Ana has a dog"]
+    assert [item.text for item in m.get_all(session_id="s2")] == ["Ana has a dog"]
 
 
 def test_decisions_are_logged_and_readable_later(tmp_path: Path):

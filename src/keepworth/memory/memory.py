@@ -10,6 +10,7 @@ m.rollback(episode.id)
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -636,60 +637,104 @@ class Memory:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
         may come without a list around it.
 
-        infer: let the writer of this memory say what to keep of it; a fact that was only just recalled is not stored again.
-        Where it asks for more than new items (to update, supersede, delete), all is done in one transaction, and what is returned
-        are the items that say now what it wanted said. Raises NoWriter, and NothingToWrite for a writer that keeps choices.
-        Other options: see `add_many`. What an open item says already, in the same words and with nothing new beside them (time,
-        metadata, trust, a longer life), is not stored again: that item is returned.
+        infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
+        transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
+        (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
+        person that a search has shown is not stored again. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
+        InvalidAdvice for one that gives something else. Other options: see `add_many`.
+
+        What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
+        is not stored again: that item is returned.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
+        if infer:
+            return [item for item, _ in self._write(content, **options) if item.open]
+        texts, sources = [], []
+        for number, message in enumerate(_messages(content)):
+            texts.append(checked_text(message.get("content"), f"message {number}"))
+            speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
+            sources.append(Provenance("conversation", turn=number, speaker=speaker))
+        return self.add_many(texts, provenances=sources, **options)
+
+    def _write(self, content: str | Sequence[Message], **options: Any) -> list[tuple[Item, OperationKind]]:
+        """What the writer of this memory makes of messages, done in one transaction: what became of each item, see `_became`."""
+        from keepworth.memory.policy.slots import Finished, written
+
         messages = _messages(content)
-        if not infer:
-            texts, sources = [], []
-            for number, message in enumerate(messages):
-                texts.append(checked_text(message.get("content"), f"message {number}"))
-                speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
-                sources.append(Provenance("conversation", turn=number, speaker=speaker))
-            return self.add_many(texts, provenances=sources, **options)
         if self._writer is None:
             raise NoWriter(
                 "infer=True needs something that says what to keep: open the memory with writer=..., such as "
                 "Facts(extract), or store the text as it is with infer=False"
             )
-        return self._write(messages, **{"source": "writer", **options})
-
-    def _write(self, messages: Sequence[Message], **options: Any) -> list[Item]:
-        """What the writer of this memory makes of messages."""
-        from keepworth.memory.policy.slots import Finished
-
-        assert self._writer is not None
-        bounds = {name: options[name] for name in ("user_id", "agent_id", "session_id") if name in options}
-        bank = self.bank(**bounds)
-        source, time = Provenance(checked_source(options["source"], "source")), options.get("event_time", "")
-        asked, items = [], []
-        for each in self._writer(Finished(messages=tuple(messages), bank=lambda: bank)):
+        # A model that is asked costs something: what would be refused afterwards is refused before.
+        self.store.database.check_writable()
+        told = inspect.signature(self.add_many).bind((), **{"source": "writer", **options})
+        told.apply_defaults()
+        _, dedupe, provenances = (told.arguments.pop(name) for name in ("texts", "dedupe", "provenances"))
+        if provenances is not None:
+            raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
+        bound = self._bound(dedupe)
+        draft, episode = self._draft(**told.arguments), told.arguments["episode"]
+        bank = self.bank(draft.scope)
+        asked: list[tuple[Operation, Outcome]] = []
+        for each in written(self._writer, Finished(messages=tuple(messages), bank=lambda: bank)):
             if not isinstance(each, Operation):
                 raise InvalidAdvice(
                     f"a writer of messages gave {each!r:.60}, which is no operation.",
                     "Advice is for propose(), or for the writer of a policy.",
                 )
-            if each.kind is not OperationKind.ADD or folded(each.text) not in self._recalled:
-                asked.append(each)
-                items.append(bank.apply(each, provenance=source, event_time=time).item)
-        if all(each.kind is OperationKind.ADD for each in asked):
-            return self.add_many([each.text for each in asked], **options)
-        if beside := sorted(
-            {name for name, value in options.items() if value} - {*bounds, "source", "event_time", "episode"}
-        ):
-            raise InvalidFilter(
-                f"{beside[0]} has no effect where a writer updates or deletes: leave it out, or use a writer that only adds"
-            )
-        journal, outcomes = bank.journal, self.commit(bank, episode=options.get("episode", ""))
-        done = {here.outcome.item: there.item for here, there in zip(journal, outcomes, strict=True)}
-        ids = [done.get(id, id) for id in items]
-        found = self.store.fetch(bank.scope, [id for id in ids if id])
-        return [item for id in dict.fromkeys(ids) if id and (item := found[id]) is not None]
+            known = self._repeats(each, bank)
+            outcome = Outcome(False, reason="recalled", item=known) if known else bank.perform(each, draft)
+            if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
+                _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
+            asked.append((each, outcome))
+        became = _became(self._done(bank, asked, bound, episode))
+        found = self.store.fetch(draft.scope, list(became))
+        found.update(self.store.fetch(replace(draft.scope, session=""), [id for id in became if found[id] is None]))
+        return [(item, kind) for id, kind in became.items() if (item := found[id]) is not None]
+
+    def _repeats(self, operation: Operation, bank: Bank) -> str:
+        """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or ""."""
+        if operation.kind is not OperationKind.ADD or not isinstance(operation.text, str):
+            return ""
+        text = folded(operation.text)
+        id = self._recalled.get(text, "")
+        if not id:
+            return ""
+        # What was said in another session is known in this one; what somebody else said is not.
+        item = bank.find(id) or self.store.fetch(replace(bank.scope, session=""), [id])[id]
+        return id if item is not None and item.visible(timestamp(self._clock())) and folded(item.text) == text else ""
+
+    def _done(
+        self, bank: Bank, asked: Sequence[tuple[Operation, Outcome]], bound: float, episode: str
+    ) -> Iterator[tuple[Operation, Outcome]]:
+        """What was asked of `bank` done on the memory, in one transaction; with the outcomes there. bound: see `dedupe` of
+        `add_many`, 0 where nothing is merged."""
+        journal = bank.journal
+        vectors = self.store.encode(bank.texts()) if journal else {}
+        adds = [isinstance(entry.act, Operation) and entry.act.kind is OperationKind.ADD for entry in journal]
+        searched = bank.texts(OperationKind.ADD) if bound else []
+        merged = self._merging_into(searched, bank.scope, vectors, bound, episode)
+
+        def work(transaction: Transaction) -> tuple[list[Outcome], dict[str, str]]:
+            outcomes, instead, stayed = bank.replay(transaction, episode), dict[str, str](), list[Item]()
+            for outcome in [each for each, added in zip(outcomes, adds, strict=True) if added and bound]:
+                item = _there(transaction.get(outcome.item), outcome)
+                stayed.append(merged(transaction, stayed, item) if outcome.applied and item.open else item)
+                if stayed[-1].id != item.id:
+                    instead[item.id] = stayed[-1].id
+            return outcomes, instead
+
+        outcomes, instead = self.store.change(bank.scope, work, vectors, bounded=True) if journal else ([], {})
+        there, names = iter(outcomes), dict[str, str]()
+        for operation, outcome in asked:
+            if outcome.applied:
+                now = next(there)
+                names[outcome.item] = instead.get(now.item, now.item)
+                yield operation, Outcome(False, item=instead[now.item]) if now.item in instead else now
+            else:
+                yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
 
     def add_many(
         self,
@@ -729,6 +774,63 @@ class Memory:
         texts = list(texts)
         for number, text in enumerate(texts):
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
+        draft = self._draft(
+            user_id=user_id,
+            agent_id=agent_id,
+            session_id=session_id,
+            kind=kind,
+            key=key,
+            event_time=event_time,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            expires_at=expires_at,
+            ttl=ttl,
+            trust=trust,
+            status=status,
+            metadata=metadata,
+            source=source,
+            repeat=repeat,
+            episode=episode,
+        )
+        sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
+        for one in sources if provenances is not None else ():
+            checked_source(one.source, "source of a provenance")
+            for part in ("session", "speaker", "date"):
+                checked_label(getattr(one, part), f"{part} of a provenance")
+        bound = self._bound(dedupe)
+        if not texts:
+            return []
+        acts = [
+            (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
+            for text, one in zip(texts, sources, strict=True)
+        ]
+        vectors = self.store.encode([key] if key else texts)
+        if bound:
+            return self._add_unlike(acts, draft.scope, vectors, bound, episode)
+        done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
+        return [_there(item, outcome) for outcome, item in done]
+
+    def _draft(
+        self,
+        *,
+        user_id: str,
+        agent_id: str,
+        session_id: str,
+        kind: ItemKind | str,
+        key: str,
+        event_time: Timestamp,
+        valid_from: Timestamp,
+        valid_to: Timestamp,
+        expires_at: Timestamp,
+        ttl: float | None,
+        trust: float,
+        status: Status | str,
+        metadata: Mapping[str, Any] | None,
+        source: str,
+        repeat: bool,
+        episode: str,
+    ) -> Draft:
+        """What `add_many` is told of the items, checked."""
         if key != "":
             checked_text(key, "key")
         checked_source(source, "source")
@@ -737,7 +839,7 @@ class Memory:
         if ttl is not None:
             expires_at = later(timestamp(self._clock()), ttl)
         checked_interval(timestamp(valid_from), timestamp(valid_to))
-        draft = Draft(
+        return Draft(
             kind=member(ItemKind, kind),
             key=key,
             scope=scope,
@@ -751,22 +853,12 @@ class Memory:
             metadata=plain_metadata(metadata),
             deduplicate=not repeat,
         )
-        sources = [draft.provenance] * len(texts) if provenances is None else list(provenances)
-        for one in sources if provenances is not None else ():
-            checked_source(one.source, "source of a provenance")
-            for part in ("session", "speaker", "date"):
-                checked_label(getattr(one, part), f"{part} of a provenance")
-        if not texts:
-            return []
-        acts = [
-            (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
-            for text, one in zip(texts, sources, strict=True)
-        ]
-        vectors = self.store.encode([key] if key else texts)
-        if dedupe:
-            return self._add_unlike(acts, scope, vectors, cosine_bound(dedupe), episode)
-        done = self.store.perform_and_read(scope, acts, episode=episode, vectors=vectors)
-        return [_there(item, outcome) for outcome, item in done]
+
+    def _bound(self, dedupe: bool | float) -> float:
+        """The cosine that a `dedupe=` stands for, 0 for none. Raises InvalidFilter, NoEncoder."""
+        if dedupe and self.store.embedder is None:
+            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
+        return cosine_bound(dedupe) if dedupe else 0.0
 
     def apply(
         self,
@@ -949,38 +1041,46 @@ class Memory:
         episode: str,
     ) -> list[Item]:
         """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
-        import numpy as np
-
-        if self.store.embedder is None:
-            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-        time = self._clock()
         searched = [draft.key or operation.text for operation, draft in acts]
-        matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
-        found = View(self.store, scope).by_meaning(matrix, NEIGHBOURS)
-        near = [[id for id, cosine in line if cosine >= bound] for line in found]
+        merged = self._merging_into(searched, scope, vectors, bound, episode)
+        time = self._clock()
 
         def work(transaction: Transaction) -> list[Item]:
             out: list[Item] = []
-            for position, (operation, draft) in enumerate(acts):
+            for operation, draft in acts:
                 outcome = transaction.perform(operation, draft, now=time, episode=episode)
                 item = _there(transaction.get(outcome.item), outcome)
-                if outcome.applied:
-                    earlier = (out[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound))
-                    for id in dict.fromkeys((*near[position], *earlier)):
-                        older = transaction.get(id)
-                        same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
-                        if (
-                            older is not None
-                            and same
-                            and merge_two(transaction, id, item.id, now=time, episode=episode)
-                        ):
-                            item = older
-                            break
-                out.append(item)
+                out.append(merged(transaction, out, item) if outcome.applied else item)
             return out
 
         added: list[Item] = self.store.change(scope, work, vectors, bounded=True)
         return added
+
+    def _merging_into(
+        self, searched: Sequence[str], scope: Scope, vectors: Mapping[str, bytes], bound: float, episode: str
+    ) -> Callable[[Transaction, Sequence[Item], Item], Item]:
+        """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It takes
+        the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
+        if not searched:
+            return lambda _, __, item: item
+        import numpy as np
+
+        time = self._clock()
+        matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
+        found = View(self.store, scope).by_meaning(matrix, NEIGHBOURS)
+        near = [[id for id, cosine in line if cosine >= bound] for line in found]
+
+        def merged(transaction: Transaction, stayed: Sequence[Item], item: Item) -> Item:
+            position = len(stayed)
+            earlier = (stayed[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound).tolist())
+            for id in dict.fromkeys((*near[position], *earlier)):
+                older = transaction.get(id)
+                same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
+                if older is not None and same and merge_two(transaction, id, item.id, now=time, episode=episode):
+                    return older
+            return item
+
+        return merged
 
     # What the verbs share.
 
@@ -1192,6 +1292,24 @@ def _messages(content: object) -> Sequence[Message]:
                 "use add_many for several texts"
             )
     return messages
+
+
+def _became(done: Iterable[tuple[Operation, Outcome]]) -> dict[str, OperationKind]:
+    """What became of each item, by id: ADD where it is new, UPDATE where it says something else or takes the place of an older
+    one, DELETE, and NOOP where it was there already. What was made and is gone again is left out."""
+    became: dict[str, OperationKind] = {}
+    for operation, outcome in done:
+        gone = [id for id in outcome.changed if id != outcome.item]
+        was = {id: became.pop(id, None) for id in gone}
+        own = [id for id in gone if was[id] is OperationKind.ADD]
+        if operation.kind is OperationKind.DELETE:
+            became.update((id, OperationKind.DELETE) for id in gone if id not in own)
+        elif outcome.item and not outcome.applied:
+            became.setdefault(outcome.item, OperationKind.NOOP)
+        elif outcome.item and became.get(outcome.item) is not OperationKind.ADD:
+            new = operation.kind is OperationKind.ADD or (gone == own != [] and outcome.item in outcome.changed)
+            became[outcome.item] = OperationKind.ADD if new else OperationKind.UPDATE
+    return became
 
 
 def _there(item: Item | None, outcome: Outcome) -> Item:

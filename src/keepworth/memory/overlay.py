@@ -471,6 +471,10 @@ class Bank:
             raise UnknownItem(f"no item {id!r:.80} in this bank")
         return item
 
+    def find(self, id: str) -> Item | None:
+        """As `get`; None where there is no such item."""
+        return self._overlay.get(id)
+
     def fork(self) -> Bank:
         """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
         return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock, fusion=self.fusion)
@@ -506,7 +510,7 @@ class Bank:
             metadata=plain_metadata(metadata),
             deduplicate=deduplicate,
         )
-        return self.get(self._run(Operation(OperationKind.ADD, text=text), draft).item)
+        return self.get(self.perform(Operation(OperationKind.ADD, text=text), draft).item)
 
     def add_many(
         self,
@@ -550,18 +554,18 @@ class Bank:
             provenance=provenance,
             trust=trust,
         )
-        return self._run(operation, draft)
+        return self.perform(operation, draft)
 
     def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
         """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
         self.get(id)
-        self._run(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
+        self.perform(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
         return self.get(id)
 
     def set_status(self, id: str, status: Status) -> Item:
         """Hold an item back, or let it be found again."""
         self.get(id)
-        self._run(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
+        self.perform(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
         return self.get(id)
 
     def search(self, query: str, k: int = 10, *, mode: str = "hybrid", **options: Any) -> list[Hit]:
@@ -599,17 +603,18 @@ class Bank:
             outcomes.append(outcome)
         return outcomes
 
-    def texts(self) -> list[str]:
-        """What the store needs vectors of before `replay`."""
-        texts = [entry.draft.key or entry.act.text for entry in self.journal if isinstance(entry.act, Operation)]
-        return [text for text in texts if text]
+    def texts(self, *kinds: OperationKind) -> list[str]:
+        """What the store needs vectors of before `replay`; of operations of these kinds alone, where some are given."""
+        acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
+        return [text for key, act in acts if (text := key or act.text) and (not kinds or act.kind in kinds)]
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items most like `text`, best first."""
         mode = "lexical" if self._embedder is None else "hybrid"
         return [hit.item for hit in self.search(text, k, mode=mode)] if len(self) else []
 
-    def _run(self, act: Act, draft: Draft) -> Outcome:
+    def perform(self, act: Act, draft: Draft) -> Outcome:
+        """As `apply`, with all that the item would hold."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
         if outcome.applied:
             if outcome.item == f"m{self._overlay.next_number}":

@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
 from keepworth.memory.item import Item, Timestamp
 from keepworth.memory.search.search import Ask, checked_query
 from keepworth.memory.store.store import Revision
 
+_EVENTS = {
+    OperationKind.ADD: "ADD",
+    OperationKind.UPDATE: "UPDATE",
+    OperationKind.DELETE: "DELETE",
+    OperationKind.NOOP: "NONE",
+}
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 
 
@@ -38,23 +45,21 @@ class Memory:
         expiration_date: Timestamp = "",
         infer: bool = True,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "event"}]}; event is NONE for what was there already. As in mem0, system messages are not
-        stored; a writer sees them."""
+        """{"results": [{"id", "memory", "event"}]}. event: ADD, UPDATE (also of an item that takes the place of an older one),
+        DELETE, or NONE for what was there already. As in mem0, system messages are not stored; a writer sees them."""
         scope = _scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
         content: Any = [messages] if isinstance(messages, Mapping) else messages
         if not infer and isinstance(content, (list, tuple)):
             content = [each for each in content if not (isinstance(each, Mapping) and each.get("role") == "system")]
-        head = self.memory.store.head()
-        found = self.memory.add(
-            content, infer=infer, metadata=metadata, event_time=timestamp, expires_at=expiration_date, **scope
-        )
-        items = found if isinstance(found, list) else [found]
-        return {
-            "results": [
-                {"id": item.id, "memory": item.text, "event": "ADD" if int(item.id[1:]) > head else "NONE"}
-                for item in items
-            ]
-        }
+        given: dict[str, Any] = {"metadata": metadata, "event_time": timestamp, "expires_at": expiration_date, **scope}
+        if infer:
+            done = [(item, _EVENTS[kind]) for item, kind in self.memory._write(content, **given)]
+        else:
+            head = self.memory.store.head()
+            found = self.memory.add(content, **given)
+            items = found if isinstance(found, list) else [found]
+            done = [(item, "ADD" if int(item.id[1:]) > head else "NONE") for item in items]
+        return {"results": [{"id": item.id, "memory": item.text, "event": event} for item, event in done]}
 
     def search(
         self,

@@ -538,10 +538,14 @@ class Database:
             self._gate.leave(depth)
         return result
 
-    def _enter_to_write(self) -> list[int]:
-        """See `_enter`. Raises ReadOnly, NotAMemoryFile."""
+    def check_writable(self) -> None:
+        """Raise ReadOnly for a file that was opened so."""
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
+
+    def _enter_to_write(self) -> list[int]:
+        """See `_enter`. Raises ReadOnly, NotAMemoryFile."""
+        self.check_writable()
         if self._damage:
             raise NotAMemoryFile(
                 f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: export what "

@@ -58,7 +58,7 @@ from keepworth.episodes.extras import MissingExtra
 
 needs = set()
 for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
-    if each.name == "keepworth.__main__" or ".learning.objective." in each.name:
+    if each.name == "keepworth.__main__":
         continue
     try:
         importlib.import_module(each.name)
@@ -67,6 +67,14 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
         needs.add(each.name)
 light = [name for name in needs if name.split(".")[1] in ("episodes", "tasks", "memory", "environments", "cli", "evaluation")]
 assert not light, f"these must work without an extra: {light}"
+assert "keepworth.learning.objective.advantage" in needs
+from keepworth.learning import objective
+for name in objective._TENSOR_NAMES:
+    try:
+        getattr(objective, name)
+    except MissingExtra:
+        continue
+    raise AssertionError(f"{name} needs torch")
 """
 
 ENCODER = """

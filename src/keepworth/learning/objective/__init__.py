@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.extras import require
 from keepworth.learning.objective.attribution import attributed, step_reward
 from keepworth.learning.objective.branching import require_same_state, sampled_sessions, session_reward
 from keepworth.learning.objective.control import Controls, advanced, initial, learning_rate_scale
@@ -55,7 +54,6 @@ _TENSOR_NAMES = {
 def __getattr__(name: str) -> Any:
     if name not in _TENSOR_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("train", f"objective.{name}", "torch")
     return getattr(importlib.import_module(f"{__name__}.{_TENSOR_NAMES[name]}"), name)
 
 

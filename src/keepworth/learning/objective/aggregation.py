@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

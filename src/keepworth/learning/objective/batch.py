@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

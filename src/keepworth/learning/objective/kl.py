@@ -14,6 +14,8 @@ by enumeration.
 
 from __future__ import annotations
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

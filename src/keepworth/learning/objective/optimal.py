@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

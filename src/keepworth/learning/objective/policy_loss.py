@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

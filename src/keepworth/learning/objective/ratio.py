@@ -6,6 +6,8 @@ Four log-probabilities: behaviour (the sampler's), proximal (recomputed before t
 
 from __future__ import annotations
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

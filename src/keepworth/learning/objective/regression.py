@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

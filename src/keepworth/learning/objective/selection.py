@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from keepworth.episodes.needs import needs_train
+
 import torch
 from torch import Tensor
 

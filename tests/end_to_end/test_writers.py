@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly
+from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
@@ -79,6 +80,22 @@ def played(made: Any) -> list[str]:
     memory.rollback(episode.id)
     assert texts(memory) == []
     return found
+
+
+def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
+    learned = []
+    for writer in (None, answering("DELETE 7")):
+        made = partial(replace, policy("effect"), writer=writer)
+        memory = opened(policy={"made": made}, seed=1)
+        there = memory.add("Ana lives in Oslo.")
+        for _ in range(20):
+            with memory.episode("where does Ana live?") as episode:
+                hits = episode.search(actions=("ask", "guess"))
+                episode.act("ask")
+                episode.reward(1.0 if there.id in [hit.id for hit in hits] else 0.0)
+        learned.append(memory.worth(there.id, "where does Ana live?"))
+    assert learned[0].effect is not None
+    assert learned[0] == learned[1]
 
 
 @pytest.mark.parametrize("made", [advantage, rememberer])
@@ -235,11 +252,13 @@ def test_messages_without_words_are_left_out_and_cost_no_other_its_fact() -> Non
         memory = opened(saying(line))
         memory.add("Bob has a dog.")
         assert memory.add(said, infer=True) == [memory.get_all()[-1]]
-    with scripted((200, {"choices": [{"message": {"content": '{"facts": []}'}, "finish_reason": "stop"}]})) as server:
-        memory = opened(Facts(extractor(ChatModel(server.url, "m"))))
+    nothing = {"choices": [{"message": {"content": '{"facts": []}'}, "finish_reason": "stop"}]}
+    with scripted((200, nothing), (200, nothing)) as server:
+        extract = extractor(ChatModel(server.url, "m"))
+        memory = opened(Facts(extract))
         assert memory.add(said[:3], infer=True) == []
-        assert memory.add(said, infer=True) == []
-        assert [each["messages"][1]["content"] for each in server.asked] == ["user: Bob has a cat."]
+        assert memory.add(said, infer=True) == extract([said[0], said[3]]) == []
+        assert [each["messages"][1]["content"] for each in server.asked] == ["user: Bob has a cat."] * 2
     good = Operation(OperationKind.ADD, text="Bob has a cat.")
     memory = opened(lambda finished: [Operation(OperationKind.ADD, text=""), good])
     assert [item.text for item in memory.add("hello", infer=True)] == ["Bob has a cat."]
@@ -285,3 +304,11 @@ def test_what_is_no_list_of_texts_is_refused_by_name(found: Any) -> None:
     assert texts(memory) == []
     with pytest.raises(InvalidAdvice, match="nothing that finds facts"):
         Facts("facts")  # type: ignore[arg-type]
+
+
+def test_an_option_that_no_memory_has_is_refused_with_what_it_is_called_now(tmp_path: Path) -> None:
+    for name, match in (("extractor", r"writer=Facts\(extractor\)"), ("writter", "did you mean writer=")):
+        options: dict[str, Any] = {name: sentences}
+        with pytest.raises(UnknownOption, match=match):
+            Memory(tmp_path / "a.mem", **options)
+    assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ class InvalidFilter(MemoryProblem, ValueError):
 
 
 class UnknownOption(InvalidFilter, TypeError):
-    """A keyword that a search does not have."""
+    """A keyword that a search, or the opening of a memory, does not have."""
 
 
 class InvalidScope(MemoryProblem, ValueError):

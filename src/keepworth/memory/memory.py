@@ -22,11 +22,12 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from types import NoneType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 from weakref import WeakValueDictionary
 
 from keepworth import defaults
 from keepworth.episodes.episode import Decision, DecisionKind, Episode, Operation, OperationKind
+from keepworth.episodes.errors import nearest
 from keepworth.episodes.model import Encoder
 from keepworth.memory.errors import (
     InvalidAdvice,
@@ -39,6 +40,7 @@ from keepworth.memory.errors import (
     ScopeFull,
     UnknownEpisode,
     UnknownItem,
+    UnknownOption,
 )
 from keepworth.memory.item import (
     Clock,
@@ -115,6 +117,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
+_RENAMED = {"extractor": "what finds facts in messages is a writer, Memory(writer=Facts(extractor))"}
 RECALLED = 4096
 SCOPES = 4096
 NOBODY = ("", "", "")
@@ -166,7 +169,13 @@ class Memory:
         seed: int | None = None,
         clock: Clock = now,
         new_id: Callable[[], str] = new_id,
+        **unknown: NoReturn,
     ) -> None:
+        for name in unknown:
+            known = [each for each in inspect.signature(Memory).parameters if each != "unknown"]
+            near = nearest(name, known)
+            fix = _RENAMED.get(name, f"did you mean {near}=?" if near else f"there are {', '.join(known)}")
+            raise UnknownOption(f"Memory has no option {name}=: {fix}")
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
         if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:

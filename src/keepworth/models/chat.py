@@ -175,7 +175,8 @@ def extractor(chat: ChatModel) -> Callable[[Sequence[Message]], list[str]]:
     """Turns messages into facts, one call each; for `Memory(writer=Facts(extractor(chat)))`."""
 
     def extract(messages: Sequence[Message]) -> list[str]:
-        shown = "\n".join(f"{message.get('role', 'user')}: {message.get('content', '')}" for message in messages)
+        said = [(message.get("role", "user"), message.get("content")) for message in messages]
+        shown = "\n".join(f"{role}: {text}" for role, text in said if text)
         found = chat.complete_json([{"role": "system", "content": _EXTRACT}, {"role": "user", "content": shown}])
         facts = found.get("facts")
         if not isinstance(facts, list) or not all(isinstance(each, str) for each in facts):

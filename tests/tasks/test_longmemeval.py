@@ -168,7 +168,7 @@ def test_a_competing_answer_is_not_a_distractor(monkeypatch: pytest.MonkeyPatch)
         session("other value", "What can I feed my kitten? My favourite cat food brand is gone."),
         session("harmless", "I fixed the fence."),
     ]
-    question = module.Question(
+    question = module.LongMemEvalQuestion(
         "q",
         "single-session-user",
         "Which cat food brand do I buy for her?",

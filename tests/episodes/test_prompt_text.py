@@ -15,7 +15,6 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.pool import numbered
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.slots import Query
 from tests.memory.stub_encoder import WordEncoder
@@ -135,7 +134,6 @@ def test_every_other_prompt_has_a_line_for_each_item(texts: list[str], question:
     assert not TOKENS.search(managed)
     items = [item(text) for text in texts]
     assert Guidance()(items, QUERY, [1.0] * len(items)).text.split("\n")[1:] == [f"- {as_line(text)}" for text in texts]
-    assert numbered(items) == "\n".join(f"{n}. {as_line(text)}" for n, text in enumerate(texts, start=1))
     values: dict[str, float] = {f"{text}; other -> 9.00": 1.0 for text in texts[:1]}
     (block,) = _blocks([item("x", goal=question, observation=question, q=values)])
     assert [line.partition(":")[0] for line in block] == ["Goal", "Observation", "Encouraged", "Discouraged"]

@@ -12,8 +12,8 @@ from keepworth.evaluation.stream import Results, Row, curves, draw, load, run_ma
 from keepworth.evaluation.stream_claims import claims
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.masked import Masked
 from keepworth.memory.policy.slots import Presented
+from keepworth.memory.policy.valuers import Masked
 from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream
 

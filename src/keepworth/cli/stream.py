@@ -280,7 +280,7 @@ def run_job(
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
-    from keepworth.memory.policy.gates import trusted_only
+    from keepworth.memory.policy.admission import trusted_only
     from keepworth.recipes import advantage
     from keepworth.recipes.experience_methods import method
 

@@ -14,14 +14,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy.admission import Trust, admit_all
 from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
-from keepworth.memory.policy.gates import Trust, admit_all
-from keepworth.memory.policy.maintainers import MergeDuplicates, Probation, RetireHarmful
+from keepworth.memory.policy.maintainers import Crowd, MergeDuplicates, Probation, RetireHarmful, Room
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import MostRecent, WithProbation
-from keepworth.memory.policy.room import Crowd, Room
-from keepworth.memory.policy.same_episode import seeing_the_episode
-from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.selectors import Thompson, seeing_the_episode
 from keepworth.memory.policy.slots import Maintainer, Policy, whole
 from keepworth.memory.policy.writers import RawCases
 

@@ -18,15 +18,12 @@ import numpy as np
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
-from keepworth.memory.policy.gates import admit_all
-from keepworth.memory.policy.kernel_values import ExperienceTable, KernelQ
+from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.regressions import KernelMean, LinearReward, NearestMean
 from keepworth.memory.policy.retrievers import Everything, GoalAndObservation, MostRecent, MostSimilar, WithLinked
-from keepworth.memory.policy.same_episode import seeing_the_episode
 from keepworth.memory.policy.selectors import (
     AllRetrieved,
     BestValue,
@@ -36,6 +33,7 @@ from keepworth.memory.policy.selectors import (
     Thompson,
     agreeing,
     path,
+    seeing_the_episode,
 )
 from keepworth.memory.policy.slots import (
     Candidates,
@@ -48,8 +46,17 @@ from keepworth.memory.policy.slots import (
     Values,
     whole,
 )
-from keepworth.memory.policy.values import CaseNetwork, Counts, MovingAverage, Unvalued
-from keepworth.memory.policy.writers import Distilled, Notes, RawCases
+from keepworth.memory.policy.valuers import (
+    CaseNetwork,
+    Counts,
+    KernelMean,
+    KernelQ,
+    LinearReward,
+    MovingAverage,
+    NearestMean,
+    Unvalued,
+)
+from keepworth.memory.policy.writers import Distilled, ExperienceTable, Notes, RawCases
 from keepworth.recipes import advantage
 
 if TYPE_CHECKING:
@@ -156,7 +163,7 @@ def memrl(
 
 # A-MEM (arXiv 2502.12110): notes with keywords, tags and context, linked to their neighbours and revised by them. k = 5
 # neighbours at writing as in the released code; 10 notes are read in the paper, here as many as the prompt budget allows.
-# Rule forms of the two model calls; `keepworth.memory.policy.prompts` has the model forms. It has no reward signal.
+# Rule forms of the two model calls; `writers.NotesByModel` asks a model. It has no reward signal.
 
 
 def amem(
@@ -183,8 +190,7 @@ def amem(
 
 # ReMe (arXiv 2512.10696): distilled experiences keyed by when to use them, deleted when they do not pay. alpha = 5 uses and
 # beta = 0.5 as in the paper; k is 5 there, and is capped by the prompt budget in comparisons. Template distillation of successes;
-# the model forms (analysis of successes, failures and comparisons, judge, rewriting) are in `keepworth.memory.policy.prompts`.
-# Retries with reflection cost extra attempts and are off here.
+# `writers.DistilledByModel` asks a model. Retries with reflection cost extra attempts and are off here.
 
 
 def reme(

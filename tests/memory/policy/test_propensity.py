@@ -14,7 +14,6 @@ from keepworth.memory.policy.propensity import (
     gumbel_top_k,
     plackett_luce,
     thompson,
-    thompson_first,
     thompson_slate,
 )
 
@@ -73,7 +72,8 @@ def test_two_candidates_have_a_closed_form() -> None:
 
     means, deviations = np.array([0.4, 0.1]), np.array([0.3, 0.7])
     expected = norm.cdf(0.3 / np.hypot(0.3, 0.7))
-    assert thompson_first(means, deviations)[:2] == pytest.approx([expected, 1 - expected], abs=1e-8)
+    chances = [thompson(means, deviations, (place,), 1) for place in range(2)]
+    assert chances == pytest.approx([expected, 1 - expected], abs=1e-8)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1e3, 5e3, 1e5])
@@ -83,7 +83,9 @@ def test_chances_sum_to_one_however_different_the_deviations_are(ratio: float) -
     for _ in range(10):
         means, deviations = generator.normal(0.0, 0.3, 6), np.full(6, 0.5)
         deviations[::2] /= ratio
-        assert float(thompson_first(means, deviations, 0.0).sum()) == pytest.approx(1.0, abs=1e-8)
+        slates = [(), *((place,) for place in range(6))]
+        chances = [thompson(means, deviations, slate, 1, 0.0) for slate in slates]
+        assert sum(chances) == pytest.approx(1.0, abs=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["thompson", "gumbel", "greedy"])

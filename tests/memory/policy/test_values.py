@@ -11,11 +11,10 @@ from keepworth.memory.policy import advantage as valuation
 from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.kernel_values import KernelQ
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Policy, Use
-from keepworth.memory.policy.values import CaseNetwork
+from keepworth.memory.policy.valuers import CaseNetwork, KernelQ
 from keepworth.recipes.advantage import SETTINGS, advantage, from_flat
 from keepworth.recipes.experience_methods import (
     METHODS,

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.need import need
-from keepworth.memory.policy.pool import NOBODY, Pool, advice
-from keepworth.memory.policy.shares import capped, voices
-from keepworth.memory.policy.slots import Candidates, Query, Use, Values
-from keepworth.memory.policy.values import Column
+from keepworth.memory.policy.pool import NOBODY, Pool, advice, grown
+from keepworth.memory.policy.rewards import capped, voices
+from keepworth.memory.policy.slots import Candidates, Query, Use, Values, need
+from keepworth.memory.policy.valuers import Column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -287,11 +286,11 @@ class Advantage:
         m = self._count
         if m == len(self._content):
             size = max(64, 2 * m)
-            self._vectors = _larger(self._vectors, (size, len(query.vector)))
-            self._words = _larger(self._words, (size, len(query.words)))
-            self._content = _larger(self._content, (size,))
-            self._outcome, self._advantage = _larger(self._outcome, (size,)), _larger(self._advantage, (size,))
-            self._time, self._person = _larger(self._time, (size,)), _larger(self._person, (size,))
+            self._vectors = grown(self._vectors, size, len(query.vector))
+            self._words = grown(self._words, size, len(query.words))
+            self._content, self._outcome = grown(self._content, size), grown(self._outcome, size)
+            self._advantage, self._time = grown(self._advantage, size), grown(self._time, size)
+            self._person = grown(self._person, size)
         self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
         self._outcome[m], self._advantage[m], self._person[m] = outcome, gained, by
         self._time[m] = self._learned_at = query.time
@@ -349,10 +348,3 @@ def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDA
     for place in np.flatnonzero(pool.conditional[rows]):
         contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
     return contents
-
-
-def _larger(column: Any, shape: tuple[int, ...]) -> Any:
-    fresh = np.zeros(shape, dtype=column.dtype)
-    if len(column):
-        fresh[: len(column)] = column
-    return fresh

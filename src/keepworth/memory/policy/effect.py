@@ -19,15 +19,14 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lgamma
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.memory.item import Item
-from keepworth.memory.policy.need import need
-from keepworth.memory.policy.pool import Pool, advice
+from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.presenters import lines
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Worth
 
@@ -230,8 +229,8 @@ class Effect:
         """Longer columns, without what is older than the newest: rows are numbered anew."""
         gone, kept = self._first, slice(self._first, self._count)
         size = max(64, 2 * (self._count - gone))
-        self._vectors = _grown(self._vectors[kept], (size, width))
-        self._rewards, self._weight = _grown(self._rewards[kept], (size,)), _grown(self._weight[kept], (size,))
+        self._vectors = grown(self._vectors[kept], size, width)
+        self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
         if gone:
             for table in (self._shown, self._withheld, self._unshown, self._after):
                 table.shift(gone)
@@ -253,13 +252,6 @@ def bayes_factor(won: float, lost: float, won_without: float, lost_without: floa
 
 def _log_beta(a: float, b: float) -> float:
     return lgamma(a) + lgamma(b) - lgamma(a + b)
-
-
-def _grown(column: Any, shape: tuple[int, ...]) -> Any:
-    fresh = np.zeros(shape, dtype=column.dtype)
-    if len(column):
-        fresh[: len(column)] = column
-    return fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,10 @@ import numpy as np
 from keepworth.episodes.episode import Operation
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
+from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.records import advice_problem
-from keepworth.memory.policy.scale import Scale
-from keepworth.memory.policy.shares import Clock
+from keepworth.memory.policy.rewards import Clock, Scale
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
 
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
 
 
 @lru_cache(maxsize=200_000)
@@ -27,7 +27,7 @@ def _slot(word: str, dimension: int) -> int:
 
 def word_slots(text: str, dimension: int) -> list[int]:
     """The slot of each word of `text`, in order, repeats kept."""
-    return [_slot(word, dimension) for word in _WORD.findall(text.lower())]
+    return [_slot(word, dimension) for word in WORD.findall(text.lower())]
 
 
 def word_set(text: str, dimension: int) -> Vectors:

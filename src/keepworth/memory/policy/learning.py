@@ -43,12 +43,12 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, Outcome
 from keepworth.memory.overlay import Bank
+from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.effect import Effect, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice
-from keepworth.memory.policy.records import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact

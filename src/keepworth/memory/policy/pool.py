@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned, on_word_of, whose
 from keepworth.memory.policy.actions import NONE, Actions
@@ -404,11 +403,12 @@ class Pool:
     def _grow(self) -> None:
         for name in COLUMNS:
             column = getattr(self, name)
-            larger = np.zeros((2 * len(column), *column.shape[1:]), dtype=column.dtype)
-            larger[: len(column)] = column
-            setattr(self, name, larger)
+            setattr(self, name, grown(column, 2 * len(column)))
 
 
-def numbered(items: Sequence[Item]) -> str:
-    """Item texts as a numbered list, one per line."""
-    return "\n".join(f"{place}. {as_line(item.text)}" for place, item in enumerate(items, start=1))
+def grown(column: Any, size: int, width: int = 0) -> Any:
+    """`column` with room for `size` rows, the new ones zero. width: of a row, where there was none to tell it."""
+    larger = np.zeros((size, *((width,) if width else column.shape[1:])), dtype=column.dtype)
+    if len(column):
+        larger[: len(column)] = column
+    return larger

@@ -118,13 +118,6 @@ def thompson(
     return probability
 
 
-def thompson_first(means: Floats, deviations: Floats, floor: float = -np.inf) -> Floats:
-    """Probability of each candidate to fill the first slot, shape (n + 1,): the last entry is that nothing is shown."""
-    n = len(means)
-    chances = [_wins(means[i], deviations[i], np.delete(means, i), np.delete(deviations, i), floor) for i in range(n)]
-    return np.array([*chances, _none_exceeds(means, deviations, floor)])
-
-
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """A distribution over slates: the parameters of one logged choice, from which its probability can always be had.

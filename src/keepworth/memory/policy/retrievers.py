@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import CANDIDATE, Pool
-from keepworth.memory.policy.slots import Candidates, Query
+from keepworth.memory.policy.slots import Candidates, Query, Retriever, need
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -174,4 +173,31 @@ class WithProbation:
             np.concatenate([found.rows, more.rows]),
             np.concatenate([found.similarities, more.similarities]),
             waiting=len(more.rows),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WithSameEpisode:
+    """What `retriever` finds, and the `recent` newest items of the same episode; those on probation stay last."""
+
+    retriever: Retriever
+    recent: int = 12
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"recent": self.recent})
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        found = self.retriever(query, pool)
+        tail = pool.active()[-self.recent :]
+        here = tail[(pool.episode[tail] == query.episode) & ~np.isin(tail, found.rows)]
+        here = pool.speaking_of(here, query.actions) if query.actions else here
+        if not len(here):
+            return found
+        first = len(found.rows) - found.waiting
+        return Candidates(
+            np.concatenate([found.rows[:first], here, found.rows[first:]]),
+            np.concatenate(
+                [found.similarities[:first], pool.similarities(query.vector, here), found.similarities[first:]]
+            ),
+            found.waiting,
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.advantage import contents_in
-from keepworth.memory.policy.need import need
 from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.slots import Candidates, Query, Values
+from keepworth.memory.policy.retrievers import WithSameEpisode
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Selector, Values, need
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -227,3 +228,45 @@ def _standard(values: Floats) -> Floats:
     spread = float(values.std())
     centred: Floats = values - values.mean()
     return centred / spread if spread > 1e-9 else np.zeros(len(values))
+
+
+PLACES = ("ignored", "among", "newest", "oldest")
+
+
+def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) -> Policy:
+    """`method` with the `recent` newest items of the same episode among its candidates.
+
+    here: "among" leaves it to the method what it makes of them, "newest" and "oldest" show them before anything else, and
+    "ignored" does nothing, as papers that know no episodes. Raises InvalidPolicy."""
+    if here not in PLACES:
+        raise InvalidPolicy(f"items of the same episode cannot be {here!r}.", f"Use one of {', '.join(PLACES)}.")
+    if here == "ignored":
+        return method
+    assert method.retriever is not None
+    method.retriever = WithSameEpisode(method.retriever, recent)
+    if here != "among":
+        method.selector = SameEpisodeFirst(method.selector, here == "newest")
+    return method
+
+
+@dataclass(frozen=True, slots=True)
+class SameEpisodeFirst:
+    """Items of the same episode before what `selector` prefers, newest or oldest of them first."""
+
+    selector: Selector
+    newest: bool = True
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        choice = self.selector(query, candidates, values, pool)
+        assert isinstance(choice, Mixture)
+        rows = candidates.rows[: len(choice.first)]
+        here = np.flatnonzero(pool.episode[rows] == query.episode)
+        if not len(here):
+            return choice
+        scores = choice.first.copy()
+        finite = scores[np.isfinite(scores)]
+        # Far enough apart that no noise of the choice turns the order.
+        step = 1e3 * (1.0 + float(np.abs(finite).max(initial=0.0)))
+        ages = np.argsort(np.argsort(rows[here] if self.newest else -rows[here]))
+        scores[here] = step * (1.0 + ages)
+        return replace(choice, first=scores)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from keepworth.episodes.episode import Operation
-from keepworth.memory.errors import InvalidAdvice, NothingToWrite
+from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Slate
@@ -74,7 +75,7 @@ class Values:
     """Estimated reward (or advantage, or effect) of showing each candidate, with its standard deviation.
 
     voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
-    but the person on whose word the item stands (see `shares.voices`)."""
+    but the person on whose word the item stands (see `rewards.voices`)."""
 
     means: Floats
     deviations: Floats
@@ -290,3 +291,22 @@ class Policy:
     def keeps(self) -> bool:
         """Whether it writes items of its own when an episode gets its reward."""
         return self.writer is not None
+
+
+def need(
+    of: str,
+    *,
+    count: dict[str, int] | None = None,
+    positive: dict[str, float] | None = None,
+    rate: dict[str, float] | None = None,
+) -> None:
+    """InvalidPolicy where a count is not a whole number of at least 1, a size not finite and above 0, or a rate not in [0, 1]."""
+    for name, value in (count or {}).items():
+        if not isinstance(value, Integral) or value < 1:
+            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be a whole number, at least 1.")
+    for name, size in (positive or {}).items():
+        if not (isinstance(size, Real) and math.isfinite(size) and size > 0.0):
+            raise InvalidPolicy(f"{name} of {of} is {size!r}.", "It must be finite and above 0.")
+    for name, share in (rate or {}).items():
+        if not (isinstance(share, Real) and 0.0 <= share <= 1.0):
+            raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")

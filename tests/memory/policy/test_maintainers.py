@@ -8,8 +8,8 @@ from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.maintainers import Crowd, Room
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.room import Crowd, Room
 from keepworth.recipes.advantage import advantage
 
 THINGS = ("shirt", "coat", "lamp", "chair", "kettle", "bicycle", "novel", "carpet", "violin", "mirror")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.memory.policy import prompts
+from keepworth.memory.policy import writers
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.experience_methods import amem, reme
@@ -14,33 +14,21 @@ from keepworth.recipes.experience_methods import amem, reme
 
 @given(st.text(max_size=200))
 def test_parsers_are_total(reply: str) -> None:
-    assert isinstance(prompts.parse_experiences(reply), list)
-    assert prompts.parse_accept(reply) in (True, False)
-    assert isinstance(prompts.parse_note(reply), dict)
-    assert prompts.parse_evolution(reply, ["m1"])[0] in ((), ("m1",))
-    assert len(prompts.parse_consensus(reply, 3)) == 3
-    assert all(0 <= place < 3 for place in prompts.parse_prune(reply, 3))
-    assert prompts.parse_vote(reply)[0] in (-1.0, 0.0, 1.0)
+    assert isinstance(writers.parse_experiences(reply), list)
+    assert writers.parse_accept(reply) in (True, False)
+    assert isinstance(writers.parse_note(reply), dict)
 
 
 def test_replies_with_talk_and_fences_around_them_are_read() -> None:
     reply = 'Sure!\n```json\n[{"when": "rain", "advice": "take it", "action": "umbrella", "confidence": 3}]\n```\nDone.'
-    (found,) = prompts.parse_experiences(reply)
+    (found,) = writers.parse_experiences(reply)
     assert (found["action"], found["confidence"]) == ("umbrella", 1.0)
-    assert prompts.parse_consensus('{"consistent": [true, false]}', 2) == [True, False]
-    assert prompts.parse_consensus('{"consistent": [true]}', 2) == [False, False]
-    assert prompts.parse_prune("Think-Prune: 1, 3, 9", 3) == (0, 2)
-    assert prompts.parse_vote('{"vote": -1, "hint": " open it first "}') == (-1.0, "open it first")
-    assert prompts.parse_evolution('{"links": ["m1", "m9"], "tags": {"m1": ["x"], "m7": ["y"]}}', ["m1"]) == (
-        ("m1",),
-        {"m1": ("x",)},
-    )
 
 
 @pytest.mark.parametrize("reply", ["", "no idea", "[1, 2]", '{"when": "x"}'])
 def test_a_model_that_answers_garbage_writes_nothing(reply: str) -> None:
     experience = Experience(reme(), HashedWords(64))
-    experience.policy.writer = prompts.DistilledByModel(lambda prompt: reply)
+    experience.policy.writer = writers.DistilledByModel(lambda prompt: reply)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     assert len(experience.pool) == 0
@@ -56,7 +44,7 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
         return json.dumps([{"when": "rain outside", "advice": "Take the umbrella.", "action": "umbrella"}])
 
     experience = Experience(reme(), HashedWords(64))
-    experience.policy.writer = prompts.DistilledByModel(ask)
+    experience.policy.writer = writers.DistilledByModel(ask)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     (item,) = experience.pool.items
@@ -67,13 +55,13 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
 
 def test_notes_fall_back_to_plain_text() -> None:
     experience = Experience(amem(), HashedWords(64))
-    experience.policy.writer = prompts.NotesByModel(lambda prompt: "?")
+    experience.policy.writer = writers.NotesByModel(lambda prompt: "?")
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
     assert experience.pool.items[0].key == "it rains"
 
 
 def test_a_reply_that_nests_without_end_has_no_value():
-    assert prompts.parsed("[" * 3_000 + "]") is None
-    assert prompts.parsed("[" * 200_000 + "]" * 200_000) is None
-    assert prompts.parsed('Well: {"a": [1, 2]} and so on ]}') == {"a": [1, 2]}
+    assert writers.parsed("[" * 3_000 + "]") is None
+    assert writers.parsed("[" * 200_000 + "]" * 200_000) is None
+    assert writers.parsed('Well: {"a": [1, 2]} and so on ]}') == {"a": [1, 2]}

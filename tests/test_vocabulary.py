@@ -18,6 +18,10 @@ VAGUE = {"found", "kept", "said", "told", "held", "ours"}
 """Whole names of what others use: of a function or a class, of its parameters and its fields."""
 
 
+SHARED = {"Config", "Memory"}
+"""Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the name that mem0 gave its memory."""
+
+
 def names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
@@ -49,6 +53,12 @@ def test_no_name_holds_a_word_of_before() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert [name for name in names(tree) if GONE & set(name.lower().split("_"))] == [], path
         assert [name for name in public(tree) if name.lower().strip("_") in VAGUE] == [], path
+
+
+def test_the_name_of_a_class_stands_for_one_thing() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    named = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert {name for name in named if named.count(name) > 1 and not name.startswith("_")} == SHARED
 
 
 def test_pages_use_the_words_of_today() -> None:

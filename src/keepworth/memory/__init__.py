@@ -17,7 +17,7 @@ _HOMES = {
     "ValueStatistics": "item",
     "Scope": "item",
     "Draft": "operations",
-    "Outcome": "operations",
+    "OperationOutcome": "operations",
     "Fusion": "search.search",
     "Hit": "search.search",
     "Explanation": "search.search",

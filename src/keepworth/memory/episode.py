@@ -12,7 +12,7 @@ from keepworth.episodes.episode import Operation
 from keepworth.episodes.text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidReward, InvalidScope, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
-from keepworth.memory.operations import Outcome, checked_reward
+from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits
 from keepworth.memory.store import log
 
@@ -129,11 +129,11 @@ class LiveEpisode:
             )
         return self._memory._learns("observe").propose(advice, self.id, self.number, self.by)
 
-    def apply(self, operation: Operation, **options: Any) -> Outcome:
+    def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
         """As `Memory.apply`, as part of this episode."""
         return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
 
-    def reward(self, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
+    def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
         """Credit everything this episode showed. by: whose judgement it is, as for `Memory.reward`."""
         return self._memory.reward(self.id, value, by=by, source=source)
 

@@ -66,7 +66,7 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.operations import Assignment, Credit, Draft, Outcome, checked_reward
+from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -103,7 +103,7 @@ from keepworth.memory.store.near_duplicates import (
     near_duplicates,
 )
 from keepworth.memory.store.rows import number_of
-from keepworth.memory.store.store import Difference, Revision, Store, View
+from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -451,7 +451,7 @@ class Memory:
             searched = None
             if request.as_of or request.statuses != CURRENT:
                 searched = Overlay(self.store.base(scope), embedder).with_others(request, time)
-            view = View(self.store, scope)
+            view = ScopeView(self.store, scope)
             texts = [ask.text for ask in asks]
             found = retrieve(view, embedder, self.fusion, texts, request, time, searched=searched)
         if threshold is None:
@@ -511,7 +511,7 @@ class Memory:
         self._live[id] = live = LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
         return live
 
-    def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> Outcome:
+    def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
         with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own: where
         the policy keeps cases, that of the episode does not teach this choice again.
@@ -626,7 +626,7 @@ class Memory:
         base = self.store.base(narrowed, at or self.snapshot())
         return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
 
-    def commit(self, bank: Bank, *, episode: str = "") -> list[Outcome]:
+    def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
         memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
         if not self.scope.contains(bank.scope):
@@ -686,7 +686,7 @@ class Memory:
         bound = self._bound(dedupe)
         draft, episode = self._draft(**told.arguments), told.arguments["episode"]
         bank = self.bank(draft.scope)
-        asked: list[tuple[Operation, Outcome]] = []
+        asked: list[tuple[Operation, OperationOutcome]] = []
         for each in written(self._writer, Finished(messages=tuple(messages), bank=lambda: bank)):
             if not isinstance(each, Operation):
                 raise InvalidAdvice(
@@ -694,7 +694,7 @@ class Memory:
                     "Advice is for propose(), or for the writer of a policy.",
                 )
             known = self._repeats(each, bank)
-            outcome = Outcome(False, reason="recalled", item=known) if known else bank.perform(each, draft)
+            outcome = OperationOutcome(False, reason="recalled", item=known) if known else bank.perform(each, draft)
             if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
                 _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
             asked.append((each, outcome))
@@ -716,8 +716,8 @@ class Memory:
         return id if item is not None and item.visible(timestamp(self._clock())) and folded(item.text) == text else ""
 
     def _done(
-        self, bank: Bank, asked: Sequence[tuple[Operation, Outcome]], bound: float, episode: str
-    ) -> Iterator[tuple[Operation, Outcome]]:
+        self, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], bound: float, episode: str
+    ) -> Iterator[tuple[Operation, OperationOutcome]]:
         """What was asked of `bank` done on the memory, in one transaction; with the outcomes there. bound: see `dedupe` of
         `add_many`, 0 where nothing is merged."""
         journal = bank.journal
@@ -726,7 +726,7 @@ class Memory:
         searched = bank.texts(OperationKind.ADD) if bound else []
         merged = self._merging_into(searched, bank.scope, vectors, bound, episode)
 
-        def work(transaction: Transaction) -> tuple[list[Outcome], dict[str, str]]:
+        def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
             outcomes, instead, stayed = bank.replay(transaction, episode), dict[str, str](), list[Item]()
             for outcome in [each for each, added in zip(outcomes, adds, strict=True) if added and bound]:
                 item = _there(transaction.get(outcome.item), outcome)
@@ -741,7 +741,7 @@ class Memory:
             if outcome.applied:
                 now = next(there)
                 names[outcome.item] = instead.get(now.item, now.item)
-                yield operation, Outcome(False, item=instead[now.item]) if now.item in instead else now
+                yield operation, OperationOutcome(False, item=instead[now.item]) if now.item in instead else now
             else:
                 yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
 
@@ -879,7 +879,7 @@ class Memory:
         event_time: Timestamp = "",
         source: str = "",
         episode: str = "",
-    ) -> Outcome:
+    ) -> OperationOutcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
         self._check_episode(episode)
         scope = self._narrowed(user_id, agent_id, session_id)
@@ -891,7 +891,7 @@ class Memory:
         try:
             return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
         except ScopeFull as full:
-            return Outcome(False, reason=str(full))
+            return OperationOutcome(False, reason=str(full))
 
     def update(
         self,
@@ -1076,7 +1076,7 @@ class Memory:
 
         time = self._clock()
         matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
-        found = View(self.store, scope).by_meaning(matrix, NEIGHBOURS)
+        found = ScopeView(self.store, scope).by_meaning(matrix, NEIGHBOURS)
         near = [[id for id, cosine in line if cosine >= bound] for line in found]
 
         def merged(transaction: Transaction, stayed: Sequence[Item], item: Item) -> Item:
@@ -1303,7 +1303,7 @@ def _messages(content: object) -> Sequence[Message]:
     return messages
 
 
-def _became(done: Iterable[tuple[Operation, Outcome]]) -> dict[str, OperationKind]:
+def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, OperationKind]:
     """What became of each item, by id: ADD where it is new, UPDATE where it says something else or takes the place of an older
     one, DELETE, and NOOP where it was there already. What was made and is gone again is left out."""
     became: dict[str, OperationKind] = {}
@@ -1321,7 +1321,7 @@ def _became(done: Iterable[tuple[Operation, Outcome]]) -> dict[str, OperationKin
     return became
 
 
-def _there(item: Item | None, outcome: Outcome) -> Item:
+def _there(item: Item | None, outcome: OperationOutcome) -> Item:
     if item is None:
         raise InvalidText(f"nothing was stored: {outcome.reason}")
     return item

@@ -84,7 +84,7 @@ ASSIGNABLE = frozenset({"status", "trust", "expires_at", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationOutcome:
     """applied: whether anything changed; changed: ids of items written, the new item last; reason: why not, or "applied";
     item: id of the item that now says what the operation wanted said (for a duplicate, the one already there), or ""."""
 
@@ -115,7 +115,7 @@ class View(Protocol):
     def put(self, item: Item) -> None: ...
 
 
-def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Outcome:
+def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> OperationOutcome:
     """Apply `act` to `view`. A new item gets `new_id` and is written at `now`. Never raises on bad operations."""
     if isinstance(act, Assignment):
         return _assign(view, act)
@@ -123,7 +123,7 @@ def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Out
         return _credit(view, act)
     problem = malformed(act)
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     return _HANDLERS[act.kind](view, act, draft, new_id, now)
 
 
@@ -203,58 +203,58 @@ def _duplicate(view: View, item: Item, draft: Draft, but: str = "") -> str | Non
     return next((id for id in same if id != but and nothing_new(_known(view, id), item)), None)
 
 
-def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     problem = draft_problem(operation.text, draft)
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     if operation.targets:
-        return Outcome(False, reason="ADD takes no targets")
+        return OperationOutcome(False, reason="ADD takes no targets")
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     existing = _duplicate(view, item, draft) if draft.deduplicate else None
     if existing is not None:
-        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+        return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(item)
-    return Outcome(True, (new_id,), item=new_id)
+    return OperationOutcome(True, (new_id,), item=new_id)
 
 
-def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     if len(operation.targets) != 1:
-        return Outcome(False, reason=f"UPDATE takes one target, got {len(operation.targets)}")
+        return OperationOutcome(False, reason=f"UPDATE takes one target, got {len(operation.targets)}")
     problem = text_problem(operation.text) or _targets_problem(view, operation.targets)
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     old = _known(view, operation.targets[0])
     if old.text == operation.text:
-        return Outcome(False, reason="unchanged", item=old.id)
+        return OperationOutcome(False, reason="unchanged", item=old.id)
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
     existing = _duplicate(view, revised, draft, but=old.id) if draft.deduplicate else None
     if existing is not None:
-        return Outcome(False, reason=f"duplicate of {existing}", item=existing)
+        return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(revised)
-    return Outcome(True, (old.id,), item=old.id)
+    return OperationOutcome(True, (old.id,), item=old.id)
 
 
-def _supersede(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _supersede(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     targets = _distinct(operation.targets)
     if not targets:
-        return Outcome(False, reason="SUPERSEDE needs a target")
+        return OperationOutcome(False, reason="SUPERSEDE needs a target")
     return _replace_with_new(view, targets, operation, draft, new_id, now)
 
 
-def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     targets = _distinct(operation.targets)
     if len(targets) < 2:
-        return Outcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
+        return OperationOutcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
     return _replace_with_new(view, targets, operation, draft, new_id, now)
 
 
 def _replace_with_new(
     view: View, targets: tuple[str, ...], operation: Operation, draft: Draft, new_id: str, now: str
-) -> Outcome:
+) -> OperationOutcome:
     problem = draft_problem(operation.text, draft) or _targets_problem(view, targets)
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     olds = [_known(view, target) for target in targets]
     # An agent that says "this fact changed" changes neither what sort of thing it is nor whose it is.
     scopes = {old.scope for old in olds}
@@ -278,7 +278,7 @@ def _replace_with_new(
             trust=min(draft.trust, *(old.trust for old in olds)),
         )
     if existing is not None and targets == (existing,):
-        return Outcome(False, reason="unchanged", item=existing)
+        return OperationOutcome(False, reason="unchanged", item=existing)
     survivor = existing if existing is not None else new_id
     closed = [old for old in olds if old.id != survivor]
     # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
@@ -290,61 +290,61 @@ def _replace_with_new(
         links = tuple(Link(old.id, "merged" if merging else "supersedes") for old in closed)
         view.put(replace(item, links=links))
         changed += (new_id,)
-    return Outcome(True, changed, item=survivor)
+    return OperationOutcome(True, changed, item=survivor)
 
 
-def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     targets = _distinct(operation.targets)
     if not targets:
-        return Outcome(False, reason="DELETE needs a target")
+        return OperationOutcome(False, reason="DELETE needs a target")
     found = [(target, view.get(target)) for target in targets]
     for target, item in found:
         if item is None or item.deleted:
-            return Outcome(False, reason=f"unknown target {target!r:.80}")
+            return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
     for _, item in found:
         assert item is not None
         view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
-    return Outcome(True, targets)
+    return OperationOutcome(True, targets)
 
 
-def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
+def _link(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
     if len(operation.targets) != 2:
-        return Outcome(False, reason=f"LINK takes two targets, got {len(operation.targets)}")
+        return OperationOutcome(False, reason=f"LINK takes two targets, got {len(operation.targets)}")
     source, target = operation.targets
     if source == target:
-        return Outcome(False, reason="an item cannot be linked to itself")
+        return OperationOutcome(False, reason="an item cannot be linked to itself")
     problem = _targets_problem(view, operation.targets)
     if problem is None and operation.text:
         problem = text_problem(operation.text)
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     item = _known(view, source)
     link = Link(target, operation.text)
     if link in item.links:
-        return Outcome(False, reason="already linked", item=source)
+        return OperationOutcome(False, reason="already linked", item=source)
     view.put(replace(item, links=(*item.links, link)))
-    return Outcome(True, (source,), item=source)
+    return OperationOutcome(True, (source,), item=source)
 
 
-def _assign(view: View, act: Assignment) -> Outcome:
+def _assign(view: View, act: Assignment) -> OperationOutcome:
     problem = _targets_problem(view, (act.target,))
     if problem is not None:
-        return Outcome(False, reason=problem)
+        return OperationOutcome(False, reason=problem)
     unknown = set(act.fields) - ASSIGNABLE
     if unknown:
-        return Outcome(False, reason=f"cannot assign {', '.join(sorted(unknown))}")
+        return OperationOutcome(False, reason=f"cannot assign {', '.join(sorted(unknown))}")
     fields = dict(act.fields)
     if "status" in fields:
         fields["status"] = Status(fields["status"])
     item = _known(view, act.target)
     assigned = replace(item, **fields)
     if assigned == item:
-        return Outcome(False, reason="unchanged", item=item.id)
+        return OperationOutcome(False, reason="unchanged", item=item.id)
     view.put(assigned)
-    return Outcome(True, (item.id,), item=item.id)
+    return OperationOutcome(True, (item.id,), item=item.id)
 
 
-def _credit(view: View, act: Credit) -> Outcome:
+def _credit(view: View, act: Credit) -> OperationOutcome:
     """Items that were closed meanwhile are credited too: showing them was still followed by the reward."""
     changed = []
     for id, propensity in act.items:
@@ -353,12 +353,12 @@ def _credit(view: View, act: Credit) -> Outcome:
             view.put(replace(item, values=item.values.after(act.value, propensity)))
             changed.append(id)
     if not changed:
-        return Outcome(False, reason="no known item was shown")
-    return Outcome(True, tuple(dict.fromkeys(changed)))
+        return OperationOutcome(False, reason="no known item was shown")
+    return OperationOutcome(True, tuple(dict.fromkeys(changed)))
 
 
-def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> Outcome:
-    return Outcome(False, reason="noop")
+def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
+    return OperationOutcome(False, reason="noop")
 
 
 def draft_problem(text: str, draft: Draft) -> str | None:

@@ -42,7 +42,7 @@ from keepworth.memory.operations import (
     Assignment,
     Credit,
     Draft,
-    Outcome,
+    OperationOutcome,
     checked_reward,
     execute,
     renamed_act,
@@ -405,7 +405,7 @@ class Applied:
 
     act: Act
     draft: Draft
-    outcome: Outcome
+    outcome: OperationOutcome
 
 
 class Bank:
@@ -544,7 +544,7 @@ class Bank:
         kind: ItemKind | str = ItemKind.FACT,
         key: str = "",
         trust: float = 1.0,
-    ) -> Outcome:
+    ) -> OperationOutcome:
         """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
         draft = Draft(
             kind=ItemKind(kind),
@@ -585,16 +585,16 @@ class Bank:
         searched = self._overlay.with_others(request, time)
         return retrieve(self._overlay, self._embedder, self.fusion, asked, request, time, searched=searched)
 
-    def commit_to(self, store: Store, episode: str = "") -> list[Outcome]:
+    def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
         vectors = store.encode(self.texts())
         outcomes = store.change(self.scope, lambda each: self.replay(each, episode), vectors, bounded=True)
         self.journal = []
         return list(outcomes)
 
-    def replay(self, transaction: Transaction, episode: str = "") -> list[Outcome]:
+    def replay(self, transaction: Transaction, episode: str = "") -> list[OperationOutcome]:
         """What was done here, done in a transaction of the store."""
-        renamed, outcomes = dict[str, str](), list[Outcome]()
+        renamed, outcomes = dict[str, str](), list[OperationOutcome]()
         for entry in self.journal:
             act = renamed_act(entry.act, renamed)
             outcome = transaction.perform(act, entry.draft, now=self._clock(), episode=episode)
@@ -613,7 +613,7 @@ class Bank:
         mode = "lexical" if self._embedder is None else "hybrid"
         return [hit.item for hit in self.search(text, k, mode=mode)] if len(self) else []
 
-    def perform(self, act: Act, draft: Draft) -> Outcome:
+    def perform(self, act: Act, draft: Draft) -> OperationOutcome:
         """As `apply`, with all that the item would hold."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())
         if outcome.applied:

@@ -166,7 +166,7 @@ def soft_value(rewards: Tensor, temperature: float) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixTree:
+class PrefixTreeCredit:
     """Per drawn token of the batch [B,T]: the node's advantage, how many completions share it, whether it is used."""
 
     advantage: Tensor
@@ -174,7 +174,7 @@ class PrefixTree:
     informative: Tensor
 
 
-def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor) -> PrefixTree:
+def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor) -> PrefixTreeCredit:
     """A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
 
     A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
@@ -210,4 +210,4 @@ def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tens
             if len(child) >= 2:
                 pending.append((child, depth + 1))
     device = batch.mask.device
-    return PrefixTree(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
+    return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))

@@ -41,7 +41,7 @@ from keepworth.memory.errors import (
     UnknownEpisode,
 )
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
-from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, Outcome
+from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
 from keepworth.memory.policy.effect import Effect, situation
@@ -279,7 +279,7 @@ class Learning:
 
     # Being told.
 
-    def finish(self, about: Rewarded, value: float, by: str, source: str) -> Outcome:
+    def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """The final reward of an episode, or the reward of a single decision, and what is kept of it, in one transaction. by: on
         whose word, "" for the program's own. Raises ClosedEpisode, and ScopeFull where what it taught finds no room: then nothing
         is learned."""
@@ -287,7 +287,7 @@ class Learning:
             self._now()
             before, named = self._seq, dict[int, str]()
 
-            def work(transaction: Transaction) -> Outcome:
+            def work(transaction: Transaction) -> OperationOutcome:
                 nonlocal before
                 connection, now = transaction.connection, self.store.clock()
                 with self.store.database.reading() as reading:
@@ -296,7 +296,7 @@ class Learning:
                 task, person, choices = self._rewarded_choices(connection, about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
                 if choices is None or (repeated and experience.policy.keeps):
-                    return Outcome(False, reason="it has this reward already")
+                    return OperationOutcome(False, reason="it has this reward already")
                 credited = tuple((id, each.decision.propensity) for each in choices for id in each.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
                 draft = operations.Draft(scope=about.scope)
@@ -323,9 +323,9 @@ class Learning:
                     each.replay(transaction, about.episode)
                 if about.episode and not about.decision:
                     log.completed(transaction, about.episode, now)
-                return Outcome(True, outcome.changed)
+                return OperationOutcome(True, outcome.changed)
 
-            outcome: Outcome = self.store.change(self.scope, work, bounded=True)
+            outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
             self._name(named)
             self._seq = before
             return outcome

@@ -224,7 +224,7 @@ _FORKED = (
 )
 
 
-class Gate:
+class ConnectionGate:
     """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
 
     def __init__(self) -> None:
@@ -344,7 +344,7 @@ class Database:
         self._writes = WriteQueue(self._commit, GATHERING if self._durability == "FULL" else 0.0)
         self._write_lock = threading.RLock()
         self._local = threading.local()
-        self._gate = Gate()
+        self._gate = ConnectionGate()
         self._opened: list[weakref.ref[apsw.Connection]] = []
         self._mover: threading.Thread | None = None
 

@@ -25,7 +25,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, NoEncoder, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Clock, Item, Scope, content_digest, duplicate_key, now
-from keepworth.memory.operations import Act, Draft, Outcome, draft_problem
+from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
 from keepworth.memory.search.beside import Stamp, Unfit
 from keepworth.memory.search.index import (
     Block,
@@ -78,7 +78,7 @@ class WordStatistics:
         self._documents = 0
         self._lock = threading.Lock()
 
-    def of(self, connection: apsw.Connection, corpus: Corpus, terms: Sequence[str]) -> CorpusStatistics:
+    def of(self, connection: apsw.Connection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
         """Of all current items, whatever their scope; a term nobody uses is left out."""
         with self._lock:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
@@ -210,7 +210,7 @@ SCOPES = 1024
 
 
 @dataclass(slots=True)
-class Corpus:
+class CorpusState:
     """What a file says after its newest entry: asked once, and again when there is a newer one.
 
     state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
@@ -317,7 +317,7 @@ class Store:
         self._inside.clear()
         self._scope_names.clear()
         self.word_counts = WordStatistics()
-        self._corpus: Corpus | None = None
+        self._corpus: CorpusState | None = None
 
     def before_fork(self) -> None:
         """The database waits for who is inside."""
@@ -543,7 +543,7 @@ class Store:
             matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
             self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
 
-    def corpus(self, connection: apsw.Connection) -> Corpus:
+    def corpus(self, connection: apsw.Connection) -> CorpusState:
         """What the file says, as this connection sees it."""
         state = first(connection, _STATE, (self.set_id,))
         before = self._corpus  # one read: another thread may put its own there meanwhile
@@ -556,7 +556,7 @@ class Store:
             whole = f"{key}\n{text}" if key else text
             row = known.get(n)
             tail[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
-        corpus = self._corpus = Corpus(state, state[0] or 0, documents or 0, words or 0, tail)
+        corpus = self._corpus = CorpusState(state, state[0] or 0, documents or 0, words or 0, tail)
         return corpus
 
     def store_id(self) -> str:
@@ -671,7 +671,7 @@ class Store:
         *,
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[OperationOutcome]:
         """Carry out `acts` in order in one durable transaction. vectors: see `encode`; texts without one are found by words."""
 
         return [outcome for outcome, _ in self.perform_and_read(scope, acts, episode=episode, vectors=vectors)]
@@ -683,10 +683,10 @@ class Store:
         *,
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
-    ) -> list[tuple[Outcome, Item | None]]:
+    ) -> list[tuple[OperationOutcome, Item | None]]:
         """As `perform`, with the item each outcome names, as the transaction leaves it."""
 
-        def work(transaction: Transaction) -> list[tuple[Outcome, Item | None]]:
+        def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()
             if len(acts) >= FORESEEN:
                 transaction.foresee(
@@ -699,7 +699,7 @@ class Store:
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
-        done: list[tuple[Outcome, Item | None]] = self.change(scope, work, vectors, bounded=True)
+        done: list[tuple[OperationOutcome, Item | None]] = self.change(scope, work, vectors, bounded=True)
         return done
 
     def change(
@@ -821,9 +821,9 @@ class Store:
                 out.append(f"{letter}{row[0]}")
         return out
 
-    def view(self, scope: Scope) -> View:
+    def view(self, scope: Scope) -> ScopeView:
         """The items of a scope as they are at each moment."""
-        return View(self, scope)
+        return ScopeView(self, scope)
 
     def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:
         """The memory at a snapshot (None: now), for a bank to stand on. Raises UnknownSnapshot, Purged."""
@@ -937,7 +937,7 @@ REMEMBERED = 5000
 
 
 @dataclass(slots=True)
-class View:
+class ScopeView:
     """The items of a scope as they are at each moment: what a search of a store ranks. What it read of items it remembers."""
 
     store: Store
@@ -1012,7 +1012,7 @@ class Snapshot:
         self.store = store
         self.scope = scope
         self.position = position
-        self.view = View(store, scope)
+        self.view = ScopeView(store, scope)
         self._drift = _Drift({})
         self._drift_head = position
 

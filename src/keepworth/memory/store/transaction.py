@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, content_key, duplicate_key, to_record
-from keepworth.memory.operations import Act, Credit, Draft, Outcome, execute, malformed
+from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.search.index import word_count
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
@@ -205,7 +205,7 @@ class Transaction:
         """What entries after number `seq` changed, but for those of this transaction."""
         return changed_since(self.connection, seq)
 
-    def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> Outcome:
+    def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
         """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace."""
         self._asked = None
         self._before = {}
@@ -241,7 +241,7 @@ class Transaction:
         now: str,
         episode: str = "",
         source: str = "",
-        outcome: Outcome | None = None,
+        outcome: OperationOutcome | None = None,
         touched: Iterable[str] = (),
         body: bytes | None = None,
     ) -> int:
@@ -327,7 +327,7 @@ class Transaction:
             self._keys.pop(id, None)
         self._items[id] = item
 
-    def _touched(self, act: Act, outcome: Outcome) -> list[str]:
+    def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
         """Every item the outcome depends on and did not change: those named, and the one a duplicate check found."""
         named = dict.fromkeys((*targets_of(act), outcome.item))
         return [id for id in named if id and id not in self._before and self._may_touch(id)]

@@ -99,7 +99,7 @@ def test_the_page_on_upgrading_leads_to_what_is_there() -> None:
     quoted = re.compile(r"`([\w.]+)")
     for room, before, now in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", modules, re.M):
         folder = source / room.replace(".", "/")
-        assert (folder / f"{quoted.findall(now)[0]}.py").is_file(), now
+        assert (folder / f"{quoted.findall(now)[0].replace('.', '/')}.py").is_file(), now
         assert [each for each in quoted.findall(before) if (folder / f"{each.replace('.', '/')}.py").exists()] == []
     table, gone_text = names.split("Gone, because")
     files = {

@@ -68,13 +68,7 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
 light = [name for name in needs if name.split(".")[1] in ("episodes", "tasks", "memory", "environments", "cli", "evaluation")]
 assert not light, f"these must work without an extra: {light}"
 assert "keepworth.learning.objective.advantage" in needs
-from keepworth.learning import objective
-for name in objective._TENSOR_NAMES:
-    try:
-        getattr(objective, name)
-    except MissingExtra:
-        continue
-    raise AssertionError(f"{name} needs torch")
+assert not needs & {f"keepworth.learning.objective.{name}" for name in ("options", "parts", "presets", "inputs", "explain")}
 """
 
 ENCODER = """

@@ -14,8 +14,10 @@ import numpy as np
 
 from benchmarks.objectives.run import SETTINGS
 from benchmarks.tables import filled, markdown
-from keepworth.learning.objective import PRESETS, SOURCES, Objective, listing
+from keepworth.learning.objective.explain import listing
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
+from keepworth.learning.objective.presets import PRESETS, SOURCES
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"

@@ -15,8 +15,7 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
 from keepworth.episodes.model import Sample, Tokens
-from keepworth.learning.collect.episode_credit import with_episodic_reward
-from keepworth.learning.objective import EpisodicReward
+from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
 from keepworth.models import attention
 from keepworth.models.inprocess import InProcessModel
 

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
-from keepworth.learning.objective import preset, without_kl
+from keepworth.learning.objective.presets import preset, without_kl
 from keepworth.learning.weights import learner as learning
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora

@@ -7,7 +7,7 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.cli.objectives import COLUMNS
 from keepworth.episodes.text import terminal
-from keepworth.learning.objective import PRESETS
+from keepworth.learning.objective.presets import PRESETS
 
 
 @pytest.mark.parametrize("arguments", [["objectives"], ["objectives", "list"]])

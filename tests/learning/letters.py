@@ -25,9 +25,8 @@ from keepworth.learning.collect.curriculum import Curriculum, candidate_of, posi
 from keepworth.learning.collect.groups import RecordedContext
 from keepworth.learning.collect.memories import GrowingMemory, Remembering
 from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.objective import preset
 from keepworth.learning.objective.parts import GroupStd, Outcome
-from keepworth.learning.objective.presets import varied
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.collect.episode_credit import (
+    EpisodicReward,
     MemoryQuestion,
     NoProvenance,
     as_rerolls,
@@ -20,8 +21,7 @@ from keepworth.learning.collect.episode_credit import (
     with_episodic_reward,
     writers,
 )
-from keepworth.learning.objective import EpisodicReward
-from keepworth.learning.weights.rows import rows_of
+from keepworth.learning.objective.batch import rows_of
 
 
 def segment(before: str = "") -> Segment:

@@ -20,8 +20,8 @@ from keepworth.episodes import StopReason
 from keepworth.learning.collect.collector import AdmissionError, Asynchrony
 from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.pipeline import RolloutsFail
-from keepworth.learning.objective import preset
 from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.presets import preset
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
-from keepworth.learning.objective import advantages, denominators, preset
-from keepworth.learning.objective.aggregation import row_weights
-from keepworth.learning.weights.rows import (
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.batch import (
     BadEpisode,
     BudgetTooSmall,
     Rows,
@@ -23,6 +22,8 @@ from keepworth.learning.weights.rows import (
     soft_values_of,
     stretches,
 )
+from keepworth.learning.objective.policy_loss import denominators, row_weights
+from keepworth.learning.objective.presets import preset
 from keepworth.models.attention import round_up
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

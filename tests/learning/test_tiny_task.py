@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.objectives.run import SETTINGS, Arm, Setting, coinciding, paired, train
 from benchmarks.objectives.world import OneCall, prompts
-from keepworth.learning.objective import PRESETS
+from keepworth.learning.objective.presets import PRESETS
 
 
 def share(number: int, ids: tuple[int, ...]) -> float:

@@ -16,13 +16,13 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.objective import PRESETS
+from keepworth.learning.objective.batch import BudgetTooSmall
 from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
+from keepworth.learning.objective.presets import PRESETS
 from keepworth.learning.run import run_folder
 from keepworth.learning.run.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.learning.weights.learner import Learner, Optimisation
-from keepworth.learning.weights.rows import BudgetTooSmall
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, overwrite_reading, strings
@@ -516,10 +516,10 @@ def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(te
 
 def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ProRL's reference moves where validation has stopped improving; a random model's never begins to."""
-    from keepworth.learning.objective import control
+    from keepworth.learning.objective import options
 
     seen: list[tuple[float | None, bool]] = []
-    advanced = control.advanced
+    advanced = options.advanced
 
     def watched(controls: Any, objective: Any, **measured: Any) -> Any:
         following = advanced(controls, objective, **measured)

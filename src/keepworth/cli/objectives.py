@@ -28,7 +28,7 @@ def list_() -> None:
     from rich.text import Text
 
     from keepworth.episodes.text import terminal
-    from keepworth.learning.objective import listing
+    from keepworth.learning.objective.explain import listing
 
     console = terminal()
     lines = listing()
@@ -52,9 +52,6 @@ def list_() -> None:
 @app.command()
 def explain(name: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="A name from the list.")]) -> None:
     """Say what an objective is made of, and where it was published."""
-    from keepworth.episodes.errors import UnknownName
-    from keepworth.learning import objective
+    from keepworth.learning.objective import explain as explaining
 
-    if name not in objective.PRESETS:
-        raise UnknownName("objective", name, objective.PRESETS)
-    say(objective.explain(name))
+    say(explaining.explain(name))

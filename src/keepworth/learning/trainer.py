@@ -22,7 +22,7 @@ from keepworth.learning.run.checkpoint import LEARNER, read_learner, reading
 from keepworth.learning.run.run_folder import RunFolder
 from keepworth.learning.watch.episode_metrics import episode_metrics
 from keepworth.learning.watch.progress import STEP, Plan, Progress
-from keepworth.learning.weights.master_weights import MasterWeights
+from keepworth.learning.weights.learner import MasterWeights
 from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 

@@ -17,16 +17,16 @@ from keepworth.learning.collect.collector import Asynchrony, Collected, Collecto
 from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.objective import Objective, varied
+from keepworth.learning.objective.batch import require_budget
 from keepworth.learning.objective.inputs import idle_clip
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
+from keepworth.learning.objective.presets import varied
 from keepworth.learning.run.checkpoint import Checkpoint
 from keepworth.learning.run.run_folder import RunFolder, is_run
 from keepworth.learning.watch.progress import Progress
-from keepworth.learning.weights.heads import CriticSettings
-from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.weights.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.weights.reference import reference_values
-from keepworth.learning.weights.rows import require_budget
 from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision

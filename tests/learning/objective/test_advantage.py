@@ -5,9 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective import Objective, advantages, preset, varied
-from keepworth.learning.objective.advantage import centered, overlong_penalty, scaled, whitened
+from keepworth.learning.objective.advantage import advantages, centered, overlong_penalty, scaled, whitened
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, GroupStd, KlReward, TaskStd
+from keepworth.learning.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")

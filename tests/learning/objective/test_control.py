@@ -5,21 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from keepworth.learning.objective import (
-    Controls,
-    advanced,
-    advantages,
-    denominators,
-    initial,
-    kept_groups,
-    learning_rate_scale,
-    loss,
-    preset,
-    select,
-    varied,
-    without_kl,
-)
-from keepworth.learning.objective.distil import teacher_coefficient, teacher_rows
+from keepworth.learning.objective.advantage import advantages, kept_groups, select, teacher_rows
+from keepworth.learning.objective.options import Controls, advanced, initial, learning_rate_scale, teacher_coefficient
 from keepworth.learning.objective.parts import (
     AdaptiveEntropy,
     Anneal,
@@ -30,6 +17,8 @@ from keepworth.learning.objective.parts import (
     Spread,
     Teacher,
 )
+from keepworth.learning.objective.policy_loss import denominators, loss
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
 
 AEPO = preset("aepo")

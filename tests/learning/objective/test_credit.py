@@ -9,10 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective import Batch, Steps, advantages, preset, soft_value, value_targets, varied, without_kl
-from keepworth.learning.objective.batch import episode_table
-from keepworth.learning.objective.credit import gae, packing, prefix_tree, reward_to_go, step_returns
+from keepworth.learning.objective.advantage import (
+    advantages,
+    gae,
+    packing,
+    prefix_tree,
+    reward_to_go,
+    soft_value,
+    step_returns,
+    value_targets,
+)
+from keepworth.learning.objective.batch import Batch, Steps, episode_table
 from keepworth.learning.objective.parts import Gae, StepIndex, StepState
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = varied(without_kl(preset("ppo")), advantage=Gae(0.95))

@@ -9,20 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import (
-    Batch,
-    advantages,
-    denominators,
-    loss,
-    optimal_baseline_gradient,
-    preset,
-    score_norms,
-    soft_value,
-    varied,
-)
+from keepworth.learning.objective.advantage import advantages, soft_value
+from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.parts import (
-    GroupStd,
-    OptimalBaseline,
     Outcome,
     Ratio,
     Regression,
@@ -31,6 +20,9 @@ from keepworth.learning.objective.parts import (
     SoftValue,
     Token,
 )
+from keepworth.learning.objective.policy_loss import denominators, loss
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.weights.learner import score_norms
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3
@@ -167,21 +159,6 @@ def vcpo_setting() -> tuple[Batch, Tensor, object]:
     return batch, world.logits, forward
 
 
-@pytest.mark.parametrize("scale", [None, GroupStd()])
-def test_two_buffers_give_the_gradient_of_the_loss_with_exact_norms(scale: GroupStd | None) -> None:
-    objective = preset("vcpo", advantage=OptimalBaseline(scale))
-    batch, logits, forward = vcpo_setting()
-    shared = denominators(batch, objective)
-    logits.grad = None
-    measured = optimal_baseline_gradient([logits], batch, objective, shared, forward)  # type: ignore[arg-type]
-    assert logits.grad is not None
-    buffered = logits.grad.clone()
-    value, _ = loss(objective, forward(list(range(batch.shape[0]))), None, advantages(batch, objective), batch, shared)  # type: ignore[operator]
-    (whole,) = torch.autograd.grad(value, logits)
-    torch.testing.assert_close(buffered, whole, atol=1e-10, rtol=1e-8)
-    assert 0.0 < measured["optimal_baseline"] < 1.0
-
-
 def test_score_norms_are_norms_of_single_episodes() -> None:
     batch, logits, forward = vcpo_setting()
     assert batch.score_norm is not None
@@ -190,16 +167,3 @@ def test_score_norms_are_norms_of_single_episodes() -> None:
         total = torch.where(batch.mask[rows] > 0, forward(rows), 0.0).sum()  # type: ignore[operator]
         (grad,) = torch.autograd.grad(total, logits)
         torch.testing.assert_close(batch.score_norm[rows], grad.norm().expand(len(rows)))
-
-
-def test_the_optimal_baseline_is_refused_where_it_does_not_apply() -> None:
-    batch, logits, forward = vcpo_setting()
-    objective = preset("vcpo")
-    shared = denominators(batch, objective)
-    with pytest.raises(ValueError, match="for OptimalBaseline alone"):
-        optimal_baseline_gradient([logits], batch, preset("rloo"), shared, forward)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="lp_proximal"):
-        optimal_baseline_gradient([logits], replace(batch, lp_proximal=None), objective, shared, forward)  # type: ignore[arg-type]
-    lonely = replace(batch, group=torch.where(batch.episode == 0, 99, batch.group))
-    with pytest.raises(ValueError, match="one episode"):
-        optimal_baseline_gradient([logits], lonely, objective, shared, forward)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.kl import adapted_coefficient, k1, k2, k3, kl_estimate
+from keepworth.learning.objective.policy_loss import k2, k3, kl_estimate
 
 LOGITS = torch.tensor([0.4, -0.3, 0.8, 0.1], dtype=torch.float64)
 REFERENCE = torch.log_softmax(torch.tensor([-0.2, 0.5, 0.3, -0.6], dtype=torch.float64), 0)
@@ -41,7 +41,7 @@ def gradient_of(function: object, logits: Tensor) -> Tensor:
 def test_values() -> None:
     lp = torch.log_softmax(LOGITS, 0)
     kl = reverse(LOGITS)
-    torch.testing.assert_close((lp.exp() * k1(lp, REFERENCE)).sum(), kl)
+    torch.testing.assert_close((lp.exp() * kl_estimate("k1", lp, REFERENCE)).sum(), kl)
     torch.testing.assert_close((lp.exp() * k3(lp, REFERENCE)).sum(), kl)
     assert (k3(lp, REFERENCE) >= 0).all()
     assert float(k3(torch.tensor(-100.0), torch.tensor(0.0))) == 10.0
@@ -79,14 +79,6 @@ def test_fixed_point_of_the_regularised_bandit(estimator: str, reaches: bool) ->
         logits = logits + 2.0 * ascent
     distance = float((torch.softmax(logits, 0) - target).abs().max())
     assert (distance < 1e-8) if reaches else (distance > 1e-2)
-
-
-def test_adapted_coefficient() -> None:
-    assert adapted_coefficient(0.2, 12.0, 6.0, 100, 10_000) == pytest.approx(0.2 * (1 + 0.2 * 0.01))
-    assert adapted_coefficient(0.2, 6.0, 6.0, 100, 10_000) == pytest.approx(0.2)
-    assert adapted_coefficient(0.2, 5.7, 6.0, 100, 10_000) == pytest.approx(0.2 * (1 - 0.05 * 0.01))
-    with pytest.raises(ValueError, match="target"):
-        adapted_coefficient(0.2, 1.0, 0.0, 1, 1)
 
 
 def test_unknown_estimators_and_missing_ratios_are_refused() -> None:

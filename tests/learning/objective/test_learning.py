@@ -8,24 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import (
-    PRESETS,
-    Batch,
-    Objective,
-    Steps,
-    advanced,
-    advantages,
-    denominators,
-    initial,
-    learning_rate_scale,
-    loss,
-    mismatch,
-    preset,
-    select,
-    soft_value,
-    without_kl,
-)
+from keepworth.learning.objective.advantage import advantages, select, soft_value
+from keepworth.learning.objective.batch import Batch, Steps
+from keepworth.learning.objective.options import Objective, advanced, initial, learning_rate_scale
 from keepworth.learning.objective.parts import Outcome, Regression, SoftValue
+from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss
+from keepworth.learning.objective.presets import PRESETS, preset, without_kl
 from tests.learning.objective.toys import runnable
 
 TWO_ARMS = torch.tensor([0.0, 1.0], dtype=torch.float64)
@@ -90,7 +78,8 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
     for step in range(steps):
         past.append(bandit.logits.detach().clone())
         batch = bandit.sample(objective, past[max(0, step - lag)] if lag else None)
-        size = mismatch(batch)["ess"]
+        assert batch.lp_proximal is not None
+        size = float(effective_sample_size((batch.lp_proximal - batch.lp_behaviour).sum(1)))
         sizes.append(size)
         estimate = advantages(batch, objective)
         batch = select(batch, objective, estimate, controls, bandit.generator)

@@ -8,23 +8,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import (
-    Batch,
-    Objective,
-    advantages,
-    denominators,
-    loss,
-    merged,
-    parts,
-    preset,
-    varied,
-    without_kl,
-)
-from keepworth.learning.objective.aggregation import aggregate, row_weights
-from keepworth.learning.objective.correction import correction, effective_sample_size
+from keepworth.learning.objective import parts
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
-from keepworth.learning.objective.ratio import interpolated, log_ratio
-from keepworth.learning.objective.surrogate import cispo, clip, dual_clip, plain, soft_gate
+from keepworth.learning.objective.policy_loss import (
+    aggregate,
+    cispo,
+    clip,
+    correction,
+    denominators,
+    dual_clip,
+    effective_sample_size,
+    interpolated,
+    log_ratio,
+    loss,
+    plain,
+    row_weights,
+    soft_gate,
+)
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = without_kl(preset("grpo"))
@@ -241,15 +245,13 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
 
 
 @pytest.mark.parametrize("mode", AGGREGATIONS)
-def test_denominators_of_shards_merge_into_the_whole_steps(mode: str) -> None:
+def test_denominators_are_of_the_whole_step(mode: str) -> None:
     batch = toy().batch
     objective = Objective(aggregation=mode, length_budget=8 if mode == "constant" else None)
     first = batch.episode < 5
-    parts = [denominators(batch.rows(rows), objective) for rows in (first, ~first)]
-    together = row_weights(batch, objective, merged(parts))
-    torch.testing.assert_close(together, row_weights(batch, objective, denominators(batch, objective)))
-    with pytest.raises(ValueError, match="two shards"):
-        merged([parts[0], parts[0]])
+    whole = denominators(batch, objective)
+    parts = [row_weights(batch.rows(rows), objective, whole) for rows in (first, ~first)]
+    torch.testing.assert_close(torch.cat(parts), row_weights(batch, objective, whole))
     with pytest.raises(ValueError, match="not computed from"):
         loss(
             preset("vcpo"),

@@ -8,22 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective import (
-    EpisodicReward,
-    advantages,
-    attributed,
-    denominators,
-    loss,
-    preset,
-    require_same_state,
-    sampled_sessions,
-    session_reward,
-    step_reward,
-    varied,
-    without_kl,
-)
-from keepworth.learning.objective.episodic_reward import scaled_in
+from keepworth.learning.collect.curriculum import sampled_sessions
+from keepworth.learning.collect.episode_credit import EpisodicReward, attributed, scaled_in
+from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
+from keepworth.learning.objective.policy_loss import denominators, loss
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch
 
 
@@ -67,7 +57,6 @@ def test_attribution_gives_nothing_for_what_was_there_before_or_was_not_found() 
     ):
         with pytest.raises(ValueError, match=complaint):
             attributed(*arguments)  # type: ignore[arg-type]
-    assert step_reward(0.2, 1.0, 0.6, 0.4) == pytest.approx(0.2 + 1.0 + 0.3 + 0.02)
 
 
 def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
@@ -91,13 +80,6 @@ def test_branching() -> None:
     chosen = [sampled_sessions(20, 0.5, seed) for seed in range(200)]
     assert sum(map(len, chosen)) / 4000 == pytest.approx(0.5, abs=0.03)
     assert chosen[7] == sampled_sessions(20, 0.5, 7)
-    require_same_state({0: ["x", "x"], 1: ["y"]})
-    with pytest.raises(ValueError, match="group 1 compares episodes that start from 2 memory states"):
-        require_same_state({0: ["x", "x"], 1: ["y", "z"]})
-    assert session_reward(0.8, 50, 100, allowed=0.3) == pytest.approx(0.8 - 0.3 * 0.2)
-    assert session_reward(0.8, 10, 100, allowed=0.3) == 0.8
-    with pytest.raises(ValueError, match="seen_tokens"):
-        session_reward(0.8, 10, 0, allowed=0.3)
 
 
 QUERY, RIGHT, WRONG = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, 1.0])

@@ -12,20 +12,9 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.objective import (
-    PRESETS,
-    SOURCES,
-    Objective,
-    described,
-    explain,
-    inputs,
-    listing,
-    preset,
-    require_inputs,
-    varied,
-    without_kl,
-)
-from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.explain import described, explain, listing
+from keepworth.learning.objective.inputs import inputs, require_inputs
+from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
     PARTS,
     AdaptiveEntropy,
@@ -77,6 +66,7 @@ from keepworth.learning.objective.parts import (
     read,
     signature,
 )
+from keepworth.learning.objective.presets import PRESETS, SOURCES, preset, varied, without_kl
 
 GRPO = without_kl(preset("grpo"))
 
@@ -288,7 +278,8 @@ def test_the_listing_has_a_line_a_preset() -> None:
 
 def test_configuration_and_explanations_do_not_load_torch() -> None:
     code = (
-        "import sys; from keepworth.learning.objective import PRESETS, explain, listing, initial\n"
+        "import sys; from keepworth.learning.objective.explain import explain, listing\n"
+        "from keepworth.learning.objective.presets import PRESETS; from keepworth.learning.objective.options import initial\n"
         "[explain(name) for name in PRESETS]; listing(); initial(PRESETS['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
@@ -313,7 +304,9 @@ def test_a_batch_with_exactly_the_named_inputs_is_enough(name: str) -> None:
 
     import torch
 
-    from keepworth.learning.objective import Batch, advantages, denominators, loss, select
+    from keepworth.learning.objective.advantage import advantages, select
+    from keepworth.learning.objective.batch import Batch
+    from keepworth.learning.objective.policy_loss import denominators, loss
     from tests.learning.objective.toys import runnable, toy
 
     world, objective = toy(), runnable(preset(name))

@@ -8,25 +8,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from keepworth.learning.objective import (
+from keepworth.learning.objective.advantage import advantages, kept_groups, select, soft_value
+from keepworth.learning.objective.options import (
     Controls,
     Objective,
+    ObjectiveError,
     advanced,
-    advantages,
-    denominators,
     initial,
-    kept_groups,
     learning_rate_scale,
-    loss,
-    preset,
-    select,
-    soft_value,
-    value_loss,
-    varied,
-    without_kl,
 )
-from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import PARTS
+from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = without_kl(preset("grpo"))

@@ -8,19 +8,10 @@ import pytest
 import torch
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.objective import (
-    PRESETS,
-    SOURCES,
-    Objective,
-    advantages,
-    denominators,
-    group_metrics,
-    loss,
-    merge_metrics,
-    preset,
-    select,
-)
-from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.advantage import advantages, select
+from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.policy_loss import denominators, group_metrics, loss, merge_metrics
+from keepworth.learning.objective.presets import PRESETS, SOURCES, preset
 from tests.learning.objective.toys import Toy, runnable, toy
 
 NAMES = sorted(PRESETS)

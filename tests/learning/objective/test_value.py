@@ -1,4 +1,4 @@
-"""The critic's loss, what a batch's mismatch reads, and moving a batch."""
+"""The critic's loss, the effective sample size, and moving a batch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.learning.objective import (
-    advantages,
-    denominators,
-    loss,
-    mismatch,
-    preset,
-    value_loss,
-    varied,
-    without_kl,
-)
+from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Gae, Plain, Token, Whitened
+from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss, value_loss
+from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = preset("ppo")
@@ -61,17 +54,8 @@ def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     torch.testing.assert_close(value_loss(batch.values, noisy, batch, objective, shared), whole)
 
 
-def test_mismatch_by_hand() -> None:
-    batch = bandit_batch([1.0, 0.0], lp_behaviour=column(0.0, -math.log(2)))
-    got = mismatch(batch)
-    # rho = 1 and 2 (the proximal log-probabilities are 0).
-    assert got["mismatch_mean"] == pytest.approx(math.log(2) / 2)
-    assert got["mismatch_max"] == pytest.approx(math.log(2))
-    assert got["rho_max"] == pytest.approx(2.0)
-    assert got["rho_chi2"] == pytest.approx((1 + 4) / 2 - 1)
-    assert got["mismatch_k3"] == pytest.approx((2 - math.log(2) - 1) / 2)
-    assert got["ess"] == pytest.approx(9 / (2 * 5))
-    assert mismatch(replace(batch, lp_proximal=None)) == {}
+def test_the_effective_sample_size_by_hand() -> None:
+    assert float(effective_sample_size(torch.tensor([0.0, math.log(2)]))) == pytest.approx(9 / (2 * 5))
 
 
 def test_the_interpolated_anchor_reaches_the_loss() -> None:

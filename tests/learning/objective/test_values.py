@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective import Objective, advantages, denominators, initial, loss, preset, select, varied
-from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.advantage import advantages, select
+from keepworth.learning.objective.options import Objective, ObjectiveError, initial
 from keepworth.learning.objective.parts import (
     PARTS,
     Advantage,
@@ -32,6 +32,8 @@ from keepworth.learning.objective.parts import (
     Teacher,
     Truncate,
 )
+from keepworth.learning.objective.policy_loss import denominators, loss
+from keepworth.learning.objective.presets import preset, varied
 from tests.learning.objective.toys import runnable, toy
 
 READERS: dict[str, Objective] = {

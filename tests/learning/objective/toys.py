@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import Batch, Objective, Steps, varied
+from keepworth.learning.objective.batch import Batch, Steps
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.presets import varied
 
 
 def bandit_batch(rewards: list[float], group: list[int] | None = None, **changes: Tensor) -> Batch:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.collector import AdmissionError, Staleness
-from keepworth.learning.objective.branching import sampled_sessions
 from keepworth.learning.run.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -355,6 +354,12 @@ class Branches:
         """Which of the anchor's calls are rolled again: a function of the seed and the group's index."""
         seed = random.Random(f"{self.seed}/{group}").getrandbits(31)
         return sampled_sessions(len(anchor.segments), self.probability, seed)
+
+
+def sampled_sessions(sessions: int, probability: float, seed: int) -> tuple[int, ...]:
+    """Which sessions of an anchor rollout are re-rolled: each on its own with `probability` (0.5 in the paper)."""
+    generator = random.Random(seed)
+    return tuple(session for session in range(sessions) if generator.random() < probability)
 
 
 AfterGroup = Callable[[int, Group], Group | None]

@@ -31,7 +31,6 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
-from keepworth.learning.objective.branching import require_same_state
 from keepworth.learning.run.disk import Fields, disk, line, read_json, read_rows, write_json
 from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import ContextOverflow
@@ -570,7 +569,9 @@ def require_rerolls(anchor: Episode, index: int, episodes: Sequence[Episode], nu
 
     number: of their group, for the message."""
     before = anchor.segments[index].memory_before
-    require_same_state({number: [before, *(episode.memory_snapshot for episode in episodes)]})
+    states = {before, *(episode.memory_snapshot for episode in episodes)}
+    if len(states) > 1:
+        raise ValueError(f"group {number} compares episodes that start from {len(states)} memory states")
     strays = [episode.id for episode in episodes if episode.parent != anchor.id]
     if strays:
         raise ValueError(f"re-rolls of {anchor.id!r} name another parent: {strays[:3]}")

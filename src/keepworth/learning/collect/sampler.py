@@ -13,7 +13,7 @@ from keepworth.environments.environment import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
 from keepworth.learning.collect.collector import AdmissionError, Asynchrony
 from keepworth.learning.run.disk import replacing_folder
-from keepworth.learning.weights.master_weights import MasterWeights
+from keepworth.learning.weights.learner import MasterWeights
 from keepworth.models.adapter import Outgoing, Replica, save_trained
 from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import BadAnswer

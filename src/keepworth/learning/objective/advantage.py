@@ -1,32 +1,279 @@
-"""Advantages: centre and scale, after credit. Detached, per token, zero where the policy drew nothing."""
+"""Advantages: from the rewards of episodes to a number for each token that the policy drew.
+
+Which groups count; credit inside an episode; baseline and scale between episodes; which tokens the loss keeps. All of it is
+detached, and zero where the policy drew nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import credit
-from keepworth.learning.objective.batch import Batch, EpisodeTable, episode_table
-from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table
+from keepworth.learning.objective.options import Controls, Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
     BatchStd,
+    FirstAndRandom,
     Gae,
     GroupStd,
     KlReward,
+    Mixed,
     OptimalBaseline,
     Outcome,
+    OverlongMask,
     OverlongPenalty,
     PrefixTree,
     Scale,
     SoftValue,
+    Spread,
     StepIndex,
     StepState,
+    TopEntropy,
     Whitened,
 )
+
+# Filters: which groups enter an optimiser step. Plain numbers; what is rejected is returned with its reason.
+
+
+def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> tuple[tuple[int, ...], dict[int, str]]:
+    """(kept group ids, rejected group id -> reason), from each group's unshaped scores, one a finished episode.
+
+    Use the raw metric, not the shaped reward: a length penalty makes every group look mixed.
+    mixed: not all equal (dynamic sampling, DAPO, arXiv 2503.14476). spread: sample std above a number (UI-S1,
+    arXiv 2509.11543). Whatever the rule, an objective that compares within groups drops a group of one.
+    """
+    kept: list[int] = []
+    rejected: dict[int, str] = {}
+    for group, values in scores.items():
+        reason = _rejection(values, objective)
+        if reason is None:
+            kept.append(group)
+        else:
+            rejected[group] = reason
+    return tuple(kept), rejected
+
+
+def _rejection(values: Sequence[float], objective: Objective) -> str | None:
+    if not values:
+        return "no finished episode"
+    if len(values) < 2 and objective.compares:
+        return "one episode, nothing to compare it with"
+    if isinstance(objective.group_filter, Mixed) and min(values) == max(values):
+        return f"all {len(values)} scores are {values[0]:g}"
+    if isinstance(objective.group_filter, Spread):
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        if spread <= objective.group_filter.above:
+            return f"standard deviation {spread:.3g} is not above {objective.group_filter.above:g}"
+    return None
+
+
+# Credit: from an episode's rewards to a number for each of its tokens or turns.
+#
+# Rules for whole episodes need nothing from here; these are the finer ones. Episodes are packed to [E, L]: the tokens
+# the policy drew, in order, without what the environment wrote. Recursions therefore pass over observation tokens
+# without discounting them.
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where each drawn token goes: row, column, line (episode), place (position in the episode), all [N]."""
+
+    row: Tensor
+    column: Tensor
+    line: Tensor
+    place: Tensor
+    lengths: Tensor
+
+    @property
+    def width(self) -> int:
+        return int(self.lengths.max()) if len(self.lengths) else 0
+
+    def pack(self, values: Tensor) -> Tensor:
+        """[B,T] -> [E,L] float64, zero past an episode's end."""
+        packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
+        packed[self.line, self.place] = values[self.row, self.column].to(torch.float64)
+        return packed
+
+    def unpack(self, packed: Tensor, shape: tuple[int, int]) -> Tensor:
+        """[E,L] -> [B,T], zero where the policy drew nothing."""
+        values = torch.zeros(shape, dtype=packed.dtype, device=packed.device)
+        values[self.row, self.column] = packed[self.line, self.place]
+        return values
+
+
+def packing(batch: Batch, table: EpisodeTable) -> Packing:
+    row, column = torch.nonzero(batch.mask > 0, as_tuple=True)
+    line = table.of_row[row]
+    order = torch.argsort(line, stable=True)
+    row, column, line = row[order], column[order], line[order]
+    lengths = torch.bincount(line, minlength=len(table.ids))
+    start = torch.cumsum(lengths, 0) - lengths
+    place = torch.arange(len(line), device=line.device) - start[line]
+    return Packing(row, column, line, place, lengths)
+
+
+def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
+    """[S]: the line of the episode table a step belongs to."""
+    line = torch.searchsorted(table.ids, steps.episode).clamp(max=len(table.ids) - 1)
+    if bool((table.ids[line] != steps.episode).any()):
+        stray = steps.episode[table.ids[line] != steps.episode][0].item()
+        raise ValueError(f"Steps name episode {stray}, which has no row in the batch")
+    return line
+
+
+def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
+    """[S] float64: rewards of the turns, the last turn of an episode also receiving what is left of the episode's.
+
+    So a reward given for the whole episode and the same reward given at its last turn are one thing.
+    """
+    line = lines_of(steps, table)
+    given = steps.reward.to(torch.float64)
+    rest = reward.clone().index_add_(0, line, -given)
+    last = torch.full_like(table.of_row.new_empty(len(table.ids)), -1)
+    last = last.scatter_reduce(0, line, steps.index, "amax")
+    return given + torch.where(steps.index == last[line], rest[line], 0.0)
+
+
+def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: float) -> Tensor:
+    """[S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
+    line, rewards = lines_of(steps, table), step_rewards(steps, table, reward)
+    returns = torch.zeros_like(rewards)
+    # Walk the turns from the last to the first; one episode is a handful of turns.
+    following = torch.zeros(len(table.ids), dtype=torch.float64, device=rewards.device)
+    for index in sorted({int(value) for value in steps.index.tolist()}, reverse=True):
+        at = steps.index == index
+        returns[at] = rewards[at] + discount * following[line[at]]
+        following[line[at]] = returns[at]
+    return returns
+
+
+def token_rewards(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor, penalty: Tensor | None) -> Tensor:
+    """[E,L] float64: each turn's reward on the turn's last token, the rest of the episode's on its last, minus `penalty`.
+
+    reward [E]; penalty [B,T] is subtracted token by token (the KL to the reference).
+    """
+    rewards = torch.zeros(len(table.ids), packed.width, dtype=torch.float64, device=reward.device)
+    rest = reward.clone()
+    if batch.steps is not None and batch.step is not None:
+        step = batch.step[packed.row, packed.column]
+        inside = step >= 0
+        last = torch.full((len(batch.steps.episode),), -1, dtype=torch.long, device=reward.device)
+        last = last.scatter_reduce(0, step[inside], packed.place[inside], "amax")
+        placed = last >= 0
+        line = lines_of(batch.steps, table)[placed]
+        given = batch.steps.reward.to(torch.float64)[placed]
+        rewards.index_put_((line, last[placed]), given, accumulate=True)
+        rest.index_add_(0, line, -given)
+    spoke = packed.lengths > 0
+    rewards[spoke, packed.lengths[spoke] - 1] += rest[spoke]
+    if penalty is not None:
+        rewards = rewards - packed.pack(penalty)
+    return rewards
+
+
+def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
+    """[E,L] -> [E,L]: G_t = sum over s >= t of discount^(s-t) r_s.
+
+    Source: REINFORCE++, arXiv 2501.03262.
+    """
+    returns = torch.zeros_like(rewards)
+    following = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
+    for place in range(rewards.shape[1] - 1, -1, -1):
+        following = torch.where(place < lengths, rewards[:, place] + discount * following, following)
+        returns[:, place] = torch.where(place < lengths, following, 0.0)
+    return returns
+
+
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    discount: float,
+    trace_decay: float,
+    bootstrap: Tensor | None = None,
+) -> Tensor:
+    """Generalised advantage estimation on packed episodes [E,L]; bootstrap [E] is the value after a truncated end.
+
+    delta_t = r_t + discount V_{t+1} - V_t;  A_t = delta_t + discount trace_decay A_{t+1}.
+    Source: High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
+    """
+    advantages = torch.zeros_like(rewards)
+    after = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
+    value_after = after.clone() if bootstrap is None else bootstrap.to(rewards.dtype)
+    for place in range(rewards.shape[1] - 1, -1, -1):
+        inside = place < lengths
+        delta = rewards[:, place] + discount * value_after - values[:, place]
+        after = torch.where(inside, delta + discount * trace_decay * after, after)
+        value_after = torch.where(inside, values[:, place], value_after)
+        advantages[:, place] = torch.where(inside, after, 0.0)
+    return advantages
+
+
+def soft_value(rewards: Tensor, temperature: float) -> Tensor:
+    """V* = temperature log mean exp(R / temperature) over the last axis, from samples of the reference.
+
+    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686. It lies
+    between mean and maximum; the reference that gave the samples must be the one in the regression's log-ratio.
+    """
+    if not temperature > 0:
+        raise ValueError(f"soft_value: temperature must be positive, got {temperature}")
+    count = torch.tensor(rewards.shape[-1], dtype=torch.float64)
+    log_mean = torch.logsumexp(rewards.to(torch.float64) / temperature, -1) - torch.log(count)
+    return (temperature * log_mean).to(rewards.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTreeCredit:
+    """Per drawn token of the batch [B,T]: the node's advantage, how many completions share it, whether it is used."""
+
+    advantage: Tensor
+    count: Tensor
+    informative: Tensor
+
+
+def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor) -> PrefixTreeCredit:
+    """A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
+
+    A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
+    completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
+    environment wrote in between is taken to be a function of them.
+    Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
+    """
+    if batch.ids is None:
+        raise ValueError("PrefixTree needs Batch.ids, the sampled token ids")
+    shape = batch.shape
+    advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
+    count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)
+    informative = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
+    ids, lengths = packed.pack(batch.ids).long().tolist(), packed.lengths.tolist()
+    rewards, groups = reward.tolist(), table.group.tolist()
+    # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
+    # long prefixes: every token is visited once.
+    pending = [([e for e in range(len(ids)) if groups[e] == g], 0) for g in sorted(set(groups))]
+    while pending:
+        members, depth = pending.pop()
+        children: dict[int, list[int]] = {}
+        for episode in members:
+            if depth < lengths[episode]:
+                children.setdefault(ids[episode][depth], []).append(episode)
+        base = sum(rewards[e] for e in members) / len(members) if members else 0.0
+        for child in children.values():
+            mean = sum(rewards[e] for e in child) / len(child)
+            for episode in child:
+                count[episode, depth] = len(child)
+                if len(children) >= 2:
+                    advantage[episode, depth] = mean - base
+                    informative[episode, depth] = 1.0
+            if len(child) >= 2:
+                pending.append((child, depth + 1))
+    device = batch.mask.device
+    return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +436,8 @@ def step_advantages(batch: Batch, chosen: StepState | StepIndex, table: EpisodeT
     if batch.steps is None or batch.step is None:
         raise ValueError(f"{type(chosen).__name__} needs Batch.steps and Batch.step")
     steps = batch.steps
-    returns = credit.step_returns(steps, table, reward, chosen.discount)
-    group = table.group[credit.lines_of(steps, table)]
+    returns = step_returns(steps, table, reward, chosen.discount)
+    group = table.group[lines_of(steps, table)]
     key = steps.state if isinstance(chosen, StepState) else steps.index
     alone = -1 - torch.arange(len(key), device=key.device)
     _, cluster = torch.unique(torch.stack((group, torch.where(key >= 0, key, alone))), dim=1, return_inverse=True)
@@ -236,25 +483,25 @@ def _unscaled(batch: Batch, objective: Objective, table: EpisodeTable, reward: T
         assert batch.step is not None
         finer = torch.where(batch.step >= 0, turn[batch.step.clamp(min=0)], 0.0)
         return chosen.episode_weight * whole + chosen.step_weight * finer
-    packed = credit.packing(batch, table)
+    packed = packing(batch, table)
     if isinstance(chosen, PrefixTree):
-        return credit.prefix_tree(batch, table, packed, reward).advantage
+        return prefix_tree(batch, table, packed, reward).advantage
     if isinstance(chosen, Gae):
         return _gae(batch, objective, chosen, table, packed, reward)
     base = centered(reward, table.group, chosen.baseline)
-    rewards = credit.token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
-    return packed.unpack(credit.reward_to_go(rewards, packed.lengths, chosen.discount), batch.shape)
+    rewards = token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
+    return packed.unpack(reward_to_go(rewards, packed.lengths, chosen.discount), batch.shape)
 
 
 def _gae(
-    batch: Batch, objective: Objective, chosen: Gae, table: EpisodeTable, packed: credit.Packing, reward: Tensor
+    batch: Batch, objective: Objective, chosen: Gae, table: EpisodeTable, packed: Packing, reward: Tensor
 ) -> Tensor:
     if batch.values is None:
         raise ValueError("Gae needs Batch.values from a critic")
-    rewards = credit.token_rewards(batch, table, packed, reward, kl_penalty(batch, objective))
+    rewards = token_rewards(batch, table, packed, reward, kl_penalty(batch, objective))
     bootstrap = None if batch.bootstrap is None else table.first(batch.bootstrap)
     values = packed.pack(batch.values)
-    estimate = credit.gae(rewards, values, packed.lengths, chosen.discount, chosen.trace_decay, bootstrap)
+    estimate = gae(rewards, values, packed.lengths, chosen.discount, chosen.trace_decay, bootstrap)
     return packed.unpack(estimate, batch.shape)
 
 
@@ -263,6 +510,114 @@ def value_targets(batch: Batch, objective: Objective) -> Tensor:
     table = episode_table(batch)
     reward = episode_rewards(batch, objective, table)
     assert isinstance(objective.advantage, Gae)
-    estimate = _gae(batch, objective, objective.advantage, table, credit.packing(batch, table), reward)
+    estimate = _gae(batch, objective, objective.advantage, table, packing(batch, table), reward)
     assert batch.values is not None
     return torch.where(batch.mask > 0, estimate.to(batch.values.dtype) + batch.values, 0.0).detach()
+
+
+# Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.
+
+
+def first_and_random(
+    mask: Tensor, first: int, probability: float, limit: int | None, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """(keep, inclusion) [B,T]: the first drawn tokens of a row always, each later one with `probability`, no more than
+    `limit` in all. inclusion is the probability with which a token was kept, before the limit.
+
+    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
+    the published constants could not be verified.
+    """
+    drawn = mask > 0
+    place = torch.cumsum(drawn.long(), 1) - 1
+    sure = drawn & (place < first)
+    coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
+    keep = sure | (drawn & (coin < probability))
+    inclusion = torch.full(mask.shape, probability, dtype=torch.float64, device=mask.device).masked_fill(sure, 1.0)
+    if limit is not None:
+        if limit < first:
+            raise ValueError(f"limit={limit} is below first={first}")
+        # Among the kept later tokens those with the smallest coins stay: a uniform subset, as the coins are i.i.d.
+        order = torch.where(sure, -1.0, torch.where(keep, coin, torch.inf))
+        rank = order.argsort(1).argsort(1)
+        keep = keep & (rank < limit)
+    return keep, inclusion
+
+
+def top_entropy(mask: Tensor, entropy: Tensor, share: float) -> Tensor:
+    """bool [B,T]: the `share` of the batch's drawn tokens with the highest entropy.
+
+    Source: Beyond the 80/20 Rule, arXiv 2506.01939: 20 % there.
+    """
+    drawn = mask > 0
+    count = int(drawn.sum())
+    if count == 0:
+        return drawn
+    kept = max(1, round(share * count))
+    threshold = entropy[drawn].sort(descending=True).values[kept - 1]
+    return drawn & (entropy >= threshold)
+
+
+RIGHT = 0.5
+"""The metric from which on an answer counts as right."""
+
+
+def teacher_rows(batch: Batch, on: str) -> Tensor:
+    """[B] bool: rows that a teacher's term acts on beside the reward, by `Teacher.on` (KDRL, arXiv 2506.02208).
+
+    wrong: a metric below half, or where there is none a
+    reward of 0 or less; wrong_groups: only where the whole group is wrong.
+
+    The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
+    common with the right one is wrong."""
+    wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
+    if on == "all":
+        return torch.ones_like(wrong)
+    if on == "wrong":
+        return wrong
+    _, group = torch.unique(batch.group, return_inverse=True)
+    right = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=wrong.device)
+    right[group[~wrong]] = True
+    hopeless: Tensor = ~right[group]
+    return hopeless
+
+
+def select(
+    batch: Batch,
+    objective: Objective,
+    advantages: Tensor,
+    controls: Controls | None = None,
+    generator: torch.Generator | None = None,
+) -> Batch:
+    """The batch with `keep` [B,T] (and `teacher_rows` [B]) filled in; call it once, on the whole optimiser step.
+
+    A keep above 1 is an inclusion weight, one between 0 and 1 a shared tree node counted once.
+    """
+    drawn = batch.mask > 0
+    keep = drawn.to(batch.lp_behaviour.dtype)
+    chosen = objective.selection
+    if isinstance(chosen, FirstAndRandom):
+        kept, inclusion = first_and_random(batch.mask, chosen.first, chosen.probability, chosen.limit, generator)
+        keep = keep * kept
+        if chosen.weighted:
+            keep = (keep / inclusion).to(keep.dtype)
+    elif isinstance(chosen, TopEntropy):
+        if batch.entropy_behaviour is None:
+            raise ValueError(f"selection={chosen!r} needs Batch.entropy_behaviour")
+        keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, chosen.share)
+    elif objective.shares_nodes:
+        table = episode_table(batch)
+        tree = prefix_tree(batch, table, packing(batch, table), table.reward)
+        keep = keep * (tree.informative / tree.count.clamp(min=1)).to(keep.dtype)
+    if isinstance(objective.overlong, OverlongMask):
+        if batch.truncated is None:
+            raise ValueError("overlong=OverlongMask() needs Batch.truncated")
+        keep = keep * ~batch.truncated.bool()[:, None]
+    if objective.max_lag is not None:
+        if batch.version_lag is None:
+            raise ValueError("max_lag needs Batch.version_lag")
+        keep = keep * (batch.version_lag <= objective.max_lag)
+    if objective.negatives is not None and controls is not None and controls.positives_only:
+        # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
+        keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
+    taught = None if objective.teacher is None else teacher_rows(batch, objective.teacher.on)
+    return replace(batch, keep=keep, teacher_rows=taught)

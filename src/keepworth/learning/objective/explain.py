@@ -13,8 +13,7 @@ from typing import Any, cast, get_args
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import PRESETS
-from keepworth.learning.objective.sources import SOURCES, Source
+from keepworth.learning.objective.presets import PRESETS, SOURCES, Source
 
 _AGGREGATIONS = {
     "token-mean": "1/(all tokens) sum_i sum_t",

@@ -3,23 +3,436 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import moments
-from keepworth.learning.objective.aggregation import Denominators, aggregate, line_of, row_weights
+from keepworth.learning.objective import parts
+from keepworth.learning.objective.advantage import length_budget, moments
 from keepworth.learning.objective.batch import Batch, episode_table
-from keepworth.learning.objective.control import Controls, initial
-from keepworth.learning.objective.correction import correction, effective_sample_size, k3_gap
-from keepworth.learning.objective.kl import k2, k3, kl_estimate
-from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Gae, KlLoss
-from keepworth.learning.objective.ratio import anchor_log_probs, log_ratio, unit_of, unit_sum
-from keepworth.learning.objective.regression import regression
-from keepworth.learning.objective.surrogate import clip_shares, surrogate
+from keepworth.learning.objective.options import Controls, Objective, initial
+from keepworth.learning.objective.parts import Gae, KlLoss, Ratio, Regression, SequenceProduct, SequenceToken, Token
+
+# Ratio: how far the current policy has moved from an anchor, per token or per sequence.
+#
+# Four log-probabilities: behaviour (the sampler's), proximal (recomputed before the first update on the batch), current
+# (with gradient), reference. r = current / anchor, rho = anchor / behaviour; their product is the total weight.
+
+
+LOG_LIMIT = 20.0
+GEOMETRIC_LOG_LIMIT = 10.0
+
+
+def unit_of(batch: Batch, unit: str) -> Tensor:
+    """[B]: index of the sequence each row belongs to, counted from 0: the row itself, or its episode."""
+    if unit == "row":
+        return torch.arange(batch.shape[0], device=batch.mask.device)
+    index: Tensor = torch.unique(batch.episode, return_inverse=True)[1]
+    return index
+
+
+def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
+    """[B,T] -> [B]: sum over all tokens of a row's sequence, read back at each of its rows."""
+    per_row = values.sum(1)
+    count = int(unit.max()) + 1 if len(unit) else 0
+    total = torch.zeros(count, dtype=per_row.dtype, device=per_row.device).index_add(0, unit, per_row)
+    result: Tensor = total[unit]
+    return result
+
+
+def interpolated(lp: Tensor, lp_behaviour: Tensor, version_lag: Tensor) -> Tensor:
+    """Proximal log-probabilities without a forward pass: behaviour + alpha (current - behaviour), detached.
+
+    alpha = (lag - 1) / lag, at least 0: the proximal policy is taken to be the version before the trained one, so a
+    token that is at most one version old keeps its own log-probability. lag: the trained version minus the token's.
+    Source: AReaL, arXiv 2505.24298; the log-linear option in the code of inclusionAI/AReaL.
+    """
+    lag = version_lag.to(lp.dtype).clamp(min=1)
+    return (lp_behaviour + (lag - 1) / lag * (lp - lp_behaviour)).detach()
+
+
+def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
+    """[B,T], detached: what the ratio is taken against."""
+    if objective.anchor == "current":
+        return lp.detach()
+    if objective.anchor == "behaviour":
+        return batch.lp_behaviour.to(lp.dtype)
+    if objective.anchor == "interpolated":
+        if batch.version_lag is None:
+            raise ValueError("an anchor of 'interpolated' needs Batch.version_lag")
+        return interpolated(lp, batch.lp_behaviour.to(lp.dtype), batch.version_lag)
+    if batch.lp_proximal is None:
+        raise ValueError(
+            f"objective {objective.name!r} anchors its ratio at the proximal policy: fill Batch.lp_proximal with "
+            "log-probabilities recomputed before the first update, or set ratio=Token('behaviour')"
+        )
+    return batch.lp_proximal.to(lp.dtype)
+
+
+def log_ratio(lp: Tensor, anchor: Tensor, mask: Tensor, ratio: Ratio, unit: Tensor) -> Tensor:
+    """[B,T] with gradient to every token of the sequence: log of the ratio each token is given.
+
+    Token: lp - anchor. Sequence: mean over the sequence's drawn tokens (GSPO, arXiv 2507.18071). SequenceProduct:
+    their sum. SequenceToken: the value of `Sequence`, the gradient of the token alone (GSPO-token), which lets the
+    advantage vary inside the sequence. mask [B,T] is 0 or 1, unit [B] as from `unit_of`.
+    """
+    raw = torch.where(mask > 0, lp - anchor, 0.0)
+    if isinstance(ratio, Token):
+        return raw.clamp(-LOG_LIMIT, LOG_LIMIT)
+    total = unit_sum(raw, unit)
+    if isinstance(ratio, SequenceProduct):
+        whole = total.clamp(-LOG_LIMIT, LOG_LIMIT)
+    else:
+        length = unit_sum(mask.to(raw.dtype), unit).clamp(min=1)
+        whole = (total / length).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT)
+    spread = whole[:, None].expand_as(raw)
+    if isinstance(ratio, SequenceToken):
+        spread = spread.detach() + raw - raw.detach()
+    return torch.where(mask > 0, spread, 0.0)
+
+
+# Correction: detached weights and masks for the gap between the policy that sampled and the one that anchors.
+#
+# rho = anchor / behaviour per token. Even equal weights give rho != 1 when two engines compute them. Token weights are
+# biased with little variance; sequence weights are unbiased with a variance that grows with length; geometric means do
+# not depend on length but are only filters. Names follow https://fengyao.notion.site/off-policy-rl and its successors.
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """weight [B,T] >= 0 and keep [B,T] in {0, 1}, both without gradient."""
+
+    weight: Tensor
+    keep: Tensor
+
+
+def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """clip(rho, low, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
+    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(low, high)
+
+
+def inside(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
+    rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+    return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
+
+
+def k3_gap(log_rho: Tensor) -> Tensor:
+    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+    return clamped.exp() - clamped - 1
+
+
+def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Correction:
+    """Weight and keep of every token, those of the objective's corrections multiplied; 1 and 1 where it corrects nothing.
+
+    Truncate: TIS. Mask: IcePop. SequenceTruncate: VCPO (arXiv 2602.17616) with 8. SequenceMask: MIS. A sequence is a row, or the
+    whole episode.
+    """
+    mask = batch.mask > 0
+    log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
+    weight, keep = torch.ones_like(log_rho), torch.ones_like(log_rho)
+    for each in objective.correction:
+        own_weight, own_keep = _one(each, log_rho, mask, batch)
+        weight = weight if own_weight is None else weight * own_weight
+        keep = keep if own_keep is None else keep * own_keep
+    return Correction(weight, keep)
+
+
+def _one(chosen: parts.Correction, log_rho: Tensor, mask: Tensor, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+    if isinstance(chosen, parts.Truncate):
+        return truncated(log_rho, chosen.low, chosen.high), None
+    if isinstance(chosen, parts.Mask):
+        return truncated(log_rho, 0.0, torch.inf), inside(log_rho, chosen.low, chosen.high)
+    unit = unit_of(batch, chosen.unit)
+    length = unit_sum(mask.to(log_rho.dtype), unit).clamp(min=1)
+    total = unit_sum(log_rho, unit)[:, None].expand_as(log_rho)
+    if isinstance(chosen, parts.SequenceTruncate):
+        return truncated(total, 0.0, chosen.high), None
+    if isinstance(chosen, parts.SequenceMask):
+        return truncated(total, 0.0, torch.inf), inside(total, chosen.low, chosen.high)
+    if isinstance(chosen, parts.GeometricMask):
+        return None, inside(total / length[:, None], chosen.low, chosen.high)
+    if isinstance(chosen, parts.Veto):
+        low_tokens = (mask & (log_rho.exp() < chosen.below)).to(log_rho.dtype)
+        return None, (unit_sum(low_tokens, unit) == 0).to(log_rho.dtype)[:, None].expand_as(log_rho)
+    gap = log_rho**2 / 2 if isinstance(chosen, parts.K2Mask) else k3_gap(log_rho)
+    return None, (unit_sum(gap, unit) / length <= chosen.high).to(log_rho.dtype)[:, None].expand_as(log_rho)
+
+
+def effective_sample_size(log_weight: Tensor) -> Tensor:
+    """(sum w)^2 / (N sum w^2) of sequence weights [N], between 1/N and 1; its collapse is the early alarm of staleness.
+
+    Source: Stable Asynchrony (VCPO), arXiv 2602.17616. Taken before any truncation.
+    """
+    # A common factor cancels, so the largest weight may be scaled to 1: no overflow.
+    weight = (log_weight.to(torch.float64) - log_weight.max()).exp()
+    return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
+
+
+# Surrogates: what is maximised at a token, from its log-ratio and its (detached) advantage. All tensors [B,T].
+
+
+def plain(log_ratio: Tensor, advantage: Tensor) -> Tensor:
+    """r A. At r = 1 its gradient is REINFORCE's."""
+    return log_ratio.exp() * advantage
+
+
+def clip(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """min(r A, clip(r, 1 - low, 1 + high) A). A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low.
+
+    Source: Proximal Policy Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO,
+    arXiv 2503.14476.
+    """
+    ratio = log_ratio.exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+
+
+def dual_clip(log_ratio: Tensor, advantage: Tensor, low: float, high: float, bound: float) -> Tensor:
+    """`clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
+
+    Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
+    """
+    clipped = clip(log_ratio, advantage, low, high)
+    return torch.where(advantage < 0, torch.maximum(clipped, bound * advantage), clipped)
+
+
+def cispo(log_ratio: Tensor, advantage: Tensor, lp: Tensor, low: float, high: float) -> Tensor:
+    """sg[clip(r, 1 - low, 1 + high)] A lp: the weight is capped, no token loses its gradient.
+
+    Source: MiniMax-M1, arXiv 2506.13585. low >= 1 switches the lower bound off.
+    """
+    weight = log_ratio.detach().exp().clamp(max(0.0, 1 - low), 1 + high)
+    return weight * advantage * lp
+
+
+def soft_gate(log_ratio: Tensor, advantage: Tensor, positive: float, negative: float) -> Tensor:
+    """(4 / tau) sigmoid(tau (r - 1)) A, tau = positive where A > 0, negative elsewhere; slope 1 at r = 1.
+
+    Source: Soft Adaptive Policy Optimization, arXiv 2511.20347.
+    """
+    tau = torch.full_like(advantage, negative).masked_fill(advantage > 0, positive)
+    return 4 / tau * torch.sigmoid(tau * (log_ratio.exp() - 1)) * advantage
+
+
+def log_prob(lp: Tensor, advantage: Tensor) -> Tensor:
+    """lp A: the score-function estimator, no ratio.
+
+    Source: Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992).
+    """
+    return lp * advantage
+
+
+def surrogate(objective: Objective, lp: Tensor, log_ratio: Tensor | None, advantage: Tensor) -> Tensor:
+    """That of an objective's part; log_ratio is None exactly where it has no ratio."""
+    if log_ratio is None:
+        return log_prob(lp, advantage)
+    chosen = objective.surrogate
+    if isinstance(chosen, parts.SoftGate):
+        return soft_gate(log_ratio, advantage, chosen.positive, chosen.negative)
+    if isinstance(chosen, parts.Cispo):
+        return cispo(log_ratio, advantage, lp, chosen.low, chosen.high)
+    if isinstance(chosen, parts.DualClip):
+        return dual_clip(log_ratio, advantage, chosen.low, chosen.high, chosen.bound)
+    if isinstance(chosen, parts.Clip):
+        return clip(log_ratio, advantage, chosen.low, chosen.high)
+    return plain(log_ratio, advantage)
+
+
+def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Shares of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), by bound."""
+    ratio = log_ratio.detach().exp()
+    chosen = objective.surrogate
+    if not isinstance(chosen, parts.Clip | parts.DualClip | parts.Cispo):
+        return {}
+    low, high = chosen.low, chosen.high
+    tokens = mask.sum().clamp(min=1)
+    below, above = ratio < 1 - low, ratio > 1 + high
+    if not isinstance(chosen, parts.Cispo):
+        below, above = below & (advantage < 0), above & (advantage > 0)
+    shares = {"clip_fraction_low": (below * mask).sum() / tokens, "clip_fraction_high": (above * mask).sum() / tokens}
+    shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
+    if isinstance(chosen, parts.DualClip):
+        cut = (ratio > chosen.bound) & (advantage < 0)
+        shares["dual_clip_fraction"] = (cut * mask).sum() / tokens
+    return shares
+
+
+# KL: estimators of KL(policy, reference) from the log-probabilities of drawn tokens, by value and by gradient.
+#
+# With x = lp - lp_reference and samples of the policy. As a loss on fixed samples, what counts is the expected gradient:
+#
+#     k1                    x                    0: it regularises nothing; right only inside the reward
+#     k2                    x^2 / 2              that of KL(policy, reference)
+#     k3                    exp(-x) - 1 + x      that of KL(reference, policy), the other direction
+#     ratio_k3              r (exp(-x) - 1 + x)  that of KL(policy, reference) on-policy
+#     k3_straight_through   k3's value           k2's gradient: that of KL(policy, reference)
+#
+# Source: Approximating KL Divergence (Schulman, 2020) for the estimators; the gradients follow from them and are tested
+# by enumeration.
+
+
+K3_LIMIT = 10.0
+
+
+def k2(lp: Tensor, lp_reference: Tensor) -> Tensor:
+    return (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT) ** 2 / 2
+
+
+def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
+    """Never negative, unbiased: the one to watch."""
+    x = (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT)
+    return (torch.exp(-x) - 1 + x).clamp(max=K3_LIMIT)
+
+
+def kl_estimate(estimator: str, lp: Tensor, lp_reference: Tensor, log_ratio: Tensor | None = None) -> Tensor:
+    """[B,T]: the estimator of that name; `ratio_k3` needs log_ratio of the current over the sampling policy."""
+    if estimator == "k1":
+        return lp - lp_reference
+    if estimator == "k2":
+        return k2(lp, lp_reference)
+    if estimator == "k3":
+        return k3(lp, lp_reference)
+    if estimator == "ratio_k3":
+        if log_ratio is None:
+            raise ValueError("ratio_k3 needs the log-ratio of the current over the sampling policy")
+        return log_ratio.exp() * k3(lp, lp_reference)
+    if estimator == "k3_straight_through":
+        quadratic = k2(lp, lp_reference)
+        return k3(lp, lp_reference).detach() + quadratic - quadratic.detach()
+    raise ValueError(f"unknown KL estimator {estimator!r}: k1, k2, k3, ratio_k3 or k3_straight_through")
+
+
+# Aggregation: from per-token terms to one number, with denominators that no micro-batch can change.
+
+
+@dataclass(frozen=True, slots=True)
+class Denominators:
+    """Constants of one optimiser step, over all its rows on all machines.
+
+    tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths, drawn [U]: the episodes, their
+    counted and their drawn tokens. scale: an extra divisor (the length budget of 'constant').
+    """
+
+    mode: str
+    unit: str
+    tokens: Tensor
+    units: Tensor
+    ids: Tensor
+    lengths: Tensor
+    drawn: Tensor
+    scale: float
+    local_weight: float
+
+
+def _branch(batch: Batch, objective: Objective) -> Tensor:
+    if objective.local_weight is None:
+        return torch.zeros_like(batch.episode)
+    if batch.branch is None:
+        raise ValueError(f"objective {objective.name!r} has a local_weight and needs Batch.branch")
+    return batch.branch
+
+
+def denominators(batch: Batch, objective: Objective) -> Denominators:
+    """Computed once from the whole optimiser step and handed to every micro-batch.
+
+    denominator='original' counts every drawn token, so what a mask drops shrinks the gradient; 'kept' counts what
+    survives `select` and the correction, so the survivors weigh more. A sequence with nothing left still counts as
+    one of the units. Under 'kept', a correction with anchor 'current' or 'interpolated' is not known beforehand and
+    is not counted.
+    """
+    branch = _branch(batch, objective)
+    per_row = _counted(batch, objective)
+    ids, inverse = torch.unique(batch.episode, return_inverse=True)
+    lengths = per_row.new_zeros(len(ids)).index_add_(0, inverse, per_row)
+    drawn = per_row.new_zeros(len(ids)).index_add_(0, inverse, (batch.mask > 0).to(per_row.dtype).sum(1))
+    unit_branch = branch
+    if objective.aggregation_unit == "episode":
+        unit_branch = torch.zeros_like(ids).scatter_reduce_(0, inverse, branch, "amax")
+    tokens = per_row.new_zeros(2).index_add_(0, branch, per_row)
+    units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
+    scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
+    weight = 1.0 if objective.local_weight is None else objective.local_weight
+    mode, unit = objective.aggregation, objective.aggregation_unit
+    return Denominators(mode, unit, tokens, units, ids, lengths, drawn, scale, weight)
+
+
+def _counted(batch: Batch, objective: Objective) -> Tensor:
+    """[B] float64: the tokens of a row that its denominators count."""
+    counted = (batch.mask > 0).to(torch.float64)
+    if objective.denominator == "kept":
+        if batch.keep is not None:
+            counted = counted * (batch.keep if objective.shares_nodes else batch.keep > 0)
+        if objective.correction and objective.anchor == "proximal" and batch.lp_proximal is not None:
+            counted = counted * correction(objective, batch.lp_proximal, batch).keep
+    return counted.sum(1)
+
+
+def row_weights(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
+    """[B] float64: what one token's term is multiplied by before everything is summed.
+
+    token-mean: 1 / all tokens (DAPO, arXiv 2503.14476). seq-mean-token-mean: 1 / (sequences * the sequence's tokens)
+    (GRPO, arXiv 2402.03300). seq-mean-token-sum: 1 / sequences (RLOO, arXiv 2402.14740). constant:
+    1 / (sequences * length budget) (Dr. GRPO, arXiv 2503.20783). Two branches are aggregated apart and added.
+    """
+    branch = _branch(batch, objective)
+    if denominators.mode == "token-mean":
+        weight = 1 / denominators.tokens.clamp(min=1)[branch]
+    else:
+        weight = 1 / (denominators.units.clamp(min=1)[branch] * denominators.scale)
+        if denominators.mode == "seq-mean-token-mean":
+            weight = weight / _lengths(batch, objective, denominators).clamp(min=1)
+    return torch.where(branch > 0, weight * denominators.local_weight, weight)
+
+
+def _lengths(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
+    if denominators.unit == "row":
+        return _counted(batch, objective)
+    return denominators.lengths[line_of(batch, denominators)]
+
+
+def line_of(batch: Batch, denominators: Denominators) -> Tensor:
+    """[B]: where a row's episode stands in `ids`. Raises ValueError if it is not there."""
+    line = torch.searchsorted(denominators.ids, batch.episode).clamp(max=len(denominators.ids) - 1)
+    if bool((denominators.ids[line] != batch.episode).any()):
+        raise ValueError("the micro-batch holds an episode that the denominators were not computed from")
+    return line
+
+
+def aggregate(values: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+    """Scalar: sum over drawn tokens of values [B,T] times the row's weight [B]; what is masked cannot leak a NaN."""
+    return (torch.where(mask > 0, values, 0.0).sum(1) * weights.to(values.dtype)).sum()
+
+
+def regression(
+    objective: Objective, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators
+) -> Tensor:
+    """Mean over episodes of (beta * sum over drawn tokens of (lp - lp_reference) - (R - V*))^2.
+
+    advantages [B,T] hold R - V* on every drawn token of an episode. The loss is on the summed log-ratio, so its scale
+    grows with length. At pi = reference * exp((R - V*) / beta) it is zero.
+    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686.
+    """
+    if batch.lp_reference is None:
+        raise ValueError("surrogate=Regression(...) needs Batch.lp_reference")
+    assert isinstance(objective.surrogate, Regression)
+    beta = objective.surrogate.coefficient
+    mask = (batch.mask > 0).to(lp.dtype)
+    keep = mask if batch.keep is None else mask * (batch.keep > 0)
+    unit = unit_of(batch, "episode")
+    count = int(unit.max()) + 1 if len(unit) else 0
+    zeros = torch.zeros(count, dtype=lp.dtype, device=lp.device)
+    log_ratio = zeros.index_add(0, unit, (torch.where(keep > 0, lp - batch.lp_reference.to(lp.dtype), 0.0)).sum(1))
+    tokens = zeros.index_add(0, unit, keep.sum(1))
+    gain = zeros.index_add(0, unit, (advantages * keep).sum(1)) / tokens.clamp(min=1)
+    error = torch.where(tokens > 0, beta * log_ratio - gain, 0.0)
+    return (error**2).sum() / denominators.units.sum().clamp(min=1).to(lp.dtype)
+
+
+# The loss: all of them put together.
+
 
 _MAXIMA = ("ratio_max", "mismatch_max", "lag_max")
 _SUMS = ("loss", "policy_loss", "kl_loss", "entropy_loss", "teacher_loss", "tokens")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,25 +15,13 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Group
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model, Tokens
-from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.aggregation import Denominators, denominators
-from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.control import Controls, advanced, initial, learning_rate_scale
-from keepworth.learning.objective.correction import effective_sample_size
-from keepworth.learning.objective.filters import kept_groups
-from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
-from keepworth.learning.objective.optimal import score_norms
-from keepworth.learning.objective.options import Objective, ObjectiveError, require_range
-from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward, OptimalBaseline, TopEntropy
-from keepworth.learning.objective.policy_loss import group_metrics, loss, merge_metrics, mismatch
-from keepworth.learning.objective.ratio import unit_of, unit_sum
-from keepworth.learning.objective.selection import select
-from keepworth.learning.weights.heads import Critic, CriticSettings
-from keepworth.learning.weights.master_weights import MasterWeights
-from keepworth.learning.weights.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
-from keepworth.learning.weights.rows import (
+from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
+from keepworth.learning.objective.batch import (
+    Batch,
     Rows,
+    layout,
     micro_batches,
     require_budget,
     require_credit,
@@ -39,7 +29,31 @@ from keepworth.learning.weights.rows import (
     rows_of,
     soft_values_of,
 )
-from keepworth.models.adapter import Named
+from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
+from keepworth.learning.objective.options import (
+    Controls,
+    Objective,
+    ObjectiveError,
+    advanced,
+    initial,
+    learning_rate_scale,
+    require_range,
+)
+from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward, OptimalBaseline, TopEntropy
+from keepworth.learning.objective.policy_loss import (
+    Denominators,
+    denominators,
+    effective_sample_size,
+    group_metrics,
+    loss,
+    merge_metrics,
+    mismatch,
+    unit_of,
+    unit_sum,
+    value_loss,
+)
+from keepworth.learning.weights.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
+from keepworth.models.adapter import Named, fuse
 from keepworth.models.attention import micro_batches as prompt_batches
 from keepworth.models.attention import tree
 from keepworth.models.inprocess import InProcessModel
@@ -216,7 +230,7 @@ class Learner:
             "steps": self.steps,
             "version": self.model.version,
             "reference": self.reference.state() if self._keeps_reference() and self.reference else {},
-            "critic": self.critic.state() if self.critic is not None else {},
+            "critic": self.critic.master_weights.state() if self.critic is not None else {},
             "soft_values": dict(self.soft_values or {}),
             "validation": self._validation,
         }
@@ -229,7 +243,7 @@ class Learner:
         if self.reference is not None and state.get("reference"):
             self.reference.load(state["reference"])
         if self.critic is not None:
-            self.critic.load(state["critic"])
+            self.critic.master_weights.load(state["critic"])
         if self.soft_values is not None:
             self.soft_values.update(state.get("soft_values", {}))
         self._validation = state.get("validation")
@@ -389,6 +403,25 @@ class Learner:
         return self._warmup() * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
 
 
+def score_norms(
+    parameters: Sequence[torch.Tensor], batch: Batch, forward: Callable[[list[int]], torch.Tensor]
+) -> torch.Tensor:
+    """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode.
+
+    forward: row numbers -> log-probabilities [b,T] with gradient to the parameters. It is the g of the optimal baseline
+    b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
+    Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
+    """
+    norms = torch.zeros(batch.shape[0], dtype=torch.float64)
+    for episode in torch.unique(batch.episode):
+        rows = (batch.episode == episode).nonzero().flatten().tolist()
+        total = torch.where(batch.mask[rows] > 0, forward(rows), 0.0).sum()
+        gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
+        squares = [(each.detach().to(torch.float64) ** 2).sum() for each in gradients if each is not None]
+        norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0
+    return norms.to(batch.mask.device)
+
+
 def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:
     """Raises ObjectiveError for something that was handed over and would be left unused."""
     unused = [
@@ -447,3 +480,259 @@ class Imitator:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._learner.load(state)
+
+
+# Float32 master weights of low-precision ones, and the optimiser that moves them.
+
+
+class Diverged(KeepworthError, FloatingPointError):
+    """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
+
+
+class BadLearningRate(KeepworthError, ValueError):
+    """A learning rate with which no step can be taken."""
+
+
+class MasterWeights:
+    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
+
+    Raises BadLearningRate for a learning rate that is no finite number of at least 0.
+    """
+
+    def __init__(
+        self,
+        named: Named,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+        max_norm: float = 1.0,
+    ) -> None:
+        if not (math.isfinite(learning_rate) and learning_rate >= 0):
+            raise BadLearningRate(
+                f"learning_rate = {learning_rate} is not a finite number of at least 0.",
+                "Set it to a number, for example 3e-4.",
+            )
+        self.named = named
+        self.learning_rate = learning_rate
+        self.max_norm = max_norm
+        self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self.optimiser = torch.optim.AdamW(
+            list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        )
+
+    def step(self, scale: float = 1.0) -> float:
+        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
+
+        scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
+        raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
+        a live weight changes; the master weights and the moments then start afresh from the live weights.
+        """
+        for name, value in self.named.items():
+            gradient = value.grad
+            self._master_weights[name].grad = (
+                None if gradient is None else gradient.to(self._master_weights[name].dtype)
+            )
+            value.grad = None
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self._master_weights.values()), self.max_norm))
+        if not math.isfinite(norm):
+            for master in self._master_weights.values():
+                master.grad = None
+            raise Diverged(
+                f"The gradient's norm is {norm}: this step changed nothing.",
+                f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+            )
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.learning_rate * scale
+        try:
+            self.optimiser.step()
+        except RuntimeError as error:  # a step size past float32 is refused half-way
+            if "overflow" not in str(error):
+                raise
+            raise self._undone(scale, next(iter(self.named))) from error
+        lost = [name for name, value in self.named.items() if not _finite_as(self._master_weights[name], value.dtype)]
+        if lost:
+            raise self._undone(scale, lost[0])
+        with torch.no_grad():
+            for name, value in self.named.items():
+                value.copy_(self._master_weights[name])
+                # Kept, these float32 copies would stand beside the next pass's activations.
+                self._master_weights[name].grad = None
+        return norm
+
+    def _undone(self, scale: float, name: str) -> Diverged:
+        """Start afresh from the live weights, which the failed step has not reached."""
+        with torch.no_grad():
+            for each, value in self.named.items():
+                self._master_weights[each].copy_(value)
+                self._master_weights[each].grad = None
+        self.optimiser.state.clear()
+        return Diverged(
+            f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "
+            f"(first in {name}): it was not taken.",
+            f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"master_weights": self._master_weights, "optimiser": self.optimiser.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
+        saved = state["master_weights"] if "master_weights" in state else state["masters"]  # checkpoints of before
+        if set(saved) != set(self._master_weights):
+            other = sorted(set(saved) ^ set(self._master_weights))[:3]
+            raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
+        for name, value in saved.items():
+            if value.shape != self._master_weights[name].shape:
+                raise ValueError(
+                    f"{name} is {list(value.shape)} there and {list(self._master_weights[name].shape)} here"
+                )
+            if not bool(torch.isfinite(value).all()):
+                raise ValueError(f"{name} holds numbers that are not finite")
+        with torch.no_grad():
+            for name, value in saved.items():
+                self._master_weights[name].copy_(value)
+                self.named[name].copy_(value)
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def _finite_as(master: torch.Tensor, dtype: torch.dtype) -> bool:
+    low, high = torch.aminmax(master.detach())  # one pass, nothing allocated; not a number comes through both
+    return bool(torch.isfinite(torch.stack((low, high)).to(dtype)).all())
+
+
+def _wide(value: torch.Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32
+
+
+# The critic: the value of every state a policy drew a token in, from the policy's own base.
+#
+# A linear head reads the last hidden states. Over a network with an adapter, the critic has another one on the same base, so
+# that its gradient cannot move the policy; where all weights are trained there is no second body to give it, and the head reads
+# the policy's hidden states as they are, without a gradient into them.
+# Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754.
+
+
+CRITIC_ADAPTER = "critic"
+
+
+@dataclass(frozen=True, slots=True)
+class CriticSettings:
+    """learning_rate of head and adapter; rank of the adapter (scaled by 2 * rank); warmup: updates that train the
+    critic alone, before the policy follows its advice."""
+
+    learning_rate: float = 1e-3
+    rank: int = 8
+    warmup: int = 0
+    max_norm: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, interval in (("rank", "[1, inf)"), ("warmup", "[0, inf)"), ("max_norm", "(0, inf]")):
+            require_range(name, getattr(self, name), interval)
+
+
+class Critic:
+    """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
+
+    def __init__(self, model: InProcessModel, settings: CriticSettings) -> None:
+        self.settings = settings
+        self._model = model
+        wide = torch.promote_types(model.dtype, torch.float32)
+        self.head = torch.nn.Linear(int(model.network.config.hidden_size), 1, dtype=wide, device=model.device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+        named: Named = {f"head.{name}": value for name, value in self.head.named_parameters()}
+        self._policy_adapter: str | None = None
+        if hasattr(model.network, "peft_config"):
+            self._policy_adapter = str(model.network.active_adapter)
+            named |= self._attach()
+        self.master_weights = MasterWeights(named, settings.learning_rate, max_norm=settings.max_norm)
+
+    def _attach(self) -> Named:
+        """Another adapter on the same base; the policy's stays the active one."""
+        from peft import LoraConfig
+
+        network, rank = self._model.network, self.settings.rank
+        if CRITIC_ADAPTER in network.peft_config:
+            raise ValueError(f"{self._model.name} already has an adapter called {CRITIC_ADAPTER!r}")
+        with torch.random.fork_rng():
+            torch.manual_seed(self.settings.seed)
+            options = LoraConfig(r=rank, lora_alpha=2.0 * rank, lora_dropout=0.0, target_modules="all-linear")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                network.add_adapter(CRITIC_ADAPTER, options, autocast_adapter_dtype=False)
+        fuse(network)
+        found = {name: value for name, value in network.named_parameters() if f".{CRITIC_ADAPTER}." in name}
+        for value in found.values():
+            value.requires_grad_(True)
+        return found
+
+    @contextlib.contextmanager
+    def _active(self) -> Iterator[None]:
+        """The network with the critic's adapter: nobody else may use the model meanwhile."""
+        if self._policy_adapter is None:
+            yield
+            return
+        _switch(self._model.network, CRITIC_ADAPTER)
+        try:
+            yield
+        finally:
+            _switch(self._model.network, self._policy_adapter)
+
+    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token),
+        on the CPU, with gradient to the critic's own weights where gradients are on."""
+        plan = layout(rows, chosen)
+        batch = plan.tree
+        with self._active(), torch.set_grad_enabled(torch.is_grad_enabled() and self._policy_adapter is not None):
+            hidden = self._model.hidden_states(batch.ids, batch.positions, batch.mask, None).flatten(0, 1)
+        read = torch.cat([hidden[batch.predictor], hidden[plan.last]])
+        # Written as a sum: a float32 matrix product may lose precision while another thread is in bfloat16 attention.
+        found = ((read.to(self.head.weight.dtype) * self.head.weight[0]).sum(1) + self.head.bias).cpu()
+        drawn, ends = found[: len(batch.predictor)], found[len(batch.predictor) :]
+        blank = drawn.new_zeros(len(chosen) * plan.width)
+        return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
+
+    @torch.no_grad()
+    def valued(self, rows: Rows, batch: Batch, micro_batches: Sequence[Sequence[int]], bootstrap: bool) -> Batch:
+        """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
+        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
+        for chosen in micro_batches:
+            found, behind = self.values(rows, chosen)
+            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
+        if not bootstrap:
+            return replace(batch, values=values)
+        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
+        return replace(batch, values=values, bootstrap=end)
+
+    def teach(
+        self, rows: Rows, micro_batches: Sequence[Sequence[int]], objective: Objective, divisors: Denominators
+    ) -> dict[str, float]:
+        """One step towards the returns of this batch, whose values `valued` has filled in."""
+        targets = value_targets(rows.batch, objective)
+        total = 0.0
+        for chosen in micro_batches:
+            values, _ = self.values(rows, chosen)
+            wanted = targets[torch.tensor(chosen)].to(values.dtype)
+            scalar = value_loss(values, wanted, rows.batch.rows(chosen), objective, divisors)
+            scalar.backward()  # type: ignore[no-untyped-call]
+            total += float(scalar.detach())
+        norm = self.master_weights.step()
+        assert rows.batch.values is not None
+        drawn = rows.batch.mask > 0
+        explained = explained_variance(rows.batch.values[drawn], targets[drawn])
+        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
+
+
+def _switch(network: Any, adapter: str) -> None:
+    """PEFT freezes the adapter it leaves; here every weight stays as trainable as it was."""
+    flags = [(value, value.requires_grad) for value in network.parameters()]
+    network.set_adapter(adapter)
+    for value, trainable in flags:
+        value.requires_grad_(trainable)
+
+
+def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:
+    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
+    spread = float(targets.var()) if len(targets) > 1 else 0.0
+    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

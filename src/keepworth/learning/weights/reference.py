@@ -17,10 +17,10 @@ import torch
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
-from keepworth.learning.objective.credit import soft_value
+from keepworth.learning.objective.advantage import soft_value
+from keepworth.learning.objective.batch import Rows, by_context
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import SoftValue
-from keepworth.learning.weights.rows import Rows, by_context
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from keepworth import Memory
 from keepworth.defaults import encoder as encoder_named
-from keepworth.environments.banking import read
+from keepworth.environments.data_sets import read
 from keepworth.episodes.model import Encoder
 from keepworth.evaluation.statistics import paired_difference
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.cli.stream import run_job
+from keepworth.cli.evaluate import run_job
 
 RESULTS = Path(__file__).parent / "results"
 TABLES = ("parts", "several-steps", "seen-before", "one-step")

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from keepworth.agents.simulated import LinearAgent, ReadingAgent
-from keepworth.cli.stream import method_for
-from keepworth.environments import rules
+from keepworth.cli.evaluate import method_for
 from keepworth.environments.attacks import ATTACKS, Attack, attacked
-from keepworth.environments.rules import generate
+from keepworth.environments.generated import FAMILIES, hidden_rules
 from keepworth.environments.scene import Stream
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream_claims import METHOD
@@ -61,7 +60,7 @@ class Runs:
         """The run that nobody attacks."""
         key = (attack.calm, arm, seed, attack.read)
         if key not in self.calm:
-            calm = generate(attack.calm, split=self.split, seed=seed)
+            calm = hidden_rules(attack.calm, split=self.split, seed=seed)
             self.calm[key] = self._run(calm, arm, seed, attack.read)
         return self.calm[key]
 
@@ -103,7 +102,7 @@ def measured(runs: Runs, attack: Attack, arms: Sequence[str], seeds: int) -> lis
 
 def naming(runs: Runs, family: str, seeds: int) -> dict[str, Any]:
     """What it costs on a stream that nobody attacks that its people are told apart: success without names less that with them."""
-    calm = rules.FAMILIES[family]
+    calm = FAMILIES[family]
     nobody = Attack(family, calm, lambda *_: {}, 0.0)
     people = Attack(family, replace(calm, people=PEOPLE), lambda *_: {}, 0.0)
     record: dict[str, Any] = {"stream": family, "people": PEOPLE, "clusters": seeds}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.agents.simulated import ScoringAgent
-from keepworth.cli.stream import method_for
+from keepworth.cli.evaluate import method_for
 from keepworth.environments.streams import generated, kind_of
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream import Job, Results, Row, row, run_matrix, table

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
-from keepworth.cli import failures
+from keepworth.cli import output
 from keepworth.cli.main import main
 from tests.episodes.test_terminal import obeyed
 from tests.evaluation.sample_run import sample_run
@@ -106,7 +106,7 @@ def test_a_traceback_is_kept_for_its_owner_alone_and_without_what_was_typed(
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
     typed = ["keepworth", "memory", "add", "the code is 1905", "--user", "ana", "--source=vault"]
     monkeypatch.setattr(sys, "argv", typed)
-    assert failures.report_bug(ValueError(f"broken {EVIL}"), {"memory", "add"}) == 1
+    assert output.report_bug(ValueError(f"broken {EVIL}"), {"memory", "add"}) == 1
     said = capsys.readouterr().err
     assert obeyed(said) == []
     (kept,) = (tmp_path / "cache" / "tracebacks").iterdir()
@@ -126,7 +126,7 @@ def test_a_traceback_is_written_over_nothing(tmp_path: Path, monkeypatch: pytest
     for occupy in (lambda path: path.symlink_to(victim), lambda path: path.write_text("mine")):
         path = folder / "today-known.txt"
         occupy(path)
-        assert failures._save("x") is None
+        assert output._save("x") is None
         assert path.read_text() == victim.read_text() == "mine"
         os.unlink(path)
 

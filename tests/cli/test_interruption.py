@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.cli.failures import interruptible
 from keepworth.cli.main import main
+from keepworth.cli.output import interruptible
 from keepworth.evaluation.stream import Job, Row, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.rollouts.driver import play

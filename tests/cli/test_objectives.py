@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepworth.cli.main import main
-from keepworth.cli.objectives import COLUMNS
+from keepworth.cli.train import COLUMNS
 from keepworth.episodes.text import terminal
 from keepworth.learning.objective.presets import PRESETS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.cli import stream as command
-from keepworth.cli.stream import app, method_for, run_job
+from keepworth.cli import evaluate as command
+from keepworth.cli.evaluate import app, method_for, run_job
 from keepworth.environments.streams import FAMILIES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -18,19 +18,19 @@ SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+sh
 
 def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = CliRunner().invoke(app, [*SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary["table"]["near-miss"]) == {"none", "exprag", "advantage", "advantage+shuffled"}
     assert all(values["n"] == 3 for values in summary["table"]["near-miss"].values())
     assert (out / "report.png").stat().st_size > 5_000
     rows = (out / "rows.jsonl").read_text()
-    again = CliRunner().invoke(app, [*SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
+    again = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert again.exit_code == 0
     assert (out / "rows.jsonl").read_text() == rows
     with pytest.raises(KeepworthError, match="other split"):
         CliRunner().invoke(
-            app, [*SMALL, "--seeds", "3", "--split", "held-out", "--out", str(out)], catch_exceptions=False
+            app, ["stream", *SMALL, "--seeds", "3", "--split", "held-out", "--out", str(out)], catch_exceptions=False
         )
 
 
@@ -39,7 +39,7 @@ def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
 
     out = tmp_path / "run"
     arguments = ["--streams", "t-maze", "--arms", "none,advantage", "--length", "5", "--seeds", "1"]
-    done = CliRunner().invoke(app, [*arguments, "--episodes", "--out", str(out)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["stream", *arguments, "--episodes", "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
     shown = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--arm", "t-maze.random.advantage"])
     assert shown.exit_code == 0
@@ -52,7 +52,7 @@ def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
     assert first.episode.decisions[0].kind is DecisionKind.SEARCH
     assert first.episode.exchanges[0].done == "walk on"
     with pytest.raises(KeepworthError, match="other episodes"):
-        CliRunner().invoke(app, [*arguments, "--out", str(out)], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", *arguments, "--out", str(out)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,20 @@ def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
 )
 def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, near: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=near):
-        CliRunner().invoke(app, [option, value, "--out", str(tmp_path / "x")], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", option, value, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
 def test_names_can_be_listed() -> None:
     for option, name in (("--streams", "near-miss"), ("--arms", "exprag")):
-        done = CliRunner().invoke(app, [option, "list"], catch_exceptions=False)
+        done = CliRunner().invoke(app, ["stream", option, "list"], catch_exceptions=False)
         assert name in done.output.splitlines()
 
 
 def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="--data"):
-        CliRunner().invoke(app, ["--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False)
+        CliRunner().invoke(
+            app, ["stream", "--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False
+        )
 
 
 @pytest.mark.parametrize("name", ["household", "science", "alfworld"])
@@ -83,14 +85,26 @@ def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     absent = ("alfworld", "textworld_express", "scienceworld")
     monkeypatch.setattr(f"keepworth.{place}.find_spec", lambda module: None if module in absent else object())
     with pytest.raises(KeepworthError, match=f"stream {name} needs the Python package .*pip install"):
-        CliRunner().invoke(app, ["--streams", name, "--out", str(tmp_path / "x")], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", "--streams", name, "--out", str(tmp_path / "x")], catch_exceptions=False)
     assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("name", ["events", "key-door", "repeat-previous", "updates"])
 def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: Path) -> None:
     arms = "none,exprag,reme,rememberer,memento-p,amem,advantage,oracle"
-    asked = ["--streams", name, "--arms", arms, "--length", "12", "--seeds", "1", "--out", str(tmp_path / "x")]
+    asked = [
+        "stream",
+        "--streams",
+        name,
+        "--arms",
+        arms,
+        "--length",
+        "12",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "x"),
+    ]
     assert CliRunner().invoke(app, asked, catch_exceptions=False).exit_code == 0
     table = json.loads((tmp_path / "x" / "summary.json").read_text())["table"][name]
     assert set(table) == set(arms.split(","))
@@ -146,24 +160,24 @@ def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.Monk
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small = ["--streams", "benign", "--arms", "none,advantage", "--length", "40", "--seeds", "1", "--out", str(out)]
-    done = CliRunner().invoke(app, [*small, "--agent", "tabular"], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["stream", *small, "--agent", "tabular"], catch_exceptions=False)
     assert done.exit_code == 0
     with pytest.raises(KeepworthError, match="other agent"):
-        CliRunner().invoke(app, [*small, "--agent", "linear"], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", *small, "--agent", "linear"], catch_exceptions=False)
     with pytest.raises(UnknownName, match="linear"):
-        CliRunner().invoke(app, [*small, "--agent", "linaer"], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", *small, "--agent", "linaer"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked"])
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="no arm"):
-        CliRunner().invoke(app, ["--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
+        CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
 def test_a_setting_with_its_name_of_before_is_refused_with_the_name_of_today(tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"
     tuned.write_text('{"one-step": {"advantage": {"settings": {"likeness": 1.6}}}}')
-    options = ["--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
+    options = ["stream", "--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
     with pytest.raises(KeepworthError, match="called 'similarity'"):
         CliRunner().invoke(app, options, catch_exceptions=False)
 
@@ -172,7 +186,7 @@ def test_a_setting_with_its_name_of_before_is_refused_with_the_name_of_today(tmp
 def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"
     tuned.write_text(text)
-    options = ["--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
+    options = ["stream", "--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
     with pytest.raises(KeepworthError, match=r"tuned\.json"):
         CliRunner().invoke(app, options, catch_exceptions=False)
     assert not (tmp_path / "x").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.streams.ordinary import COST, GAIN, RIVAL, SHARE, Runs, measured
 from keepworth.environments.attacks import ATTACKS, Attack, attacked
-from keepworth.environments.rules import generate
+from keepworth.environments.generated import hidden_rules
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy import presenters
 from keepworth.memory.policy.maintainers import Capacity
@@ -60,7 +60,7 @@ def test_an_agent_that_reads_is_not_misled_by_lines_that_a_question_forges(monke
 
 def test_an_attack_adds_to_the_calm_stream_and_changes_nothing_of_it() -> None:
     for name, attack in ATTACKS.items():
-        calm = generate(attack.calm, split="dev", seed=1)
+        calm = hidden_rules(attack.calm, split="dev", seed=1)
         stream = attacked(attack, split="dev", seed=1)
         added = [
             (*task.foreign[len(each.foreign) :], *task.visits)

@@ -8,7 +8,7 @@ import pytest
 
 from keepworth.environments import alfworld, science
 from keepworth.environments import household as household_module
-from keepworth.environments.banking import banking
+from keepworth.environments.data_sets import banking
 from keepworth.environments.household import available, household
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes import extras

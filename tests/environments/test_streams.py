@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keepworth.environments.rules import ORDERS
+from keepworth.environments.generated import ORDERS
 from keepworth.environments.scene import Scene
 from keepworth.environments.streams import FAMILIES, generated
 from keepworth.episodes.errors import UnknownName

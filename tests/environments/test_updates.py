@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.environments.updates import OFFERED, SIDES, _known, updates
+from keepworth.environments.data_sets import OFFERED, SIDES, _known, updates
 from tests.environments.game import Game
 
 

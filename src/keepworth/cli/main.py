@@ -11,17 +11,13 @@ from typing import Annotated
 import typer
 
 from keepworth import __version__
-from keepworth.cli import failures
-from keepworth.cli.checkpoint import app as checkpoint_app
-from keepworth.cli.doctor import doctor
+from keepworth.cli import output
+from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
-from keepworth.cli.failures import interruptible
-from keepworth.cli.models import app as models_app
-from keepworth.cli.objectives import app as objectives_app
-from keepworth.cli.output import say
+from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
-from keepworth.cli.show import report, show
-from keepworth.cli.train import demo, recipes, train
+from keepworth.cli.show import checkpoint_app, report, show
+from keepworth.cli.train import demo, objectives_app, recipes, train
 from keepworth.cli.watch import watch
 
 app = typer.Typer(
@@ -88,13 +84,13 @@ def main(arguments: list[str]) -> int:
             return _unread()
         raise
     except (KeyboardInterrupt, typer.Abort):
-        return failures.INTERRUPTED
+        return output.INTERRUPTED
     except Exception as error:
         if "KEEPWORTH_DEBUG" in os.environ:
             raise
         if isinstance(error, _USAGE):
-            return failures.report_usage(error)
-        return failures.report_mistake(error) if failures.is_ours(error) else failures.report_bug(error, _commands())
+            return output.report_usage(error)
+        return output.report_mistake(error) if output.is_ours(error) else output.report_bug(error, _commands())
     return code if isinstance(code, int) else 0
 
 

@@ -1,8 +1,23 @@
-"""What the command line prints. Everything goes through here, so that nothing that is data is obeyed by a terminal."""
+"""What the command line prints, and how it fails.
+
+Everything goes through here, so that nothing that is data is obeyed by a terminal. A mistake is one red line and a hint, a bug a
+saved traceback.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -29,3 +44,127 @@ def say_json(record: Any, **settings: Any) -> None:
 
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="KEEPWORTH_RUNS")]
+
+
+# How the command line fails.
+
+
+MISTAKE, BUG, INTERRUPTED = 2, 1, 130
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether the error's class is defined in this package: raised on purpose, with a message for people."""
+    return any(each.__module__.split(".")[0] == "keepworth" for each in type(error).__mro__)
+
+
+def report_mistake(error: BaseException) -> int:
+    """Say what is wrong and how to fix it; returns the exit code."""
+    message = str(getattr(error, "message", "") or error)
+    fix = str(getattr(error, "fix", ""))
+    if fix and message.endswith(fix):
+        message = message.removesuffix(fix).strip()
+    _say_error(message, fix)
+    return MISTAKE
+
+
+def report_usage(error: Exception) -> int:
+    """A command line that does not parse: unknown command or option, missing argument."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "keepworth"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    _say_error(message, f"{path} --help shows what there is.")
+    return MISTAKE
+
+
+def report_bug(error: BaseException, commands: Collection[str] = ()) -> int:
+    """Say in one line what broke and where the traceback is; returns the exit code. commands: names there are."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    line = str(error).strip().split("\n", 1)[0]
+    kept = _save(text, commands)
+    where = f"The traceback is in {kept}; --debug prints it." if kept else "--debug prints the traceback."
+    _say_error(
+        f"something broke inside keepworth: {type(error).__name__}: {line}",
+        f"{where} Please report it, and read it before: the last lines may quote your data.",
+    )
+    return BUG
+
+
+def _say_error(message: str, fix: str) -> None:
+    from rich.text import Text
+
+    from keepworth.episodes.text import terminal
+
+    console = terminal(stderr=True)
+    console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
+    if fix:
+        console.print(Text.assemble(("  hint: ", "bold"), fix), soft_wrap=True)
+
+
+def _save(text: str, commands: Collection[str] = ()) -> Path | None:
+    """The file, which only its owner can read and nobody can have put there before; None where none can be written."""
+    from keepworth.models.files import cache_folder
+
+    folder = cache_folder() / "tracebacks"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(f"$ {_without_values(sys.argv, commands)}\n\n{text}")
+    except OSError:
+        return None
+    return path
+
+
+def _without_values(arguments: list[str], commands: Collection[str]) -> str:
+    """The command and the names of its options: what else was typed may be secret."""
+    shown = [
+        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in commands else "..."
+        for place, word in enumerate(arguments[1:])
+    ]
+    return " ".join(["keepworth", *shown])
+
+
+# Ctrl-C and SIGTERM, which schedulers, containers and service managers send, end a command alike: at a safe point, quietly.
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, both signals raise KeyboardInterrupt in this thread, where it is the main one.
+
+    Raised in the middle of an asyncio task it would leave that task, and those that wait for it, with an exception that nobody
+    retrieves. So while an event loop runs here its tasks are cancelled instead, and KeyboardInterrupt comes out of this block.
+    A second signal does not wait for them. SIGINT stays ignored where it is, as in a shell's background jobs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    cancelled = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal cancelled
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise KeyboardInterrupt from None
+        if cancelled:
+            raise KeyboardInterrupt
+        cancelled = True
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.call_soon_threadsafe(lambda: None)  # it may be waiting for something else to happen
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+        if cancelled:  # whoever was cancelled may have made a value of it
+            raise KeyboardInterrupt
+    except asyncio.CancelledError:
+        if cancelled:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

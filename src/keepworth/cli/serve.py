@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from keepworth.cli.failures import interruptible
-from keepworth.cli.output import Runs, say
+from keepworth.cli.output import Runs, interruptible, say
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.rules import checked
+from keepworth.environments.generated import checked
 from keepworth.environments.scene import Replayed, Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError

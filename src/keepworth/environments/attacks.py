@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.environments.rules import RuleStream, generate
+from keepworth.environments.generated import RuleStream, hidden_rules
 from keepworth.environments.scene import Foreign, Scene, Stream, Visit
 
 CALM = RuleStream("people", world="people", similarity=0.9, partners=36, triggered=0.16, trigger_words=3, people=20)
@@ -50,7 +50,7 @@ class Attack:
 
 def attacked(attack: Attack, *, split: str, seed: int, order: str = "random") -> Stream:
     """The calm stream with what the attacker adds before its tasks; everything else is as it was."""
-    stream = generate(attack.calm, split=split, seed=seed, order=order)
+    stream = hidden_rules(attack.calm, split=split, seed=seed, order=order)
     added = attack.act(stream, attack, np.random.default_rng([53, seed]))
     tasks = tuple(
         replace(

@@ -14,9 +14,8 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.rules import ORDERS, checked
+from keepworth.environments.generated import ORDERS, checked, words
 from keepworth.environments.scene import Course, Scene, Stream, StreamTask, ends, goes_on, stream_task
-from keepworth.environments.words import words
 from keepworth.episodes.episode import Observation, Task
 
 WALK = "walk on"

@@ -7,22 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.environments import alfworld, banking, household, rules, science, seen_before, updates, workshop
+from keepworth.environments import alfworld, data_sets, household, science, seen_before
+from keepworth.environments import generated as generators
 from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
 SEEN_BEFORE = ("t-maze", "repeat-previous", "key-door", "events")
 _GENERATORS: Mapping[str, tuple[Callable[..., Stream], Any]] = {
-    **{name: (rules.generate, parameters) for name, parameters in rules.FAMILIES.items()},
+    **{name: (generators.hidden_rules, parameters) for name, parameters in generators.FAMILIES.items()},
     "t-maze": (seen_before.corridors, seen_before.CorridorStream()),
     "repeat-previous": (seen_before.cards, seen_before.CardStream()),
     "key-door": (seen_before.keys, seen_before.KeyStream()),
     "events": (seen_before.events, seen_before.EventStream()),
-    "tool-graph": (workshop.generate, workshop.WorkshopStream()),
+    "tool-graph": (generators.tool_graph, generators.WorkshopStream()),
 }
 FAMILIES = tuple(_GENERATORS)
 _WORLDS: Mapping[str, tuple[Callable[..., Stream], Mapping[str, Any], Callable[[], str]]] = {
-    "updates": (updates.updates, {"length": None}, str),
+    "updates": (data_sets.updates, {"length": None}, str),
     "household": (household.household, {"length": 300}, household.available),
     "house": (household.household, {"length": 120, "held_out": 30, "rooms": household.ROOMS}, household.available),
     "science": (science.science, {"length": 120}, science.available),
@@ -33,7 +34,7 @@ WORLDS = ("banking77", *_WORLDS)
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
 KINDS: dict[str, tuple[str, ...]] = {
-    "one-step": (*rules.FAMILIES, "banking77"),
+    "one-step": (*generators.FAMILIES, "banking77"),
     "several-steps": ("tool-graph", "household", "house", "science", "alfworld"),
     "seen-before": (*SEEN_BEFORE, "updates"),
 }
@@ -96,7 +97,7 @@ def opened(
         raise lacks
     if name == "banking77":
         assert data is not None
-        return banking.banking(data, seed=seed, order=order, length=length or 300)
+        return data_sets.banking(data, seed=seed, order=order, length=length or 300)
     if name in _WORLDS:
         open_world, settings, _ = _WORLDS[name]
         own = {**settings, "length": length or settings["length"]}

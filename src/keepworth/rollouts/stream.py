@@ -28,8 +28,8 @@ import numpy as np
 from keepworth.agents.acting import FunctionActor
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import Agent
+from keepworth.environments.generated import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
-from keepworth.environments.words import in_free_words
 from keepworth.episodes.episode import UNSOUND, Episode, Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder, EncoderIdentity

@@ -97,7 +97,7 @@ def stepped(folder: Path) -> dict[str, dict[str, Any]]:
     from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
     strings = importlib.import_module(f"{NAME}.recipes.strings")
-    run_folder = importlib.import_module(f"{NAME}.learning.run.run_folder")
+    run_folder = importlib.import_module(f"{NAME}.learning.run_folder")
     silent = importlib.import_module(f"{NAME}.learning.watch.progress").SilentProgress
     journey = Journey()
     answering = 0

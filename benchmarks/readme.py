@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.tables import markdown
 from keepworth.evaluation.curves import panels, write_picture
 from keepworth.evaluation.tables import ResultTable, tables_of
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 
 PICTURE = ("held_out.answerer.test.f1", "answerer.reward")
 IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"

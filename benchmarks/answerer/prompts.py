@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from keepworth.evaluation.manager import MeanEstimate, answers, estimate
-from keepworth.learning.run.run_folder import versions
+from keepworth.learning.run_folder import versions
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

@@ -30,8 +30,7 @@ from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, sha
 from benchmarks.asynchrony.staleness import OBJECTIVES, PROMPTS, interval
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.collector import Asynchrony, Staleness
-from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
 
 GROUPS, MEMBERS, RATE = 4, 8, 2e-3
 BUDGET = 24_000

@@ -27,7 +27,7 @@ import torch
 
 from benchmarks.asynchrony.setting import HERE, learner_of, small, write
 from benchmarks.speed.setting import machine
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import OBJECTIVE, settings, train_letters
 from tests.learning.test_pipeline_resume import (
     SERIAL,

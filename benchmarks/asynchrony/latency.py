@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.asynchrony.setting import World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
-from keepworth.learning.collect.collector import Asynchrony, Mode, Staleness
+from keepworth.learning.collect.pipeline import Asynchrony, Mode, Staleness
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 

@@ -28,11 +28,10 @@ import torch
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.collector import Asynchrony, Caches, Mode, Order, Staleness
-from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.pipeline import Asynchrony, Caches, Mode, Order, Pipeline, Staleness
+from keepworth.learning.learner import Learner
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.weights.learner import Learner
 from keepworth.models.decoding import ContinuousBatch, PartialSample
 from keepworth.models.inprocess import InProcessModel
 

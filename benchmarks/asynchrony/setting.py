@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
-from keepworth.learning.collect.collector import Asynchrony
 from keepworth.learning.collect.groups import RecordedContext
-from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 

@@ -30,9 +30,8 @@ import torch
 from benchmarks.asynchrony.setting import HERE, World, learner_of, run, share, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.collector import Asynchrony, Staleness
 from keepworth.learning.collect.groups import FinishedGroup
-from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, Outcome, Token
 from keepworth.learning.objective.presets import preset, varied, without_kl

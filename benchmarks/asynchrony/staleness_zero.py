@@ -23,10 +23,9 @@ import torch
 from benchmarks.asynchrony.setting import learner_of, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
-from keepworth.learning.collect.collector import Asynchrony, Staleness, synchronous
 from keepworth.learning.collect.curriculum import draw_seed
-from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness, synchronous
+from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.memory_r1_answerer import Answering, recall_for, task_sets
 from keepworth.recipes.memory_r1_settings import Config
 from keepworth.recipes.settings import GROUP_RELATIVE

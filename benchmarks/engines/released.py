@@ -36,7 +36,7 @@ import torch
 
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.run_folder import versions
+from keepworth.learning.run_folder import versions
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.http_engine import HttpModel, mean_gap
 from keepworth.models.inprocess import InProcessModel

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from keepworth.cli.train import find_recipe
 from keepworth.evaluation.manager import estimate
-from keepworth.learning.run.run_folder import RunFolder, versions
+from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.strings import composition_of

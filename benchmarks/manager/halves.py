@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.evaluation.manager import estimate, paired_gain
-from keepworth.learning.run.run_folder import RunFolder, versions
+from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1
 from keepworth.tasks.operations import GENERATOR_VERSION

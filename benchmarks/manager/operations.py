@@ -20,7 +20,7 @@ from typing import Any
 
 from keepworth.cli.settings import resolve
 from keepworth.evaluation.manager import Choose, always, answer_rows, chosen_by, estimate, maintained_answers
-from keepworth.learning.run.run_folder import RunFolder, versions
+from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import Progress, progress_for
 from keepworth.recipes import memory_r1
 from keepworth.recipes.memory_r1_manager import Measures, reading_of

@@ -47,10 +47,10 @@ from benchmarks.objectives.world import (
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Group
 from keepworth.learning.collect.curriculum import sampled_sessions
+from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
 from keepworth.learning.objective.presets import PRESETS, preset
-from keepworth.learning.weights.learner import CriticSettings, Learner, Optimisation
-from keepworth.learning.weights.reference import reference_values
+from keepworth.learning.reference import reference_values
 from keepworth.models.adapter import Named, attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 

@@ -29,8 +29,8 @@ from rich.table import Table
 from benchmarks.parity.work import CASES, END, GROUP, LONGEST, PROMPTS, WORDS, Case, Work, reward, save_checkpoint
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 

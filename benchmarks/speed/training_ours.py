@@ -14,8 +14,8 @@ def main() -> None:
     torch.set_num_threads(work.threads)
     from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
     from keepworth.episodes.model import Sample, SamplingParams, Tokens
+    from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.presets import PRESETS, without_kl
-    from keepworth.learning.weights.learner import Learner, Optimisation
     from keepworth.models.adapter import attach_lora
     from keepworth.models.inprocess import InProcessModel
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.scene import SUCCESS
-from keepworth.learning.run.run_folder import stored_episodes
+from keepworth.learning.run_folder import stored_episodes
 from keepworth.recipes.interactive import term_value
 from keepworth.recipes.text_world import house_of
 

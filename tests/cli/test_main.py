@@ -19,7 +19,7 @@ from keepworth import __version__
 from keepworth.cli.doctor import _bfloat16
 from keepworth.cli.main import main
 from keepworth.cli.train import program
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes import RECIPES
 from tests.evaluation.sample_run import sample_run

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from keepworth.cli.main import main
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

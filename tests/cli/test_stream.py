@@ -11,7 +11,7 @@ from keepworth.cli.evaluate import app, method_for, run_job
 from keepworth.environments.streams import FAMILIES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run.run_folder import stored_episodes
+from keepworth.learning.run_folder import stored_episodes
 
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
 

@@ -17,7 +17,7 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.cli.watch import time_left, view_of
 from keepworth.episodes.text import terminal
-from keepworth.learning.run.run_folder import RunFolder, writer
+from keepworth.learning.run_folder import RunFolder, writer
 from keepworth.learning.watch.dashboard import dashboard
 from keepworth.learning.watch.progress import RunStatus, SilentProgress, StatedProgress, read_status
 from tests.evaluation.sample_run import sample_run
@@ -26,7 +26,7 @@ WRITER = """
     import time
     from pathlib import Path
     from keepworth.learning.watch.progress import SilentProgress
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import StatedProgress
 
     with RunFolder.create(Path("runs/live"), {"seed": 0}) as run:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 SETTINGS = {

@@ -14,7 +14,7 @@ from keepworth import Advice, Facts, Memory, Writer, policy
 from keepworth.agents.manager import Manager, ManagerState
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords

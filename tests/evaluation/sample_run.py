@@ -18,7 +18,7 @@ from keepworth.episodes import (
     VersionSpan,
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 
 QUESTIONS = [
     (

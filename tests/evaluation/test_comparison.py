@@ -9,7 +9,7 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.report import compared, differing, write_comparison
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
 

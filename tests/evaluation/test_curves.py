@@ -20,7 +20,7 @@ from keepworth.evaluation.curves import (
 )
 from keepworth.evaluation.report import write_report
 from keepworth.evaluation.tables import table_of_rows, tables_of
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 
 
 def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:

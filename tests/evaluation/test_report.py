@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from keepworth.evaluation import report
 from keepworth.evaluation.report import embedded, nice_ticks, write_report
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
 

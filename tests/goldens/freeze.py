@@ -174,9 +174,9 @@ def update_facts(name: str) -> list[str]:
     """Some weights and their sum after two updates with an objective, as exact hexadecimal numbers."""
     import torch
 
+    from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.options import ObjectiveError
     from keepworth.learning.objective.presets import preset
-    from keepworth.learning.weights.learner import Learner, Optimisation
     from keepworth.models.adapter import unfreeze
     from tests.learning.test_learner import groups_of
     from tests.models.tiny import tiny_model

@@ -20,17 +20,16 @@ from keepworth.episodes import (
     Task,
 )
 from keepworth.episodes.episode import MemoryEvent
-from keepworth.learning.collect.collector import Asynchrony, Collector, Staleness
 from keepworth.learning.collect.curriculum import Curriculum, candidate_of, position_of
 from keepworth.learning.collect.groups import RecordedContext
 from keepworth.learning.collect.memories import GrowingMemory, Remembering
-from keepworth.learning.collect.pipeline import Pipeline
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, train
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Collector, Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
 

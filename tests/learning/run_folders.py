@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from keepworth.episodes import Episode, RewardTerm, StopReason
-from keepworth.learning.run.run_folder import (
+from keepworth.learning.run_folder import (
     RunFolder,
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 PAGE = Path(__file__).parents[2] / "docs" / "asynchrony.md"

@@ -15,7 +15,7 @@ import torch
 from keepworth.episodes import Episode, StopReason
 from keepworth.learning.collect.curriculum import Branches, Curriculum, Stage
 from keepworth.learning.collect.groups import RecordedContext
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2

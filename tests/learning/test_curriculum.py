@@ -12,8 +12,8 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.collector import AdmissionError
 from keepworth.learning.collect.curriculum import (
+    AdmissionError,
     BadBand,
     Band,
     Curriculum,
@@ -24,8 +24,8 @@ from keepworth.learning.collect.curriculum import (
     retry_of,
     without_signal,
 )
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.weights.learner import Learner
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, low, settings, train_letters
 
 GROUPS = 4

@@ -19,7 +19,8 @@ from keepworth.episodes import (
     VersionSpan,
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.learning.watch.episode_metrics import _at, episode_metrics, rates, source_of
+from keepworth.learning.trainer import _at, episode_metrics, source_of
+from keepworth.learning.watch.dashboard import rates
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 

@@ -20,8 +20,7 @@ from keepworth.episodes import (
 from keepworth.episodes.episode import MemoryEvent
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.memories import BANK_STATE, GrowingMemory
-from keepworth.learning.run.checkpoint import CheckpointCorrupt
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import CheckpointCorrupt, RunFolder
 from tests.learning.letters import Letters, settings, train_letters
 
 CLOCK = lambda: "2026-01-01T00:00:00"  # noqa: E731

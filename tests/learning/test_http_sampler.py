@@ -10,13 +10,13 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.collect.collector import AdmissionError
+from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.collect.sampler import PUBLISHED, _append
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, load_trained, unfreeze
 from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import EngineError, MissingCapability

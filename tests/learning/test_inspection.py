@@ -11,10 +11,9 @@ import torch
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.groups import write_state
-from keepworth.learning.run.checkpoint import CheckpointCorrupt
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import CheckpointCorrupt, RunFolder
 from keepworth.learning.watch.inspection import find_checkpoint, inspect
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import save_trained, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model

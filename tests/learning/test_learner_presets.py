@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.batch import Rows, rows_of
 from keepworth.learning.objective.options import Objective, initial
 from keepworth.learning.objective.parts import OptimalBaseline
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import PRESETS, preset
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from keepworth.episodes import Sample, SamplingParams
+from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.weights.learner import CriticSettings, Learner, Optimisation
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
 from keepworth.models.decoding import ContinuousBatch, PartialSample
 from keepworth.models.inprocess import InProcessModel

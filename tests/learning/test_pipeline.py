@@ -17,13 +17,12 @@ import pytest
 import torch
 
 from keepworth.episodes import StopReason
-from keepworth.learning.collect.collector import AdmissionError, Asynchrony
-from keepworth.learning.collect.curriculum import Curriculum
-from keepworth.learning.collect.pipeline import RolloutsFail
+from keepworth.learning.collect.curriculum import AdmissionError, Curriculum
+from keepworth.learning.collect.pipeline import Asynchrony, RolloutsFail
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import unfreeze
 from tests.learning.letters import Letters, low, settings, train_letters
 from tests.models.tiny import tiny_model

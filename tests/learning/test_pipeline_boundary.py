@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.weights.learner import Learner, Optimisation
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import unfreeze
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model

@@ -23,7 +23,7 @@ from keepworth.episodes.episode import Task
 from keepworth.learning.collect import pipeline as pipelines
 from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
 from keepworth.learning.collect.groups import BEFORE, Journal, finished_from_json, open_from_json, open_to_json
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
 STEPS = 8

@@ -14,11 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.checkpoint import CheckpointCorrupt
-from keepworth.learning.run.disk import DiskTrouble, check_writable, disk
-from keepworth.learning.run.run_folder import NotOurs, RunFolder, list_runs
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.run_folder import (
+    CheckpointCorrupt,
+    DiskTrouble,
+    NotOurs,
+    RunFolder,
+    check_writable,
+    disk,
+    list_runs,
+)
 from keepworth.learning.trainer import restore
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.run_folders import CONFIG, episode, full, half_saved, save

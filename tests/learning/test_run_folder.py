@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.run.run_folder import (
+from keepworth.learning.run_folder import (
     NotOurs,
     RunConflict,
     RunFolder,
     RunLocked,
+    episode_files,
     find_run,
     flatten,
 )
@@ -258,7 +259,7 @@ def test_other_names_beside_ours_are_left_alone(tmp_path: Path) -> None:
         for name in ("step-copy.jsonl.gz", "step-000009.jsonl.gz", "step-x.train.jsonl.gz"):
             (run.path / "episodes" / name).write_text("")
         assert [each.step for each in run.checkpoints()] == [3]
-        assert [(step, arm) for step, arm, _ in run.episode_files()] == [(3, "train")]
+        assert [(step, arm) for step, arm, _ in episode_files(run.path)] == [(3, "train")]
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         assert run.resumed_from == 3
         assert (run.path / "episodes" / "step-x.train.jsonl.gz").exists()
@@ -281,7 +282,7 @@ def test_an_unknown_run_gets_the_nearest_name(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None:
     """The writer is killed with SIGKILL in the midst of its work, several times over."""
     script = textwrap.dedent(f"""
-        from keepworth.learning.run.run_folder import RunFolder
+        from keepworth.learning.run_folder import RunFolder
         run = RunFolder.create({str(tmp_path / "r")!r}, {CONFIG!r})
         first = (run.resumed_from or 0) + 1
         for step in range(first, 100_000):

@@ -10,8 +10,8 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.run_folder import RunFolder
-from keepworth.learning.watch.tensorboard import Events, require_tensorboard
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.dashboard import Events, require_tensorboard
 
 
 def scalars(run: RunFolder) -> dict[str, list[tuple[int, float]]]:

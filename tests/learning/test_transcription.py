@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import Cispo, Clip, GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
 

@@ -12,8 +12,8 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import Task
 from keepworth.episodes.episode import Observation
 from keepworth.episodes.model import beginning
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import rows_of
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel

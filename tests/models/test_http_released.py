@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineDied, EngineError, EngineRefused, MissingCapability

@@ -16,7 +16,7 @@ import keepworth
 from keepworth.cli.settings import as_toml
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import position_of
-from keepworth.learning.run.run_folder import RunConflict, RunFolder
+from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel

@@ -16,13 +16,13 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
+from keepworth.learning import run_folder
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import BudgetTooSmall
 from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
 from keepworth.learning.objective.presets import PRESETS
-from keepworth.learning.run import run_folder
-from keepworth.learning.run.run_folder import RunConflict, RunFolder
+from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.weights.learner import Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, overwrite_reading, strings
@@ -526,7 +526,7 @@ def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, mon
         seen.append((measured["validation"], following.reset))
         return following
 
-    monkeypatch.setattr("keepworth.learning.weights.learner.advanced", watched)
+    monkeypatch.setattr("keepworth.learning.learner.advanced", watched)
     settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
     objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
     run = run_answered(checkpoint, tmp_path / "run", SilentProgress(), objective=objective, **settings)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1
 from keepworth.recipes.training import batch, kept_weights

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from keepworth.cli.settings import as_toml, load_toml, resolve
 from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes.memory_r1 import Config, train
 from keepworth.recipes.memory_r1_settings import stages_of

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Plan, SilentProgress
-from keepworth.learning.weights.learner import Learner
 from keepworth.recipes import memory_r1, memory_r1_demo
 from keepworth.recipes.memory_r1_answerer import ANSWER
 from keepworth.recipes.memory_r1_demo import demo_config, plan_of

@@ -10,7 +10,7 @@ import pytest
 from keepworth.agents.answerer import Style
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.manager import always
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes import memory_r1, memory_r1_answerer, memory_r1_manager

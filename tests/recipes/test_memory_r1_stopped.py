@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.weights.learner import Learner
 from keepworth.recipes import memory_r1
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

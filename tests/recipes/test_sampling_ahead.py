@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from keepworth.learning.collect.curriculum import position_of
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1, overwrite_reading, strings
 from keepworth.rollouts.managing import FORMAT_WEIGHT

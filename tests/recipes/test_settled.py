@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.threads import Speed
 from keepworth.recipes import memory_r1, training

@@ -13,7 +13,7 @@ from keepworth.agents.acting import ModelActor, named
 from keepworth.environments.scene import Scene
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.collect.memories import LivingMemory
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.memory import Memory
 from keepworth.recipes import text_world
 from keepworth.recipes.experience_methods import METHODS

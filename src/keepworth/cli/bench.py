@@ -48,7 +48,7 @@ def memory(
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.engine import DIMENSION, Figure, figures, machine
     from keepworth.evaluation.peers import Bounds, beside, lines, sync_here
-    from keepworth.learning.run.disk import check_writable, disk
+    from keepworth.learning.run_folder import check_writable, disk
 
     if peer_seconds is not None and not peers:
         raise typer.BadParameter("has an effect only with --peers", param_hint="--peer-seconds")

@@ -48,8 +48,7 @@ def answerer(
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.manager import answers, paired_gain, rows
     from keepworth.evaluation.tables import table_of_rows
-    from keepworth.learning.run.disk import check_writable, disk
-    from keepworth.learning.run.run_folder import find_run, versions
+    from keepworth.learning.run_folder import check_writable, disk, find_run, versions
     from keepworth.learning.watch.progress import progress_for
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.memory_r1 import Config
@@ -349,7 +348,7 @@ def run_job(
     from keepworth.environments.streams import FAMILIES, kind_of, opened
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, METHOD
-    from keepworth.learning.run.run_folder import write_episodes
+    from keepworth.learning.run_folder import write_episodes
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
 

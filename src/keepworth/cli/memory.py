@@ -267,7 +267,7 @@ def export_(
     file: File = DEFAULT,
 ) -> None:
     """Write everything, history included, as lines of JSON."""
-    from keepworth.learning.run.disk import check_writable, disk, replacing
+    from keepworth.learning.run_folder import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 

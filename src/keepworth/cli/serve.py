@@ -102,7 +102,7 @@ def require_free(port: int) -> None:
 def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
     """(the model that a run trained, the folder of its finished weights). Raises KeepworthError where there are none."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.learning.run.run_folder import find_run
+    from keepworth.learning.run_folder import find_run
 
     run = find_run(name, runs)
     trained = sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir())

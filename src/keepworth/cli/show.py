@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from keepworth.evaluation.curves import Panel
     from keepworth.evaluation.tables import ResultTable
-    from keepworth.learning.run.run_folder import RunFolder, StoredEpisode
+    from keepworth.learning.run_folder import RunFolder, StoredEpisode
 
 
 def show(
@@ -62,7 +62,7 @@ def show(
 
 def _with_episodes(name: str, runs: Path) -> Path:
     """The folder of a run, or one in which `keepworth eval stream --episodes` kept its own."""
-    from keepworth.learning.run.run_folder import EPISODES_FOLDER
+    from keepworth.learning.run_folder import EPISODES_FOLDER
 
     for path in (Path(name), runs / name) if name else ():
         if (path / EPISODES_FOLDER).is_dir():
@@ -80,7 +80,7 @@ def _page(
     limit: int | None,
 ) -> None:
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run.run_folder import stored_episodes
+    from keepworth.learning.run_folder import stored_episodes
 
     found = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
@@ -110,8 +110,7 @@ def report(
     from keepworth.episodes.extras import require
     from keepworth.evaluation.curves import drawn, panels, write_picture
     from keepworth.evaluation.report import write_comparison, write_report
-    from keepworth.learning.run.disk import check_writable, disk
-    from keepworth.learning.run.run_folder import find_run
+    from keepworth.learning.run_folder import check_writable, disk, find_run
 
     if len(names) == 1:
         require("train", "The picture of a report", "matplotlib")
@@ -144,7 +143,7 @@ def report(
 def named_or_latest(name: str, runs: Path) -> RunFolder:
     """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run.run_folder import find_run, list_runs
+    from keepworth.learning.run_folder import find_run, list_runs
 
     if not name:
         found = list_runs(runs)
@@ -316,7 +315,7 @@ def _episode(stored: StoredEpisode) -> RenderableType:
 
 def _stored(folder: Path) -> str:
     """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
-    from keepworth.learning.run.run_folder import episode_files
+    from keepworth.learning.run_folder import episode_files
 
     steps: dict[str, list[int]] = {}
     for at, arm, _ in episode_files(folder):

@@ -17,7 +17,7 @@ from keepworth.recipes import RECIPES
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
 
@@ -113,11 +113,11 @@ def _carry_out(
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import StatedProgress, progress_for
 
     if tensorboard:
-        from keepworth.learning.watch.tensorboard import require_tensorboard
+        from keepworth.learning.watch.dashboard import require_tensorboard
 
         require_tensorboard()
     console = terminal()
@@ -137,7 +137,7 @@ def _carry_out(
 
 @contextmanager
 def _events(run: RunFolder) -> Iterator[None]:
-    from keepworth.learning.watch.tensorboard import Events
+    from keepworth.learning.watch.dashboard import Events
 
     events = Events(run)
     try:

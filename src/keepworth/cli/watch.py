@@ -14,7 +14,7 @@ from keepworth.cli.output import Runs
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.dashboard import Curve, RunView
     from keepworth.learning.watch.progress import RunStatus
 
@@ -49,7 +49,7 @@ def view_of(run: RunFolder, now: float | None = None) -> RunView:
     """The run as it stands on the disk. now: seconds since 1970, for the time left.
 
     Of several roles, the one that is trained, or was trained last."""
-    from keepworth.learning.run.run_folder import writer
+    from keepworth.learning.run_folder import writer
     from keepworth.learning.watch.anomalies import anomalies
     from keepworth.learning.watch.dashboard import RunView
     from keepworth.learning.watch.progress import RunStatus, read_status

@@ -12,7 +12,7 @@ from keepworth.episodes.text import one_line
 
 Row = Mapping[str, Any]
 
-# Names of metrics: `learning/trainer.py` and `learning/weights/learner.py` write them.
+# Names of metrics: `learning/trainer.py` and `learning/learner.py` write them.
 # An arm is the model, then what it is shown.
 ARM_NAMES = {
     "no_memory": "trained, no memory",

@@ -25,8 +25,7 @@ from keepworth.evaluation.curves import (
     write_picture,
 )
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
-from keepworth.learning.run.disk import Row, disk
-from keepworth.learning.run.run_folder import RunFolder, StoredEpisode, flatten
+from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
 from keepworth.learning.watch.anomalies import anomalies
 
 EPISODE_LIMIT = 20_000

@@ -17,8 +17,7 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.curves import arm_name, metric_name
-from keepworth.learning.run.disk import EVAL, mismatch
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import EVAL, RunFolder, mismatch
 
 # What a row of a result has to have; the rest may be left out or null.
 _CELL = {name: EVAL[name] for name in ("arm", "metric", "low", "high")}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
 

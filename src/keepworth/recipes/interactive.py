@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Tokens
     from keepworth.learning.collect.memories import LivingMemory
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.learner import Learner
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.learning.weights.learner import Learner
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.context import RolloutContext
@@ -163,9 +163,9 @@ def _train_system(
     engine: HttpModel | None,
 ) -> None:
     from keepworth.learning.collect.memories import Remembering
+    from keepworth.learning.learner import Imitator
     from keepworth.learning.trainer import Schedule, restore
     from keepworth.learning.trainer import train as train_steps
-    from keepworth.learning.weights.learner import Imitator
     from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
 
     model, learner = prepared(settings, objective, system.role, run, progress)

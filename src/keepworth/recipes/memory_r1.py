@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.recipes.memory_r1_settings import Config as Config
 
 if TYPE_CHECKING:
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
 SUMMARY = "Memory-R1 (arXiv 2508.19828): an answerer and a memory manager, trained by group-relative reinforcement."

@@ -12,11 +12,11 @@ from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, SamplingParams, Task
 from keepworth.evaluation.manager import answers, rows
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Imitator, Learner
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress
-from keepworth.learning.weights.learner import Imitator, Learner
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind

@@ -12,9 +12,9 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.evaluation.manager import answers
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Part, Plan, Progress
-from keepworth.learning.weights.learner import Learner
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
 from keepworth.rollouts.context import together

@@ -29,11 +29,11 @@ from keepworth.evaluation.manager import (
     operation_rows,
 )
 from keepworth.learning.collect.curriculum import drawn_task, position_of
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
-from keepworth.learning.weights.learner import Learner
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import path_of

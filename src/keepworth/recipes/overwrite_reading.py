@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.environments.question import Document
     from keepworth.episodes import Task
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel

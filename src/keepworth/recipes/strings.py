@@ -19,7 +19,7 @@ from keepworth.recipes.settings import Count, Idle, Rate, Refill
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.inprocess import InProcessModel
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.episode import Observation
     from keepworth.episodes.model import Encoder
-    from keepworth.learning.run.run_folder import RunFolder
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.slots import Policy

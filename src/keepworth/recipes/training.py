@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.learning.collect.collector import Asynchrony, Collected, Collector, Episodes, Staleness, synchronous
 from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
+from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
+from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.batch import require_budget
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
-from keepworth.learning.run.checkpoint import Checkpoint
-from keepworth.learning.run.run_folder import RunFolder, is_run
+from keepworth.learning.reference import reference_values
+from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
+from keepworth.learning.trainer import Collected, Collector
 from keepworth.learning.watch.progress import Progress
-from keepworth.learning.weights.learner import CriticSettings, Learner, Optimisation
-from keepworth.learning.weights.reference import reference_values
 from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from keepworth.learning.learner import score_norms
 from keepworth.learning.objective.advantage import advantages, soft_value
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.parts import (
@@ -22,7 +23,6 @@ from keepworth.learning.objective.parts import (
 )
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied
-from keepworth.learning.weights.learner import score_norms
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3

@@ -7,11 +7,11 @@ import warnings
 import pytest
 import torch
 
+from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import Clip, DualClip, Plain, Token
 from keepworth.learning.objective.presets import PRESETS, preset, varied, without_kl
-from keepworth.learning.weights.learner import CriticSettings, Learner, Optimisation
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.recipes.settings import GROUP_RELATIVE

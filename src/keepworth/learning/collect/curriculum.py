@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.collector import AdmissionError, Staleness
-from keepworth.learning.run.run_folder import RunFolder
+from keepworth.learning.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.groups import FinishedGroup, RecordedContext
+    from keepworth.learning.collect.pipeline import Staleness
 
 # The index of a group: its position in the training and, a billion each, which candidate for that position it is.
 #
@@ -192,6 +192,10 @@ def _drawn(items: Sequence[T], position: int, seed: str) -> T:
 def _require(items: Sequence[T]) -> None:
     if not items:
         raise KeepworthError("There is nothing to train on.", "Choose other tasks: see --print-config.")
+
+
+class AdmissionError(KeepworthError, ValueError):
+    """Settings of asynchronous training that cannot take effect."""
 
 
 class BadStages(KeepworthError, ValueError):

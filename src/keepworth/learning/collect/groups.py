@@ -31,7 +31,7 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
-from keepworth.learning.run.disk import Fields, disk, line, read_json, read_rows, write_json
+from keepworth.learning.run_folder import Fields, disk, line, read_json, read_rows, write_json
 from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import ContextOverflow
 from keepworth.rollouts.context import OutOfTime, made, within

@@ -15,10 +15,9 @@ import numpy as np
 from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.model import Encoder
-from keepworth.learning.collect.collector import Collected, Collector
 from keepworth.learning.collect.curriculum import position_of
-from keepworth.learning.run.checkpoint import Checkpoint, CheckpointCorrupt
-from keepworth.learning.run.disk import disk, read_json, replacing, write_json
+from keepworth.learning.run_folder import Checkpoint, CheckpointCorrupt, disk, read_json, replacing, write_json
+from keepworth.learning.trainer import Collected, Collector
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank

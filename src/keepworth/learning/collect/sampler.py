@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.environments.environment import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
-from keepworth.learning.collect.collector import AdmissionError, Asynchrony
-from keepworth.learning.run.disk import replacing_folder
-from keepworth.learning.weights.learner import MasterWeights
+from keepworth.learning.collect.curriculum import AdmissionError
+from keepworth.learning.learner import MasterWeights
+from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Outgoing, Replica, save_trained
 from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import BadAnswer
@@ -21,6 +21,7 @@ from keepworth.models.http_wire import derived_seed
 from keepworth.models.inprocess import InProcessModel
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.pipeline import Asynchrony
     from keepworth.models.http_engine import HttpModel
 
 

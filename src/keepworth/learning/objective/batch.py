@@ -449,7 +449,7 @@ def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.
             raise BadEpisode(
                 f"Objective {name!r} needs the value of task {task!r} under the reference, which was not measured.",
                 "Sample about 8 answers of each task before training and hand "
-                "keepworth.learning.weights.reference.reference_values(groups, objective) to the learner.",
+                "keepworth.learning.reference.reference_values(groups, objective) to the learner.",
             )
     return torch.tensor([values[task] for task in rows.tasks], dtype=torch.float64)
 

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run.checkpoint import LEARNER, Checkpoint, checkpoints_in, read_learner, reading
-from keepworth.learning.run.disk import read_json
-from keepworth.learning.run.run_folder import RECORD, RunFolder, find_run
+from keepworth.learning.run_folder import (
+    LEARNER,
+    RECORD,
+    Checkpoint,
+    RunFolder,
+    checkpoints_in,
+    find_run,
+    read_json,
+    read_learner,
+    reading,
+)
 
 if TYPE_CHECKING:
     import torch

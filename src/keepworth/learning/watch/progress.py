@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from keepworth.episodes.text import printable, terminal
-from keepworth.learning.run.disk import disk
+from keepworth.learning.run_folder import disk
 from keepworth.learning.watch.anomalies import present
 from keepworth.learning.watch.dashboard import RunView, dashboard, duration, short
 

@@ -1,36 +1,386 @@
-"""The folder of a run: whose it is, its rows, its episodes and its checkpoints."""
+"""What a training run leaves on disk, and what it needs to continue.
+
+    runs/<name>/
+      config.json              the resolved configuration, versions, threads, dtype
+      metrics.jsonl            one JSON object per training step: {"step", "time", ...}
+      curriculum.jsonl         one per task that was put aside or rejected, with the reason
+      evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
+      episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
+      checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
+      finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`groups`)
+      memory/<role>.db         a memory that grows while the role is trained (`memories`)
+      published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
+      weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
+      result.json              the final tables
+      report.html, curves.png  made from the above (`keepworth report RUN`)
+
+`step` counts optimiser steps over the whole run, whichever role they train, so that it orders everything.
+
+A process may be killed between any two instructions. Lines are appended whole and a torn last line is dropped on the
+next read; everything else is written beside its place, synced and renamed. Continuing drops what is later than the
+last checkpoint, so that a run that was killed reads the same as one that was not.
+"""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+import pickle
 import re
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any
 
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run.checkpoint import Checkpoint, checkpoints_in, writing_checkpoint
-from keepworth.learning.run.disk import (
-    EVAL,
-    METRIC,
-    Row,
-    disk,
-    line,
-    read_json,
-    read_rows,
-    replacing,
-    replacing_folder,
-    write_json,
-)
-from keepworth.models.files import sync
+from keepworth.episodes.extras import require
+from keepworth.models.files import is_disk_full, sha256_of, sync
+
+# A disk may fill up and a process may be killed: sync, rename, and say what went wrong. JSON files are written whole or not at
+# all, and read back with the file and line of what is wrong.
+
+
+FULL_BELOW = 1 << 20
+"""Bytes. A write that failed with less than this left is taken to have failed for want of space."""
+
+_FIXES = {
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EEXIST: "A file stands where a folder should be: move it, or choose another place.",
+    errno.ENOTDIR: "A file stands where a folder should be: move it, or choose another place.",
+    errno.ENOENT: "A folder is missing: make it, or choose another place.",
+}
+_OTHER_FIX = "Choose another place with --runs, or change its permissions."
+
+
+class DiskTrouble(KeepworthError):
+    """The disk is full, read-only, not ours to write to, or has something else in the place."""
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Turns what the operating system says about a disk into a sentence that names the place and the fix.
+
+    torch and safetensors report a failed write as a RuntimeError or an exception of their own, often without the
+    cause: with next to no space left on the disk, that is the cause.
+    """
+    try:
+        yield
+    except KeepworthError:
+        raise
+    except ConnectionError:  # whoever read our output is gone: nothing is wrong with the disk
+        raise
+    except OSError as error:
+        if _is_full(error, path):
+            raise _full(path) from error
+        place = error.filename or path
+        raise DiskTrouble(
+            f"{place} cannot be written ({error.strerror or error}).", _FIXES.get(error.errno or 0, _OTHER_FIX)
+        ) from error
+    except Exception as error:
+        if not _says_little_about_disks(error):
+            raise
+        if _is_full(error, path):
+            raise _full(path) from error
+        if _is_failed_write(error):
+            raise DiskTrouble(f"A file in {path} cannot be written ({error}).", _OTHER_FIX) from error
+        raise
+
+
+def _is_full(error: Exception, path: Path) -> bool:
+
+    if is_disk_full(error):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return False  # it said what it was
+    free = _free(path)
+    return free is not None and free < FULL_BELOW
+
+
+def _full(path: Path) -> DiskTrouble:
+    free = _free(path)
+    left = "how much is left cannot be read" if free is None else f"{free / 2**20:.0f} MiB are left"
+    return DiskTrouble(
+        f"The disk that holds {path} is full ({left}).",
+        "Free some space and give the same command again: the run continues from its last checkpoint.",
+    )
+
+
+def _free(path: Path) -> int | None:
+    """Bytes left on the disk that holds `path`, which need not exist yet; None where the system does not say."""
+    for place in (path, *path.absolute().parents):
+        try:
+            return shutil.disk_usage(place).free
+        except OSError:
+            continue
+    return None
+
+
+def _says_little_about_disks(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
+
+
+def _is_failed_write(error: Exception) -> bool:
+    words = str(error)
+    return "PytorchStreamWriter failed" in words or "inline_container" in words or "I/O error" in words
+
+
+def check_writable(path: Path) -> None:
+    """Make sure that a file can be written at `path`, before the hours of work whose result goes there.
+
+    Makes the folders above it. Raises DiskTrouble.
+    """
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise DiskTrouble(f"{path} is a folder.", f"Name a file, such as {path / 'numbers.json'}.")
+        existed = path.exists()
+        open(path, "ab").close()
+        if not existed:
+            path.unlink()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place, synced, when the block ends well."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder: what is in it when the block ends well is synced and then has the name, all of it or none.
+
+    Raises DiskTrouble, judged before what was half written is removed and its space is free again."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with disk(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            for each in sorted(temporary.rglob("*"), reverse=True):  # a folder after what is in it
+                sync(each)
+            sync(temporary)
+            shutil.rmtree(path, ignore_errors=True)
+            os.rename(temporary, path)
+            sync(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+Row = dict[str, Any]
+
+# What readers of the rows rely on: name, what it has to be, in words and as types.
+Fields = Mapping[str, tuple[str, tuple[type, ...]]]
+NUMBER = ("a number", (int, float))
+METRIC: Fields = {"step": ("a whole number", (int,))}
+EVAL: Fields = {
+    "step": ("a whole number", (int,)),
+    "arm": ("a text", (str,)),
+    "metric": ("a text", (str,)),
+    "mean": NUMBER,
+    "low": ("a number or null", (int, float, type(None))),
+    "high": ("a number or null", (int, float, type(None))),
+    "n": ("a whole number", (int,)),
+}
+
+
+def line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def read_rows(path: Path, fields: Fields, renamed: Mapping[str, str] = MappingProxyType({})) -> Iterator[Row]:
+    """Rows of a JSON-lines file, each with `fields`. Raises KeepworthError naming file and line of any other.
+    renamed: what fields were called before, with their names of today.
+
+    A last line without its newline was being written when the process died: dropped."""
+    if not path.exists():
+        return
+    with open(path, "rb") as lines:
+        for number, text in enumerate(lines, 1):
+            if not text.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(text)
+            except ValueError as error:
+                raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
+            if renamed and isinstance(row, dict):
+                row = {renamed.get(name, name): value for name, value in row.items()}
+            wrong = mismatch(row, fields)
+            if wrong:
+                raise KeepworthError(f"{path} line {number} {wrong}.", "Delete the line.")
+            yield row
+
+
+def mismatch(row: object, fields: Fields) -> str:
+    """What is wrong with a row, in words ("has no step"); empty where nothing is."""
+    if not isinstance(row, dict):
+        return f"holds {json.dumps(row)[:40]}, not a JSON object"
+    for name, (words, types) in fields.items():
+        if name not in row:
+            if type(None) in types:
+                continue
+            return f"has no {name!r}"
+        if not isinstance(row[name], types) or isinstance(row[name], bool):
+            return f"has {json.dumps(row[name])[:40]} as {name!r}, not {words}"
+    return ""
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replaces the file at once: a reader sees the old or the new one."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, fix: str) -> Row:
+    """The object in a file. Raises KeepworthError, with `fix`, where it cannot be read or is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
+    if not isinstance(value, dict):
+        raise KeepworthError(f"{path} does not hold a JSON object.", fix)
+    return value
+
+
+# Checkpoint: what training continues from, complete or not there, with the sums that prove it.
+
+
+LEARNER = "learner.pt"
+_CHECKPOINT = re.compile(r"step-(\d{6,})")
+_SUM = ("bytes", "sha256")
+
+
+class CheckpointCorrupt(KeepworthError):
+    """A checkpoint's file is missing or differs from what was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that a trainer filled at `step`; complete, because it got its name last."""
+
+    step: int
+    path: Path
+
+    def verify(self) -> None:
+        """Compare every file with the manifest. Raises CheckpointCorrupt, naming the file and the way out."""
+        fix = f"Delete {self.path} and start again: the run continues from the checkpoint before it."
+        manifest = self.path / "manifest.json"
+        for name, expected in _sums(manifest, fix).items():
+            path = self.path / name
+            if not path.is_file():
+                raise CheckpointCorrupt(f"{path} is missing from the checkpoint of step {self.step}.", fix)
+            size = path.stat().st_size
+            if size != expected["bytes"]:
+                raise CheckpointCorrupt(f"{path} has {size} bytes; {expected['bytes']} were saved.", fix)
+            if sha256_of(path) != expected["sha256"]:
+                raise CheckpointCorrupt(f"{path} is not what was saved: its sha256 differs.", fix)
+
+
+def _sums(manifest: Path, fix: str) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", fix) from error
+    if not isinstance(files, dict) or any(
+        not isinstance(each, dict) or any(key not in each for key in _SUM) for each in files.values()
+    ):
+        raise CheckpointCorrupt(f"{manifest} is not a list of files with their sizes and sums.", fix)
+    return files
+
+
+def read_learner(checkpoint: Checkpoint, *, mapped: bool = False) -> dict[str, Any]:
+    """The state that a learner left in the checkpoint: tensors and plain values, never code.
+
+    mapped: tensors stay on disk until they are read. Raises CheckpointCorrupt where there is none, it holds something
+    else, or it was written by a version that saved other things."""
+    require("llm", "A learner's checkpoint", "torch")
+    import torch
+
+    path = checkpoint.path / LEARNER
+    with reading(path, checkpoint):
+        state = torch.load(path, weights_only=True, mmap=mapped)
+        if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
+            raise ValueError("it holds no learner")
+    return state
+
+
+@contextmanager
+def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
+    """Turns whatever a file of the checkpoint makes its reader raise into CheckpointCorrupt, with the way out.
+
+    It has the sum that was saved: another version wrote it, or somebody who wrote the sums as well."""
+    try:
+        yield
+    except KeepworthError:
+        raise
+    except pickle.UnpicklingError as error:
+        # torch's own words here tell the reader to switch the protection off.
+        raise _unreadable(path, "it holds something else than tensors and plain values", checkpoint) from error
+    except KeyError as error:
+        raise _unreadable(path, f"it has no {error}: another version wrote it", checkpoint) from error
+    except RuntimeError as error:
+        if "memory" in str(error):  # want of memory, not a fault of the file
+            raise
+        raise _unreadable(path, error, checkpoint) from error
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        EOFError,
+        OverflowError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise _unreadable(path, error, checkpoint) from error
+
+
+def _unreadable(path: Path, why: object, checkpoint: Checkpoint) -> CheckpointCorrupt:
+    reason = str(why).splitlines()[0] if str(why) else repr(why)
+    return CheckpointCorrupt(
+        f"{path} has the sum that was saved, but cannot be read ({reason}).",
+        f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
+    )
+
+
+def checkpoints_in(folder: Path) -> list[Checkpoint]:
+    """Complete checkpoints, oldest first (not verified). Whatever else lies in the folder is not ours: ignored."""
+    found = [
+        Checkpoint(int(match.group(1)), each)
+        for each in folder.glob("step-*")
+        if (match := _CHECKPOINT.fullmatch(each.name)) and each.is_dir()
+    ]
+    return sorted(found, key=lambda each: each.step)
+
+
+@contextmanager
+def writing_checkpoint(folder: Path, step: int) -> Iterator[Path]:
+    """A folder to fill; it becomes `folder/step-<step>`, with its manifest, when the block ends well."""
+    with replacing_folder(folder / f"step-{step:06d}") as temporary:
+        yield temporary
+        files = sorted(each for each in temporary.rglob("*") if each.is_file())
+        sums = {
+            each.relative_to(temporary).as_posix(): {"sha256": sha256_of(each), "bytes": each.stat().st_size}
+            for each in files
+        }
+        write_json(temporary / "manifest.json", {"step": step, "files": sums})
+
 
 # Whose a run's folder is: its record, `config.json`, of how the run was configured and what it ran with, and the lock of the one
 # process that may write there, which the system frees when the process ends, however it ends.
@@ -298,27 +648,7 @@ def episode_files(run: Path) -> list[tuple[int, str, Path]]:
     return sorted(found, key=lambda each: (each[0], each[1] != TRAIN, each[1]))
 
 
-# RunFolder: everything a training run leaves on disk, and what it needs to continue.
-#
-#     runs/<name>/
-#       config.json              the resolved configuration, versions, threads, dtype
-#       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
-#       curriculum.jsonl         one per task that was put aside or rejected, with the reason
-#       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
-#       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
-#       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-#       finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`groups`)
-#       memory/<role>.db         a memory that grows while the role is trained (`growing_memory`)
-#       published/<role>/        the latest weights that were handed to an engine behind HTTP (`http_sampler`)
-#       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
-#       result.json              the final tables
-#       report.html, curves.png  made from the above (`keepworth report RUN`)
-#
-# `step` counts optimiser steps over the whole run, whichever role they train, so that it orders everything.
-#
-# A process may be killed between any two instructions. Lines are appended whole and a torn last line is dropped on the
-# next read; everything else is written beside its place, synced and renamed. Continuing drops what is later than the
-# last checkpoint, so that a run that was killed reads the same as one that was not.
+# RunFolder: all of it together.
 
 
 class RunFolder:
@@ -488,10 +818,6 @@ class RunFolder:
         """Stored episodes by step, then arm, then as written. Raises KeepworthError on a file that does not decompress."""
         return stored_episodes(self.path, step=step, arm=arm, role=role)
 
-    def episode_files(self) -> list[tuple[int, str, Path]]:
-        """(step, arm, path) of every episode file, in order. Files with other names are not ours: ignored."""
-        return episode_files(self.path)
-
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -579,7 +905,7 @@ class RunFolder:
                 kept = [row for row in read_rows(path, fields) if step is not None and row["step"] <= step]
                 with replacing(path) as temporary:
                     temporary.write_bytes(b"".join(line(row) for row in kept))
-        for at, _, path in self.episode_files():
+        for at, _, path in episode_files(self.path):
             if step is None or at > step:
                 path.unlink()
         for role in (self.path / "weights").glob("*"):

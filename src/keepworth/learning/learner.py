@@ -52,7 +52,7 @@ from keepworth.learning.objective.policy_loss import (
     unit_sum,
     value_loss,
 )
-from keepworth.learning.weights.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
 from keepworth.models.adapter import Named, fuse
 from keepworth.models.attention import micro_batches as prompt_batches
 from keepworth.models.attention import tree

@@ -25,9 +25,9 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.learning import learner as learning
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset, without_kl
-from keepworth.learning import learner as learning
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel

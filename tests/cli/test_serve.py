@@ -24,7 +24,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_tiny_checkpoint(tmp_path / "tiny")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path, how: signal.Signals) -> None:
     """Interrupted while idle, terminated while it computes."""
     command = [sys.executable, "-m", "keepworth", "serve", str(checkpoint), "--port", "0", "--precision", "fp32"]

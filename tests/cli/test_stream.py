@@ -13,7 +13,13 @@ from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import stored_episodes
 
+KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
+"""A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
+
+
+def slow(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.slow)
 
 
 def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Path) -> None:
@@ -89,7 +95,7 @@ def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("name", ["events", "key-door", "repeat-previous", "updates"])
+@pytest.mark.parametrize("name", ["events", slow("key-door"), slow("repeat-previous"), "updates"])
 def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: Path) -> None:
     arms = "none,exprag,reme,rememberer,memento-p,amem,advantage,oracle"
     asked = [
@@ -148,7 +154,7 @@ NAMED = (
 )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [each if each in KINDS_OF_STEP else slow(each) for each in FAMILIES])
 def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "CHECKPOINTS", ())
     rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)

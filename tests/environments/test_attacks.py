@@ -29,7 +29,14 @@ def mean(runs: Runs, attack: Attack, arm: str, seeds: int) -> tuple[float, float
     return float(gain), float(cost)
 
 
-@pytest.mark.parametrize(("name", "length", "seeds"), [("own-sleeper", 300, 3), ("default-draft", 160, 1)])
+@pytest.mark.parametrize(
+    ("name", "length", "seeds"),
+    [
+        ("own-sleeper", 240, 1),
+        pytest.param("own-sleeper", 300, 3, marks=pytest.mark.slow),
+        ("default-draft", 160, 1),
+    ],
+)
 def test_who_misleads_a_memory_without_defence_gains_little_here(name: str, length: int, seeds: int) -> None:
     theirs, _ = mean(RUNS, small(name, length), RIVAL, seeds)
     gain, cost = mean(RUNS, small(name, length), METHOD, seeds)
@@ -38,14 +45,15 @@ def test_who_misleads_a_memory_without_defence_gains_little_here(name: str, leng
     assert cost <= COST
 
 
-def test_a_flood_drives_out_what_is_known_by_age_and_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_flood_drives_out_what_is_known_by_age_and_not_here(monkeypatch: pytest.MonkeyPatch, seeds: int) -> None:
     attack, settings = small("flood-own"), {METHOD: {"capacity": 120}}
-    gain, cost = mean(Runs("dev", settings), attack, METHOD, 2)
+    gain, cost = mean(Runs("dev", settings), attack, METHOD, seeds)
     assert gain <= GAIN
     assert cost <= COST
     monkeypatch.setattr(recipe, "Room", Capacity)
     monkeypatch.setattr(recipe, "Crowd", lambda: lambda *_: None)
-    assert mean(Runs("dev", settings), attack, METHOD, 2)[1] > 0.1
+    assert mean(Runs("dev", settings), attack, METHOD, seeds)[1] > 0.1
 
 
 def test_an_agent_that_reads_is_not_misled_by_lines_that_a_question_forges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,9 @@ def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean
     assert not any("replace" in experience.pool.items[row].text for row in use.candidates.rows)
 
 
-@pytest.mark.parametrize("style", ["numbered", "framed", "explained"])
+@pytest.mark.parametrize(
+    "style", [*(pytest.param(style, marks=pytest.mark.slow) for style in ("numbered", "framed")), "explained"]
+)
 def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str) -> None:
     """Fails where an action is its exact string: 0.50 against ExpRAG's 0.69."""
     gained = []

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from keepworth.episodes import Episode
-from keepworth.evaluation.manager import MeanEstimate, estimate
+from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1

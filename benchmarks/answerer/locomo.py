@@ -21,7 +21,8 @@ from rich.table import Table
 
 from keepworth.agents.recall import Recall, evidence_share
 from keepworth.episodes import Task
-from keepworth.evaluation.manager import METRICS, Answers, answers, estimate, paired_gain
+from keepworth.evaluation.manager import METRICS, Answers, answers
+from keepworth.evaluation.statistics import estimate, paired_gain
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from keepworth.evaluation.manager import MeanEstimate, answers, estimate
+from keepworth.evaluation.manager import answers
+from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import versions
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from keepworth.cli.train import find_recipe
-from keepworth.evaluation.manager import estimate
+from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.tasks.metrics import tokens

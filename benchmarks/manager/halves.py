@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.manager import estimate, paired_gain
+from keepworth.evaluation.statistics import estimate, paired_gain
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes import memory_r1

@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keepworth.agents.manager import Choose
 from keepworth.cli.settings import resolve
-from keepworth.evaluation.manager import Choose, always, answer_rows, chosen_by, estimate, maintained_answers
+from keepworth.evaluation.manager import always, answer_rows, chosen_by, maintained_answers
+from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import Progress, progress_for
 from keepworth.recipes import memory_r1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from keepworth.agents.simulated import LinearAgent, ReadingAgent
+from keepworth.agents.simulated import LinearAgent
 from keepworth.cli.evaluate import method_for
 from keepworth.environments.attacks import ATTACKS, Attack, attacked
 from keepworth.environments.generated import FAMILIES, hidden_rules
@@ -27,6 +29,7 @@ from keepworth.environments.scene import Stream
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.slots import Presented
 from keepworth.rollouts.stream import StreamRun, run_stream
 
 RIVAL = "exprag"
@@ -36,6 +39,32 @@ COST, GAIN, SHARE = 0.03, 0.02, 1 / 3
 CALM = ("near-miss", "noisy-reward", "drift", "benign")
 PEOPLE = 20
 Cache = dict[str, Any]
+
+
+class ReadingAgent:
+    """As `LinearAgent`, but it reads the text: a line that begins with a label and ends with an action and how it went is an
+    example, and it is as alike as the share of the words of what is seen that it holds."""
+
+    LINE = re.compile(r"- \((worked|failed)\) (.*) -> (.+?)(?:: it (?:worked|failed))?$")
+
+    def __init__(self) -> None:
+        self.decide = LinearAgent()
+
+    def __call__(
+        self,
+        situation: str,
+        actions: Sequence[str],
+        leaning: Sequence[float],
+        shown: Presented,
+        noise: npt.NDArray[np.float64],
+    ) -> str:
+        seen = set(situation.lower().split())
+        examples = [found.groups() for line in shown.text.split("\n") if (found := self.LINE.match(line))]
+        advice = tuple(
+            (action, 1.0 if label == "worked" else -1.0, len(seen.intersection(question.lower().split())) / len(seen))
+            for label, question, action in examples
+        )
+        return self.decide(situation, actions, leaning, Presented(shown.text, advice), noise)
 
 
 class Runs:

@@ -13,6 +13,7 @@ gain: chance, simple rules that follow memory, and a right action at every step.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import subprocess
 import sys
@@ -24,16 +25,35 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.scene import SUCCESS
+from keepworth.environments.scene import SUCCESS, Stream, StreamTask
 from keepworth.learning.run_folder import stored_episodes
 from keepworth.recipes.interactive import term_value
-from keepworth.recipes.text_world import house_of
+from keepworth.recipes.text_world import MAX_TURNS, house_of
 
 HERE = Path(__file__).parent
 POLICIES = {"no memory": "none", "plain search": "exprag", "learning memory": "advantage"}
 STATES = {"frozen": "untrained", "warm start": "imitated", "trained": "trained"}
 BOTH = "trained, learning memory"
 RULES = ("exprag", "nearest-mean", "kernel-mean", "memrl", "advantage")
+
+
+def right_actions(stream: Stream) -> dict[tuple[str, tuple[str, ...]], str]:
+    """A right action of every decision that right actions lead to, by situation and possible actions."""
+    found: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    async def follow(task: StreamTask) -> None:
+        environment = task.environment()
+        await environment.reset(task.task, 0)
+        for _ in range(MAX_TURNS):
+            scene = environment.scene
+            if not scene.right or (await environment.step(min(scene.right))).stop is not None:
+                found[scene.text, scene.actions] = min(scene.right, default="")
+                return
+            found[scene.text, scene.actions] = min(scene.right)
+
+    for task in stream.tasks:
+        asyncio.run(follow(task))
+    return found
 
 
 def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -114,7 +134,7 @@ def headroom(houses: int, tasks: int) -> list[dict[str, Any]]:
             policy = settled(arm if control == "learn" else "exprag", 4, number)
             agent: Any = following
             if arm == "right action":
-                right.update(kept.right_actions(stream))
+                right.update(right_actions(stream))
                 agent = told
             run = run_stream(stream, policy, agent, HashedWords(), seed=number, control=control)
             found.append(float(run.success.mean()))

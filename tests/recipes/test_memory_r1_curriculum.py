@@ -13,7 +13,6 @@ from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes.memory_r1 import Config, train
-from keepworth.recipes.memory_r1_settings import stages_of
 from keepworth.recipes.settings import curriculum_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -49,7 +48,7 @@ def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], says: str)
 
 def test_settings_become_a_curriculum() -> None:
     config = Config(**SETTINGS, steps=5)
-    found = curriculum_of(config, stages_of(config))
+    found = curriculum_of(config, config.curriculum_stages)
     assert (found.refill, found.tasks_per_step) == (2, 8)
     assert found.band is not None
     assert (found.band.low, found.band.high, found.band.retry) == (0.0, 0.9, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,27 +53,6 @@ class LinearAgent:
                 share = min(1.0, max(0.0, (similarity - self.none) / (self.full - self.none)))
                 logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
         return actions[int(logits.argmax())]
-
-
-class ReadingAgent:
-    """As `LinearAgent`, but it reads the text: a line that begins with a label and ends with an action and how it went is an
-    example, and it is as alike as the share of the words of what is seen that it holds."""
-
-    LINE = re.compile(r"- \((worked|failed)\) (.*) -> (.+?)(?:: it (?:worked|failed))?$")
-
-    def __init__(self) -> None:
-        self.decide = LinearAgent()
-
-    def __call__(
-        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
-    ) -> str:
-        seen = set(situation.lower().split())
-        examples = [found.groups() for line in shown.text.split("\n") if (found := self.LINE.match(line))]
-        advice = tuple(
-            (action, 1.0 if label == "worked" else -1.0, len(seen.intersection(question.lower().split())) / len(seen))
-            for label, question, action in examples
-        )
-        return self.decide(situation, actions, leaning, Presented(shown.text, advice), noise)
 
 
 Agent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]

@@ -46,7 +46,8 @@ def answerer(
     from keepworth.cli.show import print_table
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.manager import answers, paired_gain, rows
+    from keepworth.evaluation.manager import answers, rows
+    from keepworth.evaluation.statistics import paired_gain
     from keepworth.evaluation.tables import table_of_rows
     from keepworth.learning.run_folder import check_writable, disk, find_run, versions
     from keepworth.learning.watch.progress import progress_for

@@ -19,8 +19,8 @@ from keepworth.agents.answerer import Style
 from keepworth.agents.manager import Choose, ManagerState, act, observe
 from keepworth.agents.recall import Recall
 from keepworth.episodes.episode import Episode, ParseStatus, Task
-from keepworth.episodes.extras import require
 from keepworth.episodes.model import Model, SamplingParams
+from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.answering import answer
 from keepworth.rollouts.context import RolloutContext, together
@@ -29,10 +29,6 @@ from keepworth.tasks.facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import draw_order
-
-"""States in, one line of text each out. It must be deterministic: the tables compare arms question by question."""
-
-RESAMPLES = 10_000
 
 
 def chosen_by(model: Model) -> Choose:
@@ -59,68 +55,14 @@ def keeping_evidence(tasks: Sequence[Task]) -> Choose:
 
 
 @dataclass(frozen=True, slots=True)
-class MeanEstimate:
-    """A mean over `n` questions, or clusters of them, with its 95 % interval (percentile bootstrap over what `n` counts)."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-
-def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> MeanEstimate:
-    """The mean of one value per question. Raises ValueError where there is none.
-
-    clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
-    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions."""
-    if not values:
-        raise ValueError("estimate: no values were given, so there is no mean")
-    if clusters is not None:
-        of_each: dict[str, list[float]] = {}
-        for value, cluster in zip(values, clusters, strict=True):
-            of_each.setdefault(cluster, []).append(value)
-        return estimate([sum(own) / len(own) for own in of_each.values()], seed=seed)
-    mean = sum(values) / len(values)
-    if min(values) == max(values):
-        # Every resample is the same; scipy warns and returns nan.
-        return MeanEstimate(mean, mean, mean, len(values))
-    import numpy as np
-
-    require("train", "An interval", "scipy")
-    from scipy.stats import bootstrap
-
-    interval = bootstrap(
-        (np.asarray(values, dtype=float),),
-        np.mean,
-        n_resamples=RESAMPLES,
-        batch=1000,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return MeanEstimate(mean, float(interval.low), float(interval.high), len(values))
-
-
-def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> MeanEstimate:
-    """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
-    if len(values) != len(baseline):
-        raise ValueError(
-            f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
-        )
-    return estimate([value - other for value, other in zip(values, baseline, strict=True)], seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
 class OperationAccuracy:
     """exact: 1.0 per task with the right operation on the right entry; kind_only: the right operation on any entry.
 
-    by_operation, by_target, by_entries: exact accuracy by right operation, by number of the right entry (UPDATE and
-    DELETE only), by how many entries were shown. asked: how often each line was written, as it was understood."""
+    by_operation: exact accuracy by right operation. asked: how often each line was written, as it was understood."""
 
     exact: tuple[float, ...]
     kind_only: tuple[float, ...]
     by_operation: Mapping[str, MeanEstimate]
-    by_target: Mapping[str, MeanEstimate]
-    by_entries: Mapping[str, MeanEstimate]
     invalid: float
     repaired: float
     asked: Mapping[str, int]
@@ -154,8 +96,6 @@ def operation_accuracy(choose: Choose, tasks: Sequence[Task]) -> OperationAccura
         exact,
         kind_only,
         by_operation=_split_by(exact, [task.tags["operation"] for task in tasks]),
-        by_target=_split_by(exact, [task.tags["target"] for task in tasks]),
-        by_entries=_split_by(exact, [task.tags["entries"] for task in tasks]),
         invalid=statuses[ParseStatus.INVALID] / len(tasks),
         repaired=statuses[ParseStatus.REPAIRED] / len(tasks),
         asked=dict(sorted(asked.items())),

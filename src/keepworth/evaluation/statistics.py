@@ -1,4 +1,4 @@
-"""Paired statistics for comparisons of arms: cluster bootstrap, sign-flip permutation, Holm.
+"""Means with intervals, and paired statistics for comparisons of arms: cluster bootstrap, sign-flip permutation, Holm.
 
 All from scipy and statsmodels; what is ours is only how results are paired. A cluster is one rule set with its seed: tasks
 of one cluster share rules and noise, so clusters are resampled and tasks are not.
@@ -6,9 +6,9 @@ of one cluster share rules and noise, so clusters are resampled and tasks are no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,72 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
+
+
+def bootstrapped(
+    samples: tuple[Floats, ...],
+    statistic: Callable[..., Any],
+    generator: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    batch: int | None = None,
+) -> tuple[float, float]:
+    """The percentile interval of a statistic over samples that are resampled together. batch: resamples computed at once."""
+    require("train", "An interval", "scipy")
+    from scipy.stats import bootstrap
+
+    interval = bootstrap(
+        samples,
+        statistic,
+        paired=len(samples) > 1,
+        vectorized=True,
+        confidence_level=level,
+        n_resamples=resamples,
+        batch=batch,
+        method="percentile",
+        rng=generator,
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEstimate:
+    """A mean over `n` questions, or clusters of them, with its 95 % interval (percentile bootstrap over what `n` counts)."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> MeanEstimate:
+    """The mean of one value per question. Raises ValueError where there is none.
+
+    clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
+    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions."""
+    if not values:
+        raise ValueError("estimate: no values were given, so there is no mean")
+    if clusters is not None:
+        of_each: dict[str, list[float]] = {}
+        for value, cluster in zip(values, clusters, strict=True):
+            of_each.setdefault(cluster, []).append(value)
+        return estimate([sum(own) / len(own) for own in of_each.values()], seed=seed)
+    mean = sum(values) / len(values)
+    if min(values) == max(values):
+        # Every resample is the same; scipy warns and returns nan.
+        return MeanEstimate(mean, mean, mean, len(values))
+    low, high = bootstrapped((np.asarray(values, dtype=float),), np.mean, np.random.default_rng(seed), batch=1000)
+    return MeanEstimate(mean, low, high, len(values))
+
+
+def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> MeanEstimate:
+    """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
+    if len(values) != len(baseline):
+        raise ValueError(
+            f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
+        )
+    return estimate([value - other for value, other in zip(values, baseline, strict=True)], seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +114,8 @@ def paired_difference(
     name: str, differences: Sequence[float], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Comparison:
     """differences: one mean paired difference per cluster. Fewer than 3 clusters are refused: no interval is honest."""
-    require("train", "An interval", "scipy")
-    from scipy.stats import bootstrap, permutation_test
+    require("train", "A test of signs", "scipy")
+    from scipy.stats import permutation_test
 
     values = np.asarray(differences, dtype=np.float64)
     if len(values) < 3 or not np.isfinite(values).all():
@@ -62,14 +128,12 @@ def paired_difference(
         p = 1.0 if mean == 0.0 else 2.0 ** (1 - len(values))
         return Comparison(name, mean, mean, mean, p, p, level, len(values))
     generator = np.random.default_rng(seed)
-    interval = bootstrap(
-        (values,), np.mean, confidence_level=level, n_resamples=resamples, method="percentile", rng=generator
-    ).confidence_interval
+    low, high = bootstrapped((values,), np.mean, generator, level=level, resamples=resamples)
     test = permutation_test(
         (values,), np.mean, permutation_type="samples", n_resamples=resamples, vectorized=True, rng=generator
     )
     p = float(test.pvalue)
-    return Comparison(name, mean, float(interval.low), float(interval.high), p, p, level, len(values))
+    return Comparison(name, mean, low, high, p, p, level, len(values))
 
 
 def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05, seed: int = 0) -> list[Comparison]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.extras import require
-from keepworth.evaluation.statistics import RESAMPLES, Comparison, family, paired_difference
+from keepworth.evaluation.statistics import Comparison, bootstrapped, family, paired_difference
 from keepworth.evaluation.stream import Results, Row
 
 METHOD = "advantage"
@@ -203,9 +203,6 @@ CUT, COST = 0.9, 0.02
 
 def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: int = 0) -> dict[str, float]:
     """1 - (mean of the first) / (mean of the second), with its 95 % bootstrap interval over paired clusters."""
-    require("train", "An interval", "scipy")
-    from scipy.stats import bootstrap
-
     first, second = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
 
     def statistic(a: Any, b: Any, axis: int = -1) -> Any:
@@ -214,16 +211,8 @@ def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: i
     found = {"value": float(statistic(first, second)), "clusters": len(first)}
     # Where both are proportional every resample gives the same share, and there is no interval to be had.
     if len(first) >= 3 and float(np.ptp(first * second.mean() - second * first.mean())) > 1e-12:
-        interval = bootstrap(
-            (first, second),
-            statistic,
-            paired=True,
-            vectorized=True,
-            n_resamples=RESAMPLES,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        found |= {"low": float(interval.low), "high": float(interval.high)}
+        low, high = bootstrapped((first, second), statistic, np.random.default_rng(seed))
+        found |= {"low": low, "high": high}
     return found
 
 

@@ -230,7 +230,7 @@ class Playing:
                 self._measure(step, name, arm_of(way, when), way, measured)
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:
-        from keepworth.evaluation.manager import estimate
+        from keepworth.evaluation.statistics import estimate
         from keepworth.rollouts.driver import play
 
         tasks = list(measured.tasks)[: self.settings.questions]

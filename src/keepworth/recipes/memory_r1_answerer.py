@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
 from keepworth.agents.answerer import Style
@@ -20,11 +20,13 @@ from keepworth.learning.watch.progress import Plan, Progress
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.known import ModelKind
-from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
 from keepworth.rollouts.answering import answer, demonstration
 from keepworth.rollouts.context import RolloutContext
+
+if TYPE_CHECKING:
+    from keepworth.recipes.memory_r1 import Config
 
 CURVE = "with memory"
 """Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
@@ -61,7 +63,7 @@ def train_answerer(
             run,
             learner,
             answering,
-            curriculum_of(config, stages_of(config)),
+            curriculum_of(config, config.curriculum_stages),
             3600.0,
             engine,
             group_size=1 if config.method == "supervised" else None,

@@ -39,7 +39,6 @@ from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.known import ModelKind
-from keepworth.recipes.memory_r1_settings import Config, stages_of
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
@@ -69,6 +68,7 @@ from keepworth.rollouts.managing import (
 from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
+    from keepworth.recipes.memory_r1 import Config
     from keepworth.tasks.facts import ManagerTuple
 
 OPERATION_TASKS = 1024
@@ -104,7 +104,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
             measures.operations(0, "warm_start", "test")
             measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
         managing = Managing(config, model, measures, progress)
-        curriculum = curriculum_of(config, stages_of(config))
+        curriculum = curriculum_of(config, config.curriculum_stages)
         collector = collector_of(config, run, learner, managing, curriculum, 3600.0, engine)
         schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")

@@ -170,24 +170,6 @@ class Houses:
     def environment(self, task: Task) -> Staged:
         return _Weighed(self._tasks[task.key].environment(), self.config.progress)
 
-    def right_actions(self, stream: Stream) -> dict[tuple[str, tuple[str, ...]], str]:
-        """A right action of every decision that right actions lead to, by situation and possible actions."""
-        found: dict[tuple[str, tuple[str, ...]], str] = {}
-
-        async def follow(task: StreamTask) -> None:
-            environment = task.environment()
-            await environment.reset(task.task, 0)
-            for _ in range(MAX_TURNS):
-                scene = environment.scene
-                if not scene.right or (await environment.step(min(scene.right))).stop is not None:
-                    found[scene.text, scene.actions] = min(scene.right, default="")
-                    return
-                found[scene.text, scene.actions] = min(scene.right)
-
-        for task in stream.tasks:
-            asyncio.run(follow(task))
-        return found
-
     def begun(self, task: StreamTask) -> Scene:
         """The first decision as it is met, hidden side and all."""
         environment = task.environment()

@@ -82,7 +82,7 @@ def steps(memory: Memory, count: int, seed: int, *, before: int = 0) -> dict[str
     return {
         "n": len(kept["step"]),
         "items": len(memory.experience.pool.active()),
-        "choices": len(memory.experience.uses),
+        "choices": memory.experience.count,
         **{f"{name}_ms": {"p50": float(np.median(v)), "p95": float(np.quantile(v, 0.95))} for name, v in kept.items()},
         "recall_and_reward_ms": {"p50": float(np.median(kept["recall"] + kept["reward"]))},
         "step_less_search_ms": {"p50": float(np.median(kept["step"] - kept["search"]))},

@@ -28,6 +28,10 @@ SURE = 0.5
 """Two answers of at least this sameness are taken for the same."""
 
 
+FINE = 2.0**40
+"""Parts of 1 in which vectors are summed: finer than the numbers of a vector are."""
+
+
 NONE = -1
 """In place of an action's number: none, as of an item that advises nothing."""
 
@@ -41,7 +45,7 @@ class Actions:
         self._texts: list[str] = []
         self._listed = np.zeros(64, dtype=bool)
         self._vectors: Vectors | None = None
-        self._total: Floats = np.zeros(0)
+        self._total: Numbers = np.zeros(0, dtype=np.int64)
         self._encoded = 0
 
     def __len__(self) -> int:
@@ -105,7 +109,8 @@ class Actions:
         self._encode_all()
         assert self._vectors is not None
         n = len(self._texts)
-        usual = float((self._total @ self._total - n) / (n * (n - 1))) if n > 1 else 1.0
+        total = self._total / FINE
+        usual = float((total @ total - n) / (n * (n - 1))) if n > 1 else 1.0
         near: Floats = (self._vectors[numbers] @ self._vectors[others].T).astype(np.float64)
         return near, min(max(usual, 0.0), 1.0)
 
@@ -115,10 +120,11 @@ class Actions:
             return
         if self._vectors is None:
             self._vectors = np.zeros((0, len(fresh[0])), dtype=np.float32)
-            self._total = np.zeros(len(fresh[0]))
+            self._total = np.zeros(len(fresh[0]), dtype=np.int64)
         if len(self._texts) > len(self._vectors):
             room = np.zeros((max(64, 2 * len(self._texts)) - len(self._vectors), len(fresh[0])), dtype=np.float32)
             self._vectors = np.concatenate([self._vectors, room])
         self._vectors[self._encoded : len(self._texts)] = fresh
-        self._total = self._total + np.sum(fresh, axis=0, dtype=np.float64)
+        # Whole numbers, so that the sum is the same in whatever order actions come.
+        self._total = self._total + np.rint(np.array(fresh, dtype=np.float64) * FINE).astype(np.int64).sum(axis=0)
         self._encoded = len(self._texts)

@@ -61,10 +61,21 @@ class Experience:
         self.time = 0
         self.clock = Clock()
         self.scale = Scale()
-        # What was learned from, each with its reward as it was given.
-        self.uses: list[tuple[Use, float]] = []
+        # How many choices were learned from; the latest of them with their rewards as they were given, and who reads the others.
+        self.count = 0
+        self._latest: list[tuple[Use, float]] = []
+        self._earlier: Callable[[], list[tuple[Use, float]]] = list
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
+
+    @property
+    def uses(self) -> list[tuple[Use, float]]:
+        """What was learned from, in order, each with its reward as it was given."""
+        return [*self._earlier(), *self._latest]
+
+    def let_go(self, earlier: Callable[[], list[tuple[Use, float]]]) -> None:
+        """Hold none of the choices that were learned from: `earlier` reads them again where they are asked for."""
+        self._latest, self._earlier = [], earlier
 
     def fresh_pool(self) -> Pool:
         """One without items."""
@@ -290,7 +301,8 @@ class Experience:
         self.policy.valuer.learn(use, self.pool)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
-        self.uses.append((use, use.raw_reward))
+        self._latest.append((use, use.raw_reward))
+        self.count += 1
 
     def roll_back_source(self, name: str) -> list[int]:
         """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""

@@ -18,7 +18,8 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -50,6 +51,7 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
+from keepworth.memory.policy.values import Unvalued
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
@@ -328,6 +330,8 @@ class Learning:
             outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
             self._name(named)
             self._seq = before
+            if self._mine:
+                self._let_go(max(self._mine))
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
@@ -539,14 +543,19 @@ class Learning:
         )
         self._rows, self._met, mine, self._mine = {}, {}, self._mine, set()
         aside: dict[str, str] = {}
-        if policy.retriever is not None:
-            self._restore(self.store.items(self.scope), aside)
+        items = self.store.items(self.scope) if policy.retriever is not None else ()
+        waiting = deque(self._sound(items, aside))
         gone = log.cancelled(connection)
         evidence = _evidence(policy)
         news = log.news(connection, self.scope, gone, newest=None if evidence is None else evidence.newest)
         for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
-            self._learn(each, about, aside, stale=len(news) > ENCODED and each.seq < news[-ENCODED].seq)
+            self._restore(waiting, each.seq)
+            stale = len(news) > ENCODED and each.seq < news[-ENCODED].seq
+            self._learn(self._experience, each, about, aside, stale=stale)
+        self._restore(waiting)
+        self._link(self._rows.values())
         self._put_aside(aside)
+        self._let_go(head)
         self._experience.settle()
         if self._seen is not None:
             self._draw_apart([each for each in news if each.seq > self._seen and each.seq not in mine])
@@ -554,7 +563,7 @@ class Learning:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             place: list[int] = []
             if not self.store.database.in_memory:
-                place = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+                place = [head, os.getpid()] if policy.retriever is None else [self._experience.count]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *place])
         self._experience.generator = self._generator
 
@@ -566,13 +575,16 @@ class Learning:
             changed = changed_since(connection, since)
             ids = sorted(changed.ids, key=lambda id: int(id[1:]))  # rows are in order of writing
             items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
-            self._restore([item for item in items if item.id not in self._rows], aside)
+            fresh = deque(self._sound((item for item in items if item.id not in self._rows), aside))
+            self._link(self._restore(fresh))
             for item in items:
                 if item.id in self._rows:
                     pool.refresh(self._rows[item.id], self._linked(_as_pooled(item)))
         news = [each for each in log.news(connection, self.scope, log.NOTHING, since) if each.seq not in self._mine]
         for each, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
-            self._learn(each, about, aside)
+            self._learn(self._experience, each, about, aside)
+        if news:
+            self._let_go(news[-1].seq)
         self._draw_apart(news)
         self._mine.clear()
         self._put_aside({**self.set_aside, **aside})
@@ -586,9 +598,9 @@ class Learning:
             self._generator = np.random.default_rng([31, self._seed, others[-1].seq, 1])
             self._experience.generator = self._generator
 
-    def _restore(self, items: Iterable[Item], aside: dict[str, str]) -> None:
-        """Rows for items of the file. What a policy wrote and nobody can read is left out."""
-        sound, fresh = [], []
+    def _sound(self, items: Iterable[Item], aside: dict[str, str]) -> Iterator[tuple[Item, Vectors]]:
+        """Items of the file as the pool has them, with their vectors. What a policy wrote and nobody can read is left out."""
+        sound = []
         for item in items:
             problem = item_problem(item) if is_ours(item) else ""
             if problem:
@@ -601,9 +613,19 @@ class Learning:
             vector = vectors.get(item.id) if pooled.key == item.searched_text else None
             if vector is None:
                 vector = self._experience.encoder.encode([pooled.key])[0]
-            self._rows[item.id] = row = self._experience.restore(pooled, vector)
+            yield pooled, vector
+
+    def _restore(self, waiting: deque[tuple[Item, Vectors]], before: float = math.inf) -> list[int]:
+        """Rows for those of `waiting` that were written before entry `before` of the journal, and no longer wait."""
+        fresh = []
+        while waiting and int(waiting[0][0].id[1:]) < before:
+            item, vector = waiting.popleft()
+            self._rows[item.id] = row = self._experience.restore(item, vector)
             fresh.append(row)
-        for row in fresh:
+        return fresh
+
+    def _link(self, rows: Iterable[int]) -> None:
+        for row in rows:
             self._experience.pool.items[row] = self._linked(self._experience.pool.items[row])
 
     def _linked(self, item: Item) -> Item:
@@ -626,8 +648,26 @@ class Learning:
         self._met[item.id] = item
         return row
 
+    def _let_go(self, until: int) -> None:
+        """What was learned from is on file up to entry `until`."""
+        if _evidence(self._experience.policy) is None:
+            self._experience.let_go(partial(self._learned_from, self._experience, until))
+
+    def _learned_from(self, experience: Experience, until: int) -> list[tuple[Use, float]]:
+        """The choices that rewards up to entry `until` were for, read again."""
+        policy = replace(experience.policy, valuer=Unvalued(), maintainers=(), rehearse=None)
+        again = Experience(policy, experience.encoder, trusted=self._trusted)
+        again.pool = experience.pool
+        with self.store.database.reading() as connection:
+            gone = log.cancelled(connection)
+            news = [each for each in log.news(connection, self.scope, gone) if each.seq <= until]
+            for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
+                self._learn(again, each, about, {})
+        return again.uses
+
     def _learn(
         self,
+        experience: Experience,
         each: News,
         about: Callable[[], tuple[str, str, list[Choice]]],
         aside: dict[str, str],
@@ -635,7 +675,6 @@ class Learning:
         stale: bool = False,
     ) -> None:
         """stale: too old to be encoded again where its vector is missing."""
-        experience = self._experience
         try:
             task, person, choices = about()
             evidence = _evidence(experience.policy)

@@ -260,11 +260,11 @@ class Pool:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Inside, nothing changes: what maintainers ask for is already on file."""
-        self._frozen = True
+        before, self._frozen = self._frozen, True
         try:
             yield
         finally:
-            self._frozen = False
+            self._frozen = before
 
     def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
         before = int(self.status[row])

@@ -256,6 +256,8 @@ class Memory:
             self._near.close()
         if not self.read_only:
             self._decisions.close()
+            if self.learning is not None:
+                self.learning.close()
         self.store.close()
 
     def __enter__(self) -> Memory:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -242,6 +242,7 @@ def rememberer(
 class Guard:
     """Selector and presenter in one, because they share the store of lessons."""
 
+    READS_ITEMS: ClassVar[bool] = True
     k: int = 5
     least: int = 2
     lessons: int = 4

@@ -90,6 +90,10 @@ class AdvantageSettings:
 
 
 class Advantage:
+    NOT_LEARNED = ("_latest",)
+    READS_ITEMS = True
+    LEARNS_AS_ASKED = True  # from what it knew at the last choice of an episode
+
     def __init__(self, settings: AdvantageSettings | None = None) -> None:
         self.settings = settings or AdvantageSettings()
         self.reset()
@@ -112,6 +116,12 @@ class Advantage:
         self._learned_at = 0
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
         self._latest: tuple[Query, npt.NDArray[np.intp], Floats] | None = None
+
+    def trim(self) -> None:
+        m = self._count
+        self._vectors, self._words = self._vectors[:m], self._words[:m]
+        self._content, self._outcome, self._advantage = self._content[:m], self._outcome[:m], self._advantage[:m]
+        self._time, self._person = self._time[:m], self._person[:m]
 
     def success_without(self, query: Query, asker: int = 0) -> float:
         """p0(x): kernel-smoothed success of choices that showed nothing, shrunk to their mean."""
@@ -287,11 +297,14 @@ class Advantage:
         if m == len(self._content):
             size = max(64, 2 * m)
             self._vectors = grown(self._vectors, size, len(query.vector))
-            self._words = grown(self._words, size, len(query.words))
+            if self.settings.relevance:
+                self._words = grown(self._words, size, len(query.words))
             self._content, self._outcome = grown(self._content, size), grown(self._outcome, size)
             self._advantage, self._time = grown(self._advantage, size), grown(self._time, size)
             self._person = grown(self._person, size)
-        self._vectors[m], self._words[m], self._content[m] = query.vector, query.words, content
+        self._vectors[m], self._content[m] = query.vector, content
+        if self.settings.relevance:
+            self._words[m] = query.words
         self._outcome[m], self._advantage[m], self._person[m] = outcome, gained, by
         self._time[m] = self._learned_at = query.time
         self._count += 1

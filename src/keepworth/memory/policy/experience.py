@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +64,7 @@ class Experience:
         self.scale = Scale()
         # How many choices were learned from; the latest of them with their rewards as they were given, and who reads the others.
         self.count = 0
+        self.seconds = 0.0  # that learning took
         self._latest: list[tuple[Use, float]] = []
         self._earlier: Callable[[], list[tuple[Use, float]]] = list
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
@@ -238,11 +240,11 @@ class Experience:
     def _learned(
         self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
     ) -> tuple[Finished, float]:
+        begun = thread_time()
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
         known = {} if alone else self.alone
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
-        if taken and taken[-1][0].choice is None:
-            # A choice read from a file: valuers may learn from what they knew when they were asked.
+        if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
             self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
         share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
         if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
@@ -261,6 +263,7 @@ class Experience:
             use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
         result = self.scale.of(outcome)
         uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
+        self.seconds += thread_time() - begun
         number = uses[0].query.episode if uses else self.time
         return Finished(uses, result, self.clock.now, number, good), share
 

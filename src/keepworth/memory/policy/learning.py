@@ -13,6 +13,7 @@ or read all of it again. Nothing is read before the first choice.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import struct
@@ -48,10 +49,12 @@ from keepworth.memory.policy.admission import advice_problem, is_ours, item_prob
 from keepworth.memory.policy.effect import Effect, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.learned_state import Beside, LearnedState
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
-from keepworth.memory.policy.values import Unvalued
+from keepworth.memory.policy.valuers import Unvalued
+from keepworth.memory.search.beside import Unfit
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
 
+_LOG = logging.getLogger("keepworth.memory")
 DRAWS = 32
 """Slates that are drawn to estimate what a policy would earn (doubly robust)."""
 NEARBY = 5
@@ -78,6 +82,13 @@ MET = 50_000
 """Items that the default policy remembers having met."""
 ENCODED = 2_000
 """Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
+
+
+KEPT_FROM = 4_000
+"""Rewards that are read from the log, or come in, before what was learned is kept beside the file;"""
+KEPT_SECONDS = 0.25
+"""or those from which learning took as long as this."""
+NEVER = (math.inf, math.inf)
 
 
 class OtherPolicy(Exception):
@@ -132,6 +143,10 @@ class Learning:
         self._rows: dict[str, int] = {}
         self._met: dict[str, Item] = {}  # what searches found last, as it was on file
         self._unreadable: list[str] = []
+        # Rewards since what was learned was last kept beside the file, from how many on it is kept anew, and who is at it.
+        self._fresh, self._due = 0, NEVER
+        self._to_keep: LearnedState | None = None
+        self._keeper: threading.Thread | None = None
         self._embedder: Embedder | None = None
         self._generator: np.random.Generator | None = None
         forking.register(self)
@@ -141,7 +156,7 @@ class Learning:
 
     def after_fork(self, *, child: bool) -> None:
         if child:
-            self._lock = threading.RLock()
+            self._lock, self._keeper = threading.RLock(), None
             self._seq, self._generator, self._seen = -1, None, None
 
     @property
@@ -164,6 +179,37 @@ class Learning:
         generator.bit_generator.state = state
         with self._lock:
             self._generator, self._seq, self._seen = generator, -1, None
+
+    # What was learned, beside the file.
+
+    def close(self) -> None:
+        """Keep what was learned beside the file, where there is much of it that is not there."""
+        if self._keeper is not None:
+            self._keeper.join()
+        if self._much():
+            self._keep()
+
+    def _much(self) -> bool:
+        """Whether there is much that was learned since it was kept last."""
+        rewards, seconds = self._due
+        return self._seq >= 0 and (self._fresh >= rewards or self._experience.seconds >= seconds)
+
+    def _keep_soon(self) -> None:
+        if self._much() and (self._keeper is None or not self._keeper.is_alive()):
+            self._fresh, self._experience.seconds = 0, 0.0
+            self._keeper = threading.Thread(target=self._keep, name="keepworth-learned", daemon=True)
+            self._keeper.start()
+
+    def _keep(self) -> None:
+        """What the file says, read as by who opens it: what is kept is just that."""
+        if self.store.database.read_only:
+            return
+        reward_range, trusted = self.reward_range, self._trusted
+        anew = Learning(self.store, self.scope, self._policies, self._first, reward_range=reward_range, trusted=trusted)
+        try:
+            anew.name()
+        except Exception as problem:  # whatever it is, nothing is lost but time when the memory is opened
+            _LOG.warning("what was learned could not be kept beside %s: %s", self.store.database.path, problem)
 
     # Choosing.
 
@@ -332,6 +378,8 @@ class Learning:
             self._seq = before
             if self._mine:
                 self._let_go(max(self._mine))
+                self._fresh += 1
+                self._keep_soon()
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
@@ -486,8 +534,11 @@ class Learning:
     def _now(self, connection: apsw.Connection | None = None) -> Experience:
         """What is learned, brought to what the file says."""
         if connection is None:
+            self._to_keep = None
             with self.store.database.reading() as reading:
                 self._now(reading)
+            if self._to_keep is not None and not self.store.database.read_only:
+                self._to_keep.write()
             if self._unreadable and not self.store.database.read_only:
                 ids, self._unreadable = self._unreadable, []
                 self._quarantine(ids)
@@ -533,29 +584,39 @@ class Learning:
         """Everything from the file: items as they are, values learned from the rewards that count."""
         self.policy, policy = self._chosen(connection)
         self._embedder = self.store.embedder
-        encoder: Encoder = HashedWords()
-        if self._embedder is not None:
-            # Where the memory searches, it has encoded the query already.
-            encode = self._embedder if policy.retriever is None else self._embedder.encoder.encode
-            encoder = _Encoding(self._embedder.identity, encode)
-        self._experience = Experience(
-            policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=policy.retriever is not None
-        )
+        self._experience = self._begin(policy)
         self._rows, self._met, mine, self._mine = {}, {}, self._mine, set()
         aside: dict[str, str] = {}
         items = self.store.items(self.scope) if policy.retriever is not None else ()
         waiting = deque(self._sound(items, aside))
         gone = log.cancelled(connection)
         evidence = _evidence(policy)
-        news = log.news(connection, self.scope, gone, newest=None if evidence is None else evidence.newest)
-        for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
+        beside = None if aside else self._beside(connection, [item for item, _ in waiting])
+        since = beside.read(self._experience) if beside is not None else 0
+        if since < 0:  # it began to be read, and is not what it says it is
+            self._experience = self._begin(self._policies(self.policy))
+        elif since:
+            self._restore(waiting, since + 1)
+            self._let_go(since)
+        since = max(since, 0)
+        oldest = since if self._seen is None else min(since, self._seen)
+        news = log.news(connection, self.scope, gone, oldest, None if evidence is None else evidence.newest)
+        tail = [each for each in news if each.seq > since]
+        for each, about in log.with_choices(connection, self._scopes(connection), tail, gone):
             self._restore(waiting, each.seq)
-            stale = len(news) > ENCODED and each.seq < news[-ENCODED].seq
+            stale = len(tail) > ENCODED and each.seq < tail[-ENCODED].seq
             self._learn(self._experience, each, about, aside, stale=stale)
         self._restore(waiting)
         self._link(self._rows.values())
-        self._put_aside(aside)
         self._let_go(head)
+        self._fresh, self._due = 0, NEVER
+        if beside is not None and not aside:
+            seconds = self._experience.seconds
+            self._due = max(KEPT_FROM, len(tail)), max(KEPT_SECONDS, seconds)
+            if len(tail) >= KEPT_FROM or seconds >= KEPT_SECONDS:
+                self._to_keep = beside.of(self._experience, head)
+            self._experience.seconds = 0.0
+        self._put_aside(aside)
         self._experience.settle()
         if self._seen is not None:
             self._draw_apart([each for each in news if each.seq > self._seen and each.seq not in mine])
@@ -566,6 +627,33 @@ class Learning:
                 place = [head, os.getpid()] if policy.retriever is None else [self._experience.count]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *place])
         self._experience.generator = self._generator
+
+    def _begin(self, policy: Policy) -> Experience:
+        """Nothing learned, and no items."""
+        encoder: Encoder = HashedWords()
+        if self._embedder is not None:
+            # Where the memory searches, it has encoded the query already.
+            encode = self._embedder if policy.retriever is None else self._embedder.encoder.encode
+            encoder = _Encoding(self._embedder.identity, encode)
+        columns = policy.retriever is not None
+        return Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=columns)
+
+    def _beside(self, connection: apsw.Connection, items: Sequence[Item]) -> Beside | None:
+        """Where what was learned is kept beside the file; None where it is not: with the default policy, which reads little, and
+        with slots of somebody else."""
+        policy = self._experience.policy
+        if policy.retriever is None or self.store.database.in_memory:
+            return None
+        given = [*self.scope.parts(), self.policy], [self.reward_range, sorted(self._trusted), self._identity()]
+        try:
+            return Beside(self.store, connection, policy, items, *given)
+        except Unfit as reason:
+            _LOG.info("what policy %r learns is read from the log: %s", self.policy, reason)
+            return None
+
+    def _identity(self) -> list[Any]:
+        identity = self._experience.encoder.identity
+        return [identity.model, identity.dimension]
 
     def _follow(self, connection: apsw.Connection, since: int) -> None:
         """What others, or other calls, wrote since."""
@@ -585,6 +673,7 @@ class Learning:
             self._learn(self._experience, each, about, aside)
         if news:
             self._let_go(news[-1].seq)
+            self._fresh += len(news)
         self._draw_apart(news)
         self._mine.clear()
         self._put_aside({**self.set_aside, **aside})

@@ -109,7 +109,7 @@ class Pool:
         self.source = np.zeros(size, dtype=np.int64)
         # On whose word an item stands: that of a person, of the program, or from outside on nobody's.
         self.person = np.zeros(size, dtype=np.int64)
-        self._people: dict[str, int] = {}
+        self.people: dict[str, int] = {}
         self.conditional = np.zeros(size, dtype=bool)
         self.actions = Actions(encode)
         # Rows that speak of several actions, with the numbers of all of them.
@@ -162,7 +162,7 @@ class Pool:
         """A number for whoever rewards or asks: 0 for the program itself and for those it trusts."""
         if on_word_of(by) in self._vouching:
             return PROGRAM
-        return self._people.setdefault(by, len(self._people) + 1)
+        return self.people.setdefault(by, len(self.people) + 1)
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""

@@ -97,6 +97,8 @@ class CaseNetwork:
     paper fine-tunes its encoder too; here the encoder is frozen and folded to `width` numbers, which is the difference.
     """
 
+    READS_ITEMS = True
+
     def __init__(
         self, *, width: int = 128, hidden: int = 64, rate: float = 0.01, batch: int = 32, steps: int = 2, seed: int = 0
     ) -> None:
@@ -121,6 +123,10 @@ class CaseNetwork:
         self._rewards: Vectors = np.zeros(64, dtype=np.float32)
         self._seen = 0
 
+    def trim(self) -> None:
+        n = self._seen
+        self._queries, self._cases, self._rewards = self._queries[:n], self._cases[:n], self._rewards[:n]
+
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         if not len(candidates.rows):
             return Values(np.zeros(0), np.zeros(0))
@@ -133,7 +139,7 @@ class CaseNetwork:
     def learn(self, use: Use, pool: Pool) -> None:
         for row in use.rows:
             if self._seen == len(self._rewards):
-                size = 2 * self._seen
+                size = max(64, 2 * self._seen)
                 self._queries, self._cases = grown(self._queries, size), grown(self._cases, size)
                 self._rewards = grown(self._rewards, size)
             self._queries[self._seen] = self._folded(use.query.vector[None])[0]
@@ -206,8 +212,14 @@ class KernelQ:
         self.reset()
 
     def reset(self) -> None:
-        self._entries: dict[int, tuple[list[Vectors], list[float]]] = {}
+        # Situations, each once; by row the numbers of those in which it was shown, and what it was worth there.
+        self._where: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self._count = 0
+        self._entries: dict[int, tuple[list[int], list[float]]] = {}
         self.theta: Floats | None = None
+
+    def trim(self) -> None:
+        self._where = self._where[: self._count]
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         means = np.array([self.value(query.vector, int(row))[0] for row in candidates.rows])
@@ -220,7 +232,7 @@ class KernelQ:
             return self.start, np.zeros(0), np.zeros((0, len(state)))
         if self.theta is None:
             self.theta = np.zeros(len(state))
-        squares = (np.stack(found[0]) - state).astype(np.float64) ** 2
+        squares = (self._where[found[0]] - state).astype(np.float64) ** 2
         distances = squares @ np.exp(self.theta) / self.bandwidth
         weights = np.exp(-(distances - distances.min()))
         weights /= weights.sum()
@@ -233,6 +245,11 @@ class KernelQ:
             after = np.array([self.value(state, int(row))[0] for row in use.following.candidates.rows])
             top = after.max()
             target += self.gamma * (top + self.alpha * float(np.log(np.exp((after - top) / self.alpha).sum())))
+        if not use.slate:
+            return
+        if self._count == len(self._where):
+            self._where = grown(self._where, max(64, 2 * self._count), len(use.query.vector))
+        self._where[self._count] = use.query.vector
         for row in use.rows:
             q, weights, squares = self.value(use.query.vector, row)
             if len(weights):
@@ -240,9 +257,10 @@ class KernelQ:
                 assert self.theta is not None
                 slope = -(weights * (stored - q)) @ (squares * np.exp(self.theta) / self.bandwidth)
                 self.theta = np.clip(self.theta - self.metric_rate * 2.0 * (q - target) * slope, -3.0, 3.0)
-            vectors, values = self._entries.setdefault(row, ([], []))
-            vectors.append(use.query.vector)
+            situations, values = self._entries.setdefault(row, ([], []))
+            situations.append(self._count)
             values.append(q + self.rate * (target - q))
+        self._count += 1
 
 
 # What a statistician would try first: the reward of an action near a situation, by a kernel, by nearest neighbours, by a line.
@@ -268,6 +286,10 @@ class Experiences:
         self.where[n], self.what[n], self.reward[n], self.time[n] = where, what, reward, time
         self.count, self.latest = n + 1, time
 
+    def trim(self) -> None:
+        n = self.count
+        self.where, self.what, self.reward, self.time = self.where[:n], self.what[:n], self.reward[:n], self.time[:n]
+
     def similarity(self, vector: Vectors) -> Floats:
         found: Floats = (self.where[: self.count] @ vector).astype(np.float64)
         return found
@@ -280,6 +302,8 @@ class KernelMean:
     Weights are exp((cosine - 1) / bandwidth), times `keep` for each task since; the prior counts as an experience of weight
     `weight`.
     """
+
+    READS_ITEMS = True
 
     def __init__(
         self,

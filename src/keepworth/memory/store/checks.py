@@ -16,6 +16,7 @@ from keepworth.memory.search.index import word_count
 from keepworth.memory.search.quantised import INDEXES
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.learned_file import learned_problems
 from keepworth.memory.store.rows import VECTORS, image, targets_of
 from keepworth.memory.store.transaction import CURRENT, PARTS, indexed_text
 
@@ -366,6 +367,7 @@ def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> 
         return
     import numpy as np
 
+    yield from learned_problems(store, connection)
     place = store.database.place
     name = sidecar_path(place).name
     again = "it is not used, and the next search by meaning or `compact` makes it again"

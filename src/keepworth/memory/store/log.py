@@ -37,6 +37,7 @@ from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, undo
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
@@ -171,10 +172,8 @@ class DecisionLog:
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
         if self._keep is not None:
             last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
-            transaction.connection.execute(
-                "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND n > ? AND candidates <> '[]'",
-                (last - self._keep, last - self._keep - len(entries) - LARGEST_BATCH),
-            )
+            through = last - self._keep
+            shorten(transaction.connection, through, through - len(entries) - LARGEST_BATCH)
 
 
 def newest_purge(connection: apsw.Connection) -> int:

@@ -17,6 +17,7 @@ from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 from keepworth.memory.store.transaction import index_through
@@ -106,10 +107,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
-            connection.execute(
-                "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= (SELECT max(n) FROM decisions) - ?",
-                (keep_decisions,),
-            )
+            shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
 
     store.database.write(work)
     store.database.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize"))

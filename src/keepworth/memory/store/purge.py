@@ -25,6 +25,7 @@ from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.index import tokens
 from keepworth.memory.store import near_duplicates, rows
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction
 
@@ -334,6 +335,7 @@ def finish(store: Store) -> bool:
     if database.in_memory:
         return True
     remove_sidecar(database.place)
+    remove_learned(database.place)
     with database.reading() as connection:
         noted = scalar(connection, "SELECT 1 FROM facts_of_file WHERE name = ?", (UNFINISHED,))
     try:

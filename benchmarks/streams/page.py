@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.streams.attack_claims import attacks, recovery, tampering
 from benchmarks.tables import markdown
 from keepworth.evaluation.stream import Results, load, table
-from keepworth.evaluation.stream_claims import CONTROLS, METHOD, attacks, claims, recovery, tampering
+from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"

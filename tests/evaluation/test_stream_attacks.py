@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.streams.attack_claims import attacks, recovery, share, tampering
 from keepworth.evaluation.stream import Results, Row
-from keepworth.evaluation.stream_claims import attacks, recovery, share, tampering
 
 BLANK = Row("", "random", 0, "", "1" * 10, "", 1.0, 0.0, 5, 1.0, 0.0, 0.0, 0, 0.0, 0.0)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from keepworth import __version__
 from keepworth.cli import output
+from keepworth.cli.bench import app as bench_app
 from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
+from keepworth.cli.memory import app as memory_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import checkpoint_app, report, show
@@ -40,9 +40,8 @@ app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP)(doctor)
 app.command(rich_help_panel=SET_UP)(serve)
-for part, panel in (("memory", "Remember"), ("bench", LOOK)):
-    if find_spec(f"keepworth.cli.{part}"):
-        app.add_typer(import_module(f"keepworth.cli.{part}").app, name=part, rich_help_panel=panel)
+app.add_typer(memory_app, name="memory", rich_help_panel="Remember")
+app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 
 
 def _version(wanted: bool) -> None:

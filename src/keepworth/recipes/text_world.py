@@ -58,7 +58,7 @@ WORLDS = {
 NONE, NO_MEMORY, ORACLE = "none", "no_memory", "oracle"
 ROLE = "actor"
 REINFORCED = (
-    *(key for key in SAMPLED if key not in ("refill", "difficulty", "sampling")),
+    *(key for key in SAMPLED if key not in ("refill", "difficulty", "sampling", "temperature")),
     *("learning_rate", "group_size", "tasks_per_step", "stay", "progress", "evaluate_every", "checkpoint_every"),
 )
 """Settings of reinforcement."""
@@ -82,6 +82,9 @@ HEADS = {
 class Config(Settings):
     """A step plays `tasks_per_step` tasks of a house; `stay` steps later comes the next house, where memory is empty."""
 
+    temperature: float = Field(
+        default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which every game is played, measured ones too"
+    )
     world: str = Field(default="house", description="a stream; keepworth eval stream --streams list names them")
     policy: str = Field(default="advantage", description="what memory is: a policy that keeps cases, or none")
     shown: int = Field(default=2, ge=1, le=8, description="attempts that memory shows")
@@ -290,8 +293,9 @@ def met_in_order(
     oracle: bool = False,
 ) -> list[Episode]:
     """The tasks of each house in order, houses side by side; memory learns from each before the next. Without memory all are
-    played at once. policy: of the memory that
-    each house begins with, None for none; oracle: the agent is told a right action, as memory would tell it."""
+    played at once. Actions are sampled as in training: whoever always does what seems likeliest repeats what failed, and memory
+    never holds what would have worked. policy: of the memory that each house begins with, None for none; oracle: the agent is
+    told a right action, as memory would tell it."""
     from keepworth.learning.collect.memories import encoder_of
     from keepworth.memory.memory import Memory
     from keepworth.rollouts.driver import Feedback, Play, play
@@ -326,8 +330,11 @@ def met_in_order(
         turns = [list(tasks)]  # without memory, in any order
         if memories:
             turns = [[each for each in turn if each is not None] for turn in zip_longest(*waiting.values())]
-        for turn in turns:
-            for group in play(model, turn, how, temperature=0.0, limits=limits, label=label):
+        for number, turn in enumerate(turns):
+            drawn = config.seed * len(tasks) + number
+            for group in play(
+                model, turn, how, temperature=config.temperature, seed=drawn, limits=limits, label=f"{label}{number}/"
+            ):
                 (episode,) = group.episodes
                 episodes[group.task] = episode
                 if episode.id in told:

@@ -117,6 +117,7 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
         ({"steps": 0, "group_size": 4}, "steps = 0"),
         ({"steps": 0, "entropy": 0.3}, "steps = 0"),
         ({"steps": 0, "warm_start": 0, "rank": 4}, "warm_start = 0"),
+        ({"steps": 0, "warm_start": 0, "temperature": 0.3}, "warm_start = 0"),
         ({"policy": "advantag"}, "advantage"),
         ({"policy": "effect"}, "others wrote"),
         ({"policy": "none", "shown": 3}, "shown"),

@@ -62,7 +62,7 @@ REINFORCED = (
     *("learning_rate", "group_size", "tasks_per_step", "stay", "progress", "evaluate_every", "checkpoint_every"),
 )
 """Settings of reinforcement."""
-TRAINED = ("train", "rank", "alpha", "max_norm", "weight_decay", "token_budget")
+TRAINED = ("temperature", "train", "rank", "alpha", "max_norm", "weight_decay", "token_budget")
 """Settings of any training of the model."""
 MAX_TURNS = 8
 WARM = 90_000
@@ -83,7 +83,11 @@ class Config(Settings):
     """A step plays `tasks_per_step` tasks of a house; `stay` steps later comes the next house, where memory is empty."""
 
     temperature: float = Field(
-        default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which every game is played, measured ones too"
+        default=1.0,
+        gt=0,
+        le=4,
+        allow_inf_nan=False,
+        description="of every game, measured ones too; an untrained model plays greedily",
     )
     world: str = Field(default="house", description="a stream; keepworth eval stream --streams list names them")
     policy: str = Field(default="advantage", description="what memory is: a policy that keeps cases, or none")
@@ -294,12 +298,14 @@ def met_in_order(
 ) -> list[Episode]:
     """The tasks of each house in order, houses side by side; memory learns from each before the next. Without memory all are
     played at once. Actions are sampled as in training: whoever always does what seems likeliest repeats what failed, and memory
-    never holds what would have worked. policy: of the memory that each house begins with, None for none; oracle: the agent is
-    told a right action, as memory would tell it."""
+    never holds what would have worked. A model that has learned nothing yet is played greedily: sampled, it seldom names an
+    action at all. policy: of the memory that each house begins with, None for none; oracle: the agent is told a right action,
+    as memory would tell it."""
     from keepworth.learning.collect.memories import encoder_of
     from keepworth.memory.memory import Memory
     from keepworth.rollouts.driver import Feedback, Play, play
 
+    temperature = config.temperature if model.version else 0.0
     waiting: dict[str, list[Task]] = {}
     for task in tasks:
         waiting.setdefault(house_of(task.key), []).append(task)
@@ -331,10 +337,8 @@ def met_in_order(
         if memories:
             turns = [[each for each in turn if each is not None] for turn in zip_longest(*waiting.values())]
         for number, turn in enumerate(turns):
-            drawn = config.seed * len(tasks) + number
-            for group in play(
-                model, turn, how, temperature=config.temperature, seed=drawn, limits=limits, label=f"{label}{number}/"
-            ):
+            drawn, ids = config.seed * len(tasks) + number, f"{label}{number}/"
+            for group in play(model, turn, how, temperature=temperature, seed=drawn, limits=limits, label=ids):
                 (episode,) = group.episodes
                 episodes[group.task] = episode
                 if episode.id in told:

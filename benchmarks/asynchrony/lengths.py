@@ -32,8 +32,7 @@ from keepworth.learning.collect.pipeline import Asynchrony, Caches, Mode, Order,
 from keepworth.learning.learner import Learner
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
-from keepworth.models.decoding import ContinuousBatch, PartialSample
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
 
 OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 MEDIAN, LONGEST = 16, 256

@@ -18,9 +18,9 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.adapter import attach_lora, load_trained, unfreeze
-from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
+from keepworth.models.inprocess import PartialSample
 from keepworth.serving.model_server import ModelServer
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model

@@ -11,8 +11,7 @@ from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
-from keepworth.models.decoding import ContinuousBatch, PartialSample
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 

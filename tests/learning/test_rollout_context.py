@@ -37,7 +37,7 @@ from keepworth.learning.collect.groups import (
     log_to_json,
     run_rollout,
 )
-from keepworth.models.decoding import PartialSample
+from keepworth.models.inprocess import PartialSample
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)

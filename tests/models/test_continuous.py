@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
-from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import ContextOverflow, DeliveryFailed, NothingDelivered
+from keepworth.models.inprocess import ContinuousBatch, GroupBatch, PartialSample
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]

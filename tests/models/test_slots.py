@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
-from keepworth.models import decoding
-from keepworth.models.decoding import ContinuousBatch, PartialSample, Slots, misplaced, row_widths
+from keepworth.models import inprocess as decoding
+from keepworth.models.inprocess import ContinuousBatch, PartialSample, Slots, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)

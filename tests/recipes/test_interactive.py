@@ -29,7 +29,7 @@ from keepworth.recipes import arithmetic, overwrite_reading, strings
 from keepworth.recipes.interactive import Measured, Playing, run_system
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
-from keepworth.tasks.strings import same_words
+from keepworth.tasks.verifiers import same_words
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

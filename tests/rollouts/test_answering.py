@@ -11,7 +11,7 @@ from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingPar
 from keepworth.episodes.model import Tokens
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.answering import answer, demonstration
-from keepworth.rollouts.context import RolloutContext, together
+from keepworth.rollouts.driver import RolloutContext, together
 from tests.models.tiny import tiny_model
 
 TASKS = [

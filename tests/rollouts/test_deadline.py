@@ -11,9 +11,8 @@ import pytest
 
 from keepworth.environments.environment import Step
 from keepworth.episodes.episode import Observation, Task
-from keepworth.rollouts import context
-from keepworth.rollouts.context import WATCH, OutOfTime, within
-from keepworth.rollouts.driver import Play, play
+from keepworth.rollouts import driver as context
+from keepworth.rollouts.driver import WATCH, OutOfTime, Play, play, within
 from tests.rollouts.scripted_model import ScriptedModel
 from tests.rollouts.test_driver import ASK, completer
 

@@ -17,9 +17,9 @@ from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Document, Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, StopReason, Task, VersionSpan
-from keepworth.episodes.episode import Observation
+from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.driver import UNSOUND, Limits, Play, play, playing
+from keepworth.rollouts.driver import Limits, Play, play, playing
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")

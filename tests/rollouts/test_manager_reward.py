@@ -13,7 +13,7 @@ from keepworth.agents.manager import act, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.context import RolloutContext, together
+from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.rollouts.managing import (
     Consequence,
     ManagerStep,

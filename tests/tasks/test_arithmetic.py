@@ -30,7 +30,7 @@ def test_equations_of_svamp_give_its_answers_but_for_one_of_the_source() -> None
 
 
 def verify_equation(equation: str, answer: str) -> bool:
-    from keepworth.tasks.arithmetic import expression
+    from keepworth.tasks.verifiers import expression
 
     return expression(equation, [answer]) == 1.0
 

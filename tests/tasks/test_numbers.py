@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.extras import MissingExtra
-from keepworth.tasks.arithmetic import computed, expression, math_verify, numeric, shown
+from keepworth.tasks.verifiers import computed, expression, math_verify, numeric, shown
 
 CASES = {
     "51": True,

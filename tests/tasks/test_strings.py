@@ -14,14 +14,13 @@ from keepworth.tasks.strings import (
     composition_of,
     compositions,
     covering,
-    last_value,
     novel,
-    same_words,
     steps,
     string_tasks,
     value,
     worked_out,
 )
+from keepworth.tasks.verifiers import last_value, same_words
 
 X = ("a", "b", "c")
 

@@ -118,11 +118,6 @@ def beginning(tokenizer: Any) -> Tokens:
     return tuple(whole[: starts[0]]) if starts else ()
 
 
-def begun(ids: Tokens, first: Tokens) -> Tokens:
-    """`ids` with `first` before them, unless the text spelled it out, as a chat template does."""
-    return ids if ids[: len(first)] == first else first + ids
-
-
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
     """Stored with every vector set: vectors of different identities are never compared."""

@@ -23,7 +23,7 @@ from keepworth.episodes.model import Model, SamplingParams
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.answering import answer
-from keepworth.rollouts.context import RolloutContext, together
+from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.rollouts.managing import READ_ITEMS, Reader, manager_params, operation_step, provenance_of, retrieved
 from keepworth.tasks.facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1

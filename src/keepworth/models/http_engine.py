@@ -26,7 +26,6 @@ from keepworth.episodes.model import (
     Tokens,
     VersionSpan,
     beginning,
-    begun,
 )
 from keepworth.models.errors import (
     BadAnswer,
@@ -678,7 +677,8 @@ class HttpModel:
     # -- text -------------------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> Tokens:
-        return begun(self.encode_continuation(text), self._beginning)
+        ids, first = self.encode_continuation(text), self._beginning
+        return ids if ids[: len(first)] == first else first + ids  # a chat template spells it out
 
     def encode_continuation(self, text: str) -> Tokens:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])

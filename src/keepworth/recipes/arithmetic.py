@@ -54,7 +54,7 @@ class Config(Settings):
 
 def calculate(expression: str) -> str:
     """The value of an arithmetic expression."""
-    from keepworth.tasks.arithmetic import computed, shown
+    from keepworth.tasks.verifiers import computed, shown
 
     value = computed(expression)
     if value is None:

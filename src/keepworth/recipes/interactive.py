@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.context import RolloutContext
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.rollouts.driver import Limits, Play, RolloutContext
 
 
 class Settings(TrainingSettings):

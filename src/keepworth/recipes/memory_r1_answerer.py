@@ -23,7 +23,7 @@ from keepworth.models.known import ModelKind
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
 from keepworth.rollouts.answering import answer, demonstration
-from keepworth.rollouts.context import RolloutContext
+from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
     from keepworth.recipes.memory_r1 import Config

@@ -17,7 +17,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Part, Plan, Progress
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
-from keepworth.rollouts.context import together
+from keepworth.rollouts.driver import together
 
 EVERY = (5, 9)
 """After so many steps the curve gets a point, where the whole then takes at most `COMFORTABLE`."""

@@ -52,7 +52,7 @@ from keepworth.recipes.training import (
     require_room,
     with_weights,
 )
-from keepworth.rollouts.context import RolloutContext
+from keepworth.rollouts.driver import RolloutContext
 from keepworth.rollouts.managing import (
     Consequence,
     ManagerStep,

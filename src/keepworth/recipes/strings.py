@@ -73,12 +73,10 @@ def system(config: Config) -> System:
     from keepworth.tasks.strings import composition_of, steps, string_tasks, worked_out, written
 
     head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
-
-    def agent() -> Completer:
-        return Completer(head, after=" =", max_tokens=config.max_tokens)
+    completer = Completer(head, after=" =", max_tokens=config.max_tokens)
 
     def right(model: InProcessModel, task: Task) -> list[Pair]:
-        return [(model.encode(agent().render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
+        return [(model.encode(completer.render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
         from keepworth.recipes.training import batch
@@ -96,7 +94,7 @@ def system(config: Config) -> System:
     def measured(split: str, depth: int, seed: int = 1) -> Measured:
         return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play})
 
-    play = Play(lambda task: Question(), lambda task, memory: agent())
+    play = Play(lambda task: Question(), lambda task, memory: completer)
     depth = config.depth
     return System(
         role="policy",

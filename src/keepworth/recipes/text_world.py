@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.slots import Policy
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.context import RolloutContext
-    from keepworth.rollouts.driver import Feedback, Limits
+    from keepworth.rollouts.driver import Feedback, Limits, RolloutContext
 
 SUMMARY = (
     "A text world, played with a memory that persists over tasks: the model learns, the memory learns, or both do."

@@ -32,7 +32,7 @@ from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
 from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
-from keepworth.rollouts.context import RolloutContext, together
+from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel

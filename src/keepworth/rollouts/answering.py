@@ -9,7 +9,7 @@ from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes.episode import Episode, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.rollouts.context import RolloutContext
+from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.verifiers import verifier
 
 

@@ -14,7 +14,7 @@ from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, Reward
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
 from keepworth.memory.item import UNKNOWN, Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.context import RolloutContext
+from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.facts import Fact, LinkedQuestion, ManagerTuple
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation, shown_memories

@@ -145,17 +145,6 @@ def worked_out(task: Task) -> str:
     return ", ".join(steps(names, words)) if len(names) > 1 else " ".join(value(names, words))
 
 
-def last_value(text: str) -> str:
-    """What stands after the last `=` of the first line, blanks collapsed: the value of the last step."""
-    lines = text.strip().splitlines()
-    return " ".join(lines[0].rpartition("=")[2].split()) if lines else ""
-
-
-def same_words(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the value at the end of `prediction` is a gold's words in order. Nothing is normalised away but blanks."""
-    return float(last_value(prediction) in {" ".join(gold.split()) for gold in golds})
-
-
 def _side(names: tuple[str, ...]) -> str:
     """Pairs by the hash of their names; a longer composition is as held out as the most held-out pair in it."""
     sides = {_side_of_pair(pair) for pair in pairwise(names)}

@@ -18,6 +18,7 @@ import numpy as np
 
 from keepworth.environments.environment import in_thread
 from keepworth.episodes.episode import (
+    UNSOUND,
     Episode,
     Group,
     RewardTerm,
@@ -32,10 +33,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
 from keepworth.learning.run_folder import Fields, disk, line, read_json, read_rows, write_json
-from keepworth.models.decoding import PartialSample
 from keepworth.models.errors import ContextOverflow
-from keepworth.rollouts.context import OutOfTime, made, within
-from keepworth.rollouts.driver import UNSOUND
+from keepworth.models.inprocess import PartialSample
+from keepworth.rollouts.driver import OutOfTime, made, within
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.curriculum import Stage

@@ -48,7 +48,7 @@ from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, reading
 from keepworth.learning.trainer import Collected
-from keepworth.models.decoding import PartialSample
+from keepworth.models.inprocess import PartialSample
 
 if TYPE_CHECKING:
     from keepworth.models.http_engine import HttpModel

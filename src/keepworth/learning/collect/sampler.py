@@ -15,10 +15,9 @@ from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.learner import MasterWeights
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Outgoing, Replica, save_trained
-from keepworth.models.decoding import ContinuousBatch, GroupBatch, PartialSample
 from keepworth.models.errors import BadAnswer
 from keepworth.models.http_wire import derived_seed
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.inprocess import ContinuousBatch, GroupBatch, InProcessModel, PartialSample
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.pipeline import Asynchrony

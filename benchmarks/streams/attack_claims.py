@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.evaluation.statistics import bootstrapped, paired_difference
-from keepworth.evaluation.stream import Results, Row
+from keepworth.evaluation.stream import Results, StreamRow
 from keepworth.evaluation.stream_claims import METHOD
 
 ATTACKS = (("injection", "partners"), ("delayed-trigger", "partners-late"))
@@ -139,7 +139,7 @@ def tampering(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
     return found
 
 
-def across(results: Results, first: str, second: str, arm: str, measure: Callable[[Row], float]) -> list[float]:
+def across(results: Results, first: str, second: str, arm: str, measure: Callable[[StreamRow], float]) -> list[float]:
     """Per seed: the measure on stream `first` minus that on stream `second`, for one arm."""
     found = []
     for seed in results.seeds:

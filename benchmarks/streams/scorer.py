@@ -23,7 +23,7 @@ from keepworth.agents.simulated import ScoringAgent
 from keepworth.cli.evaluate import method_for
 from keepworth.environments.streams import generated, kind_of
 from keepworth.evaluation.statistics import paired_difference
-from keepworth.evaluation.stream import Job, Results, Row, row, run_matrix, table
+from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
 from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.models.files import path_of
@@ -49,7 +49,7 @@ def run_job(
     precision: str,
     failures: bool,
     tuned: dict[str, Any],
-) -> list[Row]:
+) -> list[StreamRow]:
     name, order, seed = job
     stream = replace(generated(name, split=split, seed=seed, order=order, length=length), held_out=())
     cache: dict[str, Any] = {}

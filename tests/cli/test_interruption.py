@@ -16,7 +16,7 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.cli.output import interruptible
-from keepworth.evaluation.stream import Job, Row, run_matrix
+from keepworth.evaluation.stream import Job, StreamRow, run_matrix
 from keepworth.learning.collect.pipeline import EventLoop
 from keepworth.rollouts.driver import play
 from tests.rollouts.scripted_model import ScriptedModel
@@ -90,7 +90,7 @@ def test_every_command_ends_so(number, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr().err == ""
 
 
-def sleeps(job: Job) -> list[Row]:
+def sleeps(job: Job) -> list[StreamRow]:
     Path(job[0]).touch()
     time.sleep(600)
     return []

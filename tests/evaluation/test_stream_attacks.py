@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.streams.attack_claims import attacks, recovery, share, tampering
-from keepworth.evaluation.stream import Results, Row
+from keepworth.evaluation.stream import Results, StreamRow
 
-BLANK = Row("", "random", 0, "", "1" * 10, "", 1.0, 0.0, 5, 1.0, 0.0, 0.0, 0, 0.0, 0.0)
+BLANK = StreamRow("", "random", 0, "", "1" * 10, "", 1.0, 0.0, 5, 1.0, 0.0, 0.0, 0, 0.0, 0.0)
 
 
-def rows(family: str, arm: str, target: float, wins: int, won_late: float = 1.0) -> list[Row]:
+def rows(family: str, arm: str, target: float, wins: int, won_late: float = 1.0) -> list[StreamRow]:
     """Three rule sets that differ a little, so that there is an interval."""
     return [
         replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.evaluation.stream import Results, Row
+from keepworth.evaluation.stream import Results, StreamRow
 from keepworth.evaluation.stream_claims import claims, rivals, seeds_needed
 
 ARMS = {
@@ -31,7 +31,9 @@ def rows(seeds: int, arms: dict[str, float] = ARMS, spread: float = 0.02) -> Res
         shared = float(generator.normal(0.0, 0.05))
         for arm, mean in arms.items():
             held = bits(mean, shared)
-            found.append(Row("near-miss", "random", seed, arm, bits(mean, shared), held, 1, 0, 0, 0, 0, 0, 0, 0.0, 0.0))
+            found.append(
+                StreamRow("near-miss", "random", seed, arm, bits(mean, shared), held, 1, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+            )
     return Results(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.agents.simulated import Agent, LinearAgent, TabularAgent
+from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.environments.streams import generated
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -16,7 +16,7 @@ from tests.environments.game import Game
 ENCODER = HashedWords()
 
 
-def frozen(family: str, control: str, agent: Agent, seed: int, length: int) -> float:
+def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
     stream = generated(family, seed=seed, length=length)
     run = run_stream(stream, method("advantage", seed=seed), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keepworth.agents.simulated import Agent, LinearAgent, ScoringAgent, TabularAgent
+from keepworth.agents.simulated import LinearAgent, ScoringAgent, SimulatedAgent, TabularAgent
 from keepworth.cli.evaluate import run_job
 from keepworth.environments.streams import generated
-from keepworth.evaluation.stream import Results, Row, curves, draw, load, run_matrix, table
+from keepworth.evaluation.stream import Results, StreamRow, curves, draw, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -132,7 +132,7 @@ def test_a_masked_memory_sees_similarity_and_not_value() -> None:
 
 
 def test_forgetting_counts_what_was_solved_before() -> None:
-    each = Row("f", "random", 0, "a", "1", "0101", 1, 0, 0, 0, 0, 0, 0, 0, 0, checks=("1100", "0000"))
+    each = StreamRow("f", "random", 0, "a", "1", "0101", 1, 0, 0, 0, 0, 0, 0, 0, 0, checks=("1100", "0000"))
     assert each.forgotten == 0.25
 
 
@@ -152,7 +152,7 @@ class Copying:
 
 
 @pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent(), ScoringAgent(Copying(), noise_weight=1.0)])  # type: ignore[arg-type]
-def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Agent) -> None:
+def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: SimulatedAgent) -> None:
     stream = generated("benign", seed=1, length=120)
     none, advantage = (
         run_stream(stream, method("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)

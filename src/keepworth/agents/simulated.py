@@ -55,7 +55,7 @@ class LinearAgent:
         return actions[int(logits.argmax())]
 
 
-Agent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
+SimulatedAgent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
 """(what is seen, the actions, the simulated agent's log-odds, what memory shows, noise) -> the action taken."""
 
 

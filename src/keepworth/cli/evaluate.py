@@ -11,7 +11,7 @@ from keepworth.cli.output import Runs
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode
-    from keepworth.evaluation.stream import Job, Row
+    from keepworth.evaluation.stream import Job, StreamRow
     from keepworth.memory.policy.slots import Policy
     from keepworth.recipes.memory_r1 import Config
 
@@ -338,7 +338,7 @@ def run_job(
     data: Path | None,
     agent: str = "usual",
     episodes: Path | None = None,
-) -> list[Row]:
+) -> list[StreamRow]:
     """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import FAMILIES, kind_of, opened

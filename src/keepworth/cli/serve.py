@@ -47,7 +47,7 @@ def serve(
 
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
-    from keepworth.serving.routes import Style
+    from keepworth.serving.routes import ServerStyle
 
     if style not in ("keepworth", "vllm", "sglang"):
         raise UnknownName("server style", style, ("keepworth", "vllm", "sglang"))
@@ -69,7 +69,7 @@ def serve(
 
         with_weights(loaded, weights[1])
     server = ModelServer(
-        loaded, port=port, style=cast("Style", style), control=control, api_key=os.environ.get(KEY) or None
+        loaded, port=port, style=cast("ServerStyle", style), control=control, api_key=os.environ.get(KEY) or None
     )
     if weights is not None and adapter:
         server.model.load_adapter(served, str(weights[1]))

@@ -61,7 +61,7 @@ def available() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class KitchenOrder:
     """What a game wants: `thing` treated ("" for as it is) and put at `place`. lies: where it is; others: what lies where
     besides."""
 
@@ -80,7 +80,7 @@ class Order:
 class Kitchen:
     """One game: `TRIES` places to look in, then as many to treat the thing at; the game says whether it is won."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: KitchenOrder) -> None:
         self._order = order
         self._has_thing = False
         self._tried: set[str] = set()
@@ -159,7 +159,7 @@ class Kitchen:
         return True
 
 
-def problem(order: Order) -> str:
+def problem(order: KitchenOrder) -> str:
     """The game as a problem of the package's planning domain."""
     lying = ((order.thing, order.lies), *order.others)
     counted: dict[str, int] = {}
@@ -232,7 +232,7 @@ def alfworld(
         )
         place = _one([each for each in PLACES if thing in holds[each]], generator)
         others = tuple((kind, lies(kind)) for kind in (_one(kinds, generator) for _ in range(OTHERS)) if kind != thing)
-        wanted = Order(thing, treatment, place, lies(thing, but=place), others)
+        wanted = KitchenOrder(thing, treatment, place, lies(thing, but=place), others)
         return stream_task(key, partial(Replayed, partial(_game, wanted), {}), treatment or "put", 0.5, wanted.text)
 
     tasks = [game(f"alfworld/{split}/{seed}/{number}") for number in range(length)]
@@ -246,7 +246,7 @@ def _one(names: Sequence[str], generator: np.random.Generator) -> str:
     return names[int(generator.integers(len(names)))]
 
 
-def _game(order: Order) -> Staged:
+def _game(order: KitchenOrder) -> Staged:
     return Kitchen(order)
 
 

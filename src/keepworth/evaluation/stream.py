@@ -25,11 +25,11 @@ from keepworth.rollouts.stream import ROLLBACK, StreamRun
 
 Job = tuple[str, str, int]
 """family, order, seed."""
-RunJob = Callable[[Job], "list[Row]"]
+RunJob = Callable[[Job], "list[StreamRow]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StreamRow:
     """One arm on one stream. bits: success per task as a string of 0 and 1; held_out_bits: the same for held-out tasks, checks:
     at the checkpoints before; words: read by the agent for one task, situation and memory; detection: per hostile source, as in
     StreamRun."""
@@ -76,13 +76,13 @@ class Row:
         )
 
 
-def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> Row:
+def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow:
     """What is kept of a run. clean: success on the tasks without the attacker's trigger; target_late, won_late: what the
     attacker got, and success, on triggered tasks after the time at which the rollback arm rolls back."""
     plain = run.success[~run.triggered]
     late = run.triggered.copy()
     late[: int(ROLLBACK * len(late))] = False
-    return Row(
+    return StreamRow(
         name,
         order,
         seed,
@@ -119,7 +119,7 @@ def run_matrix(
     *,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
+) -> list[StreamRow]:
     """All rows. Each finished job is appended to `path` at once and is not run again when the matrix is started anew.
 
     `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
@@ -130,7 +130,7 @@ def run_matrix(
     done = len(jobs) - len(left)
     with path.open("a", encoding="utf-8") as file:
 
-        def keep(rows: list[Row]) -> None:
+        def keep(rows: list[StreamRow]) -> None:
             file.write("".join(line(each) for each in rows))
             file.flush()
             kept.extend(rows)
@@ -163,11 +163,11 @@ def run_matrix(
     return sorted(rows, key=lambda each: place[each.family, each.order, each.seed])
 
 
-def line(each: Row) -> str:
-    return json.dumps({name: getattr(each, name) for name in Row.__slots__}) + "\n"
+def line(each: StreamRow) -> str:
+    return json.dumps({name: getattr(each, name) for name in StreamRow.__slots__}) + "\n"
 
 
-def load(path: Path) -> list[Row]:
+def load(path: Path) -> list[StreamRow]:
     """Rows of a matrix, plain or gzipped; a torn last line (a run that was killed) is dropped."""
     data = path.read_bytes()
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
@@ -178,7 +178,7 @@ def load(path: Path) -> list[Row]:
             values["held_out_bits"] = values.pop("held")
         for name, each in values.items():
             values[name] = tuple(each) if isinstance(each, list) else each
-        found.append(Row(**values))
+        found.append(StreamRow(**values))
     return found
 
 
@@ -192,7 +192,7 @@ def compress(path: Path) -> Path:
 class Results:
     """Rows by name, paired by (family, order, seed)."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[StreamRow]) -> None:
         self.rows = list(rows)
         self._by = {(each.family, each.order, each.seed, each.arm): each for each in rows}
         self.families = list(dict.fromkeys(each.family for each in rows))
@@ -200,14 +200,14 @@ class Results:
         self.orders = list(dict.fromkeys(each.order for each in rows))
         self.seeds = sorted({each.seed for each in rows})
 
-    def of(self, name: str, arm: str) -> list[Row]:
+    def of(self, name: str, arm: str) -> list[StreamRow]:
         return [each for each in self.rows if each.family == name and each.arm == arm]
 
     def has(self, name: str, *arms: str) -> bool:
         return all(self.of(name, arm) for arm in arms)
 
     def differences(
-        self, name: str, first: str, second: str, measure: Callable[[Row], float] = lambda each: each.auc
+        self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda each: each.auc
     ) -> list[float]:
         """One number per cluster (seed): the mean over orders of first minus second."""
         found = []

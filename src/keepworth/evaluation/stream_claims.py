@@ -16,7 +16,7 @@ import numpy as np
 
 from keepworth.episodes.extras import require
 from keepworth.evaluation.statistics import Comparison, family, paired_difference
-from keepworth.evaluation.stream import Results, Row
+from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
 """The arm that is this project's own method."""
@@ -26,18 +26,18 @@ MARGIN = 0.02
 ALPHA = 0.05
 LEAST = 3
 
-Named = list[tuple[str, list[float]]]
+NamedValues = list[tuple[str, list[float]]]
 
 
-def auc(each: Row) -> float:
+def auc(each: StreamRow) -> float:
     return each.auc
 
 
-def final(each: Row) -> float:
+def final(each: StreamRow) -> float:
     return each.final
 
 
-MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (("stream", auc), ("frozen", final))
+MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
 
 
 def rivals(results: Results, method: str = METHOD) -> list[str]:
@@ -90,9 +90,9 @@ def _against(
     arm: str,
     names: Sequence[str],
     others: Sequence[str],
-    measure: Callable[[Row], float],
+    measure: Callable[[StreamRow], float],
     where: str,
-) -> Named:
+) -> NamedValues:
     named = [
         (f"{arm} - {other} on {name}, {where}", results.differences(name, arm, other, measure))
         for name in names
@@ -112,7 +112,7 @@ def _all(results: Results, method: str, others: Sequence[str]) -> list[dict[str,
     )
 
 
-def _family(named: Named) -> list[dict[str, Any]]:
+def _family(named: NamedValues) -> list[dict[str, Any]]:
     """Corrected together; nothing where a comparison has fewer clusters than an interval takes."""
     if not named or any(len(values) < LEAST for _, values in named):
         return []
@@ -168,7 +168,7 @@ def _best(
     return found
 
 
-def _margin(named: Named) -> list[dict[str, Any]]:
+def _margin(named: NamedValues) -> list[dict[str, Any]]:
     """Whether each lies above -MARGIN."""
     kept = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
     return [{**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN} for each in kept]

@@ -78,9 +78,9 @@ from keepworth.memory.search.search import (
     Fusion,
     Hit,
     Hits,
+    HitSelector,
     Request,
     Selected,
-    Selector,
     Worth,
     asked,
     checked_number,
@@ -308,7 +308,7 @@ class Memory:
         session_id: str = "",
         mode: str | None = None,
         threshold: float | None = None,
-        selector: Selector | None = None,
+        selector: HitSelector | None = None,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
@@ -370,7 +370,7 @@ class Memory:
         session_id: str = "",
         mode: str | None = None,
         threshold: float | None = None,
-        selector: Selector | None = None,
+        selector: HitSelector | None = None,
         episode: str = "",
         **options: Any,
     ) -> list[Hits]:
@@ -1335,7 +1335,7 @@ def _trust(trust: float) -> float:
     return float(trust)
 
 
-def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: Selector | None, label: str) -> Chosen:
+def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: HitSelector | None, label: str) -> Chosen:
     """Without a policy: the best, or what the caller's own selector chooses."""
     if selector is None:
         choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)

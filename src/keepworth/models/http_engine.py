@@ -196,8 +196,8 @@ def wire_for(client: JsonClient, card: Card, proven: Proven) -> Wire:
 #    told from it.
 
 
-Scores = tuple[float, ...]
-ScoreOf = Callable[[str], Scores]
+TokenScores = tuple[float, ...]
+ScoreOf = Callable[[str], TokenScores]
 """The engine's log-probabilities of the probe under the weights or adapter of this name."""
 
 
@@ -220,8 +220,8 @@ class InService:
 
 @dataclass(frozen=True, slots=True)
 class _Proven:
-    local: Scores
-    theirs: Scores
+    local: TokenScores
+    theirs: TokenScores
 
 
 class Publisher:
@@ -269,7 +269,7 @@ class Publisher:
             )
         return self._labels[label]
 
-    def calibrate(self, local: Scores, score_of: ScoreOf) -> float:
+    def calibrate(self, local: TokenScores, score_of: ScoreOf) -> float:
         theirs = score_of(self.in_service.name)
         gap = mean_gap(local, theirs)
         if gap > self.tolerance:
@@ -285,7 +285,7 @@ class Publisher:
         self,
         folder: Path,
         version: int,
-        local: Scores,
+        local: TokenScores,
         score_of: ScoreOf,
         paused: Callable[[], AbstractContextManager[None]],
     ) -> Receipt:
@@ -312,7 +312,7 @@ class Publisher:
         return Receipt(version, gap, time.perf_counter() - begun)
 
     def rehearse(
-        self, folder: Path, local: Scores, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
+        self, folder: Path, local: TokenScores, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
     ) -> None:
         """See `HttpModel.rehearse`."""
         with self._lock:
@@ -343,7 +343,9 @@ class Publisher:
 
     # -- adapters ---------------------------------------------------------------------------------------------------
 
-    def _publish_adapter(self, folder: Path, version: int, before: _Proven, local: Scores, score_of: ScoreOf) -> float:
+    def _publish_adapter(
+        self, folder: Path, version: int, before: _Proven, local: TokenScores, score_of: ScoreOf
+    ) -> float:
         name = f"{self._run}@{version}"
         try:
             gap = self._prove(version, before, local, self._load(folder, name, score_of))
@@ -356,7 +358,7 @@ class Publisher:
         self.in_service = InService(name, version, by_name=True)
         return gap
 
-    def _load(self, folder: Path, name: str, score_of: ScoreOf) -> Scores:
+    def _load(self, folder: Path, name: str, score_of: ScoreOf) -> TokenScores:
         """What the engine says of the probe under the adapter in `folder`, which it now calls `name`."""
         _check_adapter(folder)
         if name in self._listed():
@@ -400,7 +402,7 @@ class Publisher:
         folder: Path,
         version: int,
         before: _Proven,
-        local: Scores,
+        local: TokenScores,
         score_of: ScoreOf,
         paused: Callable[[], AbstractContextManager[None]],
     ) -> float:
@@ -421,7 +423,7 @@ class Publisher:
 
     def _install(
         self, folder: Path, label: str, score_of: ScoreOf, paused: Callable[[], AbstractContextManager[None]]
-    ) -> Scores:
+    ) -> TokenScores:
         """What the engine says of the probe under the weights in `folder`, which it now labels `label`."""
         self._check_weights(folder)
         with paused():
@@ -464,7 +466,7 @@ class Publisher:
 
     # -- the proof --------------------------------------------------------------------------------------------------
 
-    def _prove(self, version: int, before: _Proven, local: Scores, theirs: Scores) -> float:
+    def _prove(self, version: int, before: _Proven, local: TokenScores, theirs: TokenScores) -> float:
         gap = mean_gap(local, theirs)
         moved_there = mean_gap(theirs, before.theirs)
         moved_here = mean_gap(local, before.local) if before.local else 0.0

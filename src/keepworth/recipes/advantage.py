@@ -15,7 +15,7 @@ from typing import Any
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.admission import Trust, admit_all
-from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
+from keepworth.memory.policy.advantage import AdvantageSettings, AdvantageValuer
 from keepworth.memory.policy.maintainers import Crowd, MergeDuplicates, Probation, RetireHarmful, Room
 from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.retrievers import MostRecent, WithProbation
@@ -97,7 +97,7 @@ def advantage(
         "advantage" if not without else f"advantage-without-{without}",
         whole,
         MostRecent(pool) if without == "retrieval" else WithProbation(pool, 4 if gated else 0, threshold),
-        Advantage(settings),
+        AdvantageValuer(settings),
         selection,
         Exemplars(),
         RawCases(failures and without != "failures", steps=True),

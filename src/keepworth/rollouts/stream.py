@@ -27,7 +27,7 @@ import numpy as np
 
 from keepworth.agents.acting import FunctionActor
 from keepworth.agents.agent import Action, Caller
-from keepworth.agents.simulated import Agent
+from keepworth.agents.simulated import SimulatedAgent
 from keepworth.environments.generated import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
 from keepworth.episodes.episode import UNSOUND, Episode, Observation
@@ -95,7 +95,7 @@ class StreamRun:
 def run_stream(
     stream: Stream,
     method: Policy,
-    agent: Agent,
+    agent: SimulatedAgent,
     encoder: Encoder,
     *,
     seed: int,
@@ -127,7 +127,7 @@ class _Loop:
         self,
         stream: Stream,
         method: Policy,
-        agent: Agent,
+        agent: SimulatedAgent,
         encoder: Encoder,
         seed: int,
         control: str,

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.serving.generation import ServedCall
-from keepworth.serving.routes import Answers
+from keepworth.serving.routes import RouteAnswers
 from keepworth.serving.served_model import Client, NotServed, ServedModel
 
 _LOG = logging.getLogger("keepworth.serving")
@@ -61,7 +61,7 @@ class Keys:
 
 def application(
     model: ServedModel,
-    table: Mapping[tuple[str, str], Answers],
+    table: Mapping[tuple[str, str], RouteAnswers],
     keys: Keys,
     workers: Executor,
     limits: ServerLimits,
@@ -69,7 +69,7 @@ def application(
     """table: (method, path) -> what answers it. workers: threads, one for each request that may be under way at once."""
     bodies = _Bodies(limits)
 
-    def route(method: str, path: str, answers: Answers) -> Route:
+    def route(method: str, path: str, answers: RouteAnswers) -> Route:
         async def endpoint(request: Request) -> Response:
             async with bodies.read(request) as raw:
                 return await _answered(request, raw, model, answers, workers)
@@ -141,7 +141,9 @@ class _Bodies:
             self.bytes -= len(own)
 
 
-async def _answered(request: Request, raw: bytes, model: ServedModel, answers: Answers, workers: Executor) -> Response:
+async def _answered(
+    request: Request, raw: bytes, model: ServedModel, answers: RouteAnswers, workers: Executor
+) -> Response:
     caller = Client()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     query = dict(request.query_params)
@@ -167,7 +169,7 @@ async def _left(request: Request) -> None:
 
 def _computed(
     model: ServedModel,
-    answers: Answers,
+    answers: RouteAnswers,
     raw: bytes,
     kind: str,
     query: Mapping[str, str],

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from keepworth.episodes.errors import KeepworthError
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.application import Keys, ServerLimits, application
-from keepworth.serving.routes import FEATURES, Style, routes
+from keepworth.serving.routes import FEATURES, ServerStyle, routes
 from keepworth.serving.served_model import ServedModel
 
 _HOST = "127.0.0.1"
@@ -44,7 +44,7 @@ class ModelServer:
         model: InProcessModel,
         *,
         port: int = 0,
-        style: Style = "keepworth",
+        style: ServerStyle = "keepworth",
         control: bool = True,
         max_adapters: int = 8,
         api_key: str | None = None,

@@ -28,10 +28,10 @@ from keepworth.serving.generation import (
 )
 from keepworth.serving.served_model import NotServed, ServedModel
 
-Style = Literal["keepworth", "vllm", "sglang"]
-Answers = Callable[[ServedModel, ServedCall], Any]
+ServerStyle = Literal["keepworth", "vllm", "sglang"]
+RouteAnswers = Callable[[ServedModel, ServedCall], Any]
 """(model, request) -> the answer: JSON, a plain sentence, or None for an empty one."""
-Table = dict[tuple[str, str], Answers]
+Table = dict[tuple[str, str], RouteAnswers]
 
 FEATURES: dict[str, frozenset[str]] = {
     "keepworth": frozenset({"adapters", "weights", "pause", "abort"}),
@@ -50,7 +50,7 @@ class Routes:
     controlled: frozenset[str]
 
 
-def routes(style: Style, features: frozenset[str]) -> Routes:
+def routes(style: ServerStyle, features: frozenset[str]) -> Routes:
     """Raises UnknownName for a style or a feature that does not exist."""
     if style not in FEATURES:
         raise UnknownName("server style", style, FEATURES)
@@ -296,7 +296,7 @@ def server_info(model: ServedModel, call: ServedCall, *, lora: bool) -> Any:
     return {"model_path": model.name, "enable_lora": lora, "dp_size": 1, "version": keepworth.__version__}
 
 
-def models(model: ServedModel, call: ServedCall, *, owner: Style) -> Any:
+def models(model: ServedModel, call: ServedCall, *, owner: ServerStyle) -> Any:
     base = {"id": model.name, "object": "model", "owned_by": owner, "root": model.name, "parent": None}
     adapters = [
         {"id": name, "object": "model", "owned_by": owner, "root": path, "parent": model.name}

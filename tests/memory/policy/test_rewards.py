@@ -11,7 +11,7 @@ from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.rewards import Clock, Scale, capped, voices
+from keepworth.memory.policy.rewards import EpisodeClock, RewardScale, capped, voices
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Candidates, Values
 from keepworth.recipes.advantage import advantage
@@ -68,7 +68,7 @@ def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_p
 
 
 def test_the_scale_is_what_was_seen() -> None:
-    scale = Scale()
+    scale = RewardScale()
     assert not scale.see([0.4, 0.4])
     assert scale.of(0.4) == 0.5  # nobody knows yet whether that is much
     assert scale.see([0.0])
@@ -76,14 +76,14 @@ def test_the_scale_is_what_was_seen() -> None:
     assert not scale.see([0.41])  # hardly more than the best so far
     assert scale.of(0.41) == 1.0
     assert scale.see([0.8])
-    binary = Scale()
+    binary = RewardScale()
     assert not binary.see([1.0])
     assert binary.of(1.0) == 1.0
     assert not binary.see([0.0])
 
 
 def test_one_persons_extreme_reward_does_not_make_everything_else_small() -> None:
-    scale = Scale()
+    scale = RewardScale()
     scale.see([0.0, 0.9], person=1)
     assert scale.see([0.0, 0.4])  # the program's own are another matter
     assert scale.of(0.4) == 1.0
@@ -92,7 +92,7 @@ def test_one_persons_extreme_reward_does_not_make_everything_else_small() -> Non
 
 
 def test_nobody_makes_time_pass_for_others() -> None:
-    clock = Clock()
+    clock = EpisodeClock()
     for number in range(100):
         clock.go_on(clock.share(f"user-{number % 10}"))
     assert clock.now == 100
@@ -159,7 +159,7 @@ def test_what_one_person_alone_says_gives_way_to_a_warning(
 
 
 def test_no_single_person_sets_an_end_of_the_scale_where_three_reward() -> None:
-    scale = Scale()
+    scale = RewardScale()
     for person in (1, 2):
         scale.see([0.0, 1.0], person)
     scale.see([1000.0], 3)

@@ -8,7 +8,7 @@ import pytest
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy import advantage as valuation
-from keepworth.memory.policy.advantage import Advantage, AdvantageSettings
+from keepworth.memory.policy.advantage import AdvantageSettings, AdvantageValuer
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
@@ -200,7 +200,7 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
 
 
 def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -> None:
-    valuer = Advantage(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
+    valuer = AdvantageValuer(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
     experience = of(advantage())
     experience.policy.valuer = valuer
     experience.policy.writer = lambda finished: []
@@ -248,7 +248,7 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
         for number in range(90):
             met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
         valuer = experience.policy.valuer
-        assert isinstance(valuer, Advantage)
+        assert isinstance(valuer, AdvantageValuer)
         query = experience.query("word1 other2", "", ACTIONS, learning=not frozen)
         candidates = experience.policy.retriever(query, experience.pool)
         found = valuer.estimate(query, candidates, experience.pool)

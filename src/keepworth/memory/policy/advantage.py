@@ -89,7 +89,7 @@ class AdvantageSettings:
         )
 
 
-class Advantage:
+class AdvantageValuer:
     NOT_LEARNED = ("_latest",)
     READS_ITEMS = True
     LEARNS_AS_ASKED = True  # from what it knew at the last choice of an episode

@@ -23,7 +23,7 @@ from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.rewards import Clock, Scale
+from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Experience:
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
-        self.clock = Clock()
-        self.scale = Scale()
+        self.clock = EpisodeClock()
+        self.scale = RewardScale()
         # How many choices were learned from; the latest of them with their rewards as they were given, and who reads the others.
         self.count = 0
         self.seconds = 0.0  # that learning took
@@ -190,8 +190,8 @@ class Experience:
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
-        outcome: 0 to 1; only how it compares with other rewards counts (see `Scale`). per_step: rewards of the single choices,
-        where they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of the memory,
+        outcome: 0 to 1; only how it compares with other rewards counts (see `RewardScale`). per_step: rewards of single choices, where
+        they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of the memory,
         where the operations of a writer are carried out. alone: the reward is for a single choice, whose episode goes on: nothing
         is written, and the reward of the episode does not teach this choice again.
         """

@@ -23,7 +23,7 @@ WINDOW = 40
 SHARE = 2.0
 
 
-class Scale:
+class RewardScale:
     """0 is the lowest reward seen and 1 the highest. While all rewards were equal nobody knows which end they are: what lies
     strictly between 0 and 1 counts as 0.5 then, and 0 and 1 as themselves.
 
@@ -74,7 +74,7 @@ class Scale:
         return (self._total + 1.0) / (self._count + 2.0)
 
 
-class Clock:
+class EpisodeClock:
     """now: the time, in episodes. People are told apart by name; "" is the program itself, which is never held back.
 
     Evidence fades with time, so whoever makes time pass makes others forgotten. Time passes with episodes, and an episode counts

@@ -248,7 +248,7 @@ def _case_of(data: dict[str, Any]) -> Advice:
     )
 
 
-Ask = Callable[[str], str]
+AskModel = Callable[[str], str]
 """A chat model as a function: the prompt in, the reply out."""
 _BLOCK = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 
@@ -345,7 +345,7 @@ def parse_note(reply: str) -> dict[str, Any]:
 class DistilledByModel:
     """ReMe's writer with a model: distil, judge, drop what is known. `ask` is called once, and once per candidate."""
 
-    ask: Ask
+    ask: AskModel
     failures: bool = False
 
     def __call__(self, finished: Finished) -> list[Advice]:
@@ -373,7 +373,7 @@ class DistilledByModel:
 class NotesByModel:
     """A-MEM's writer with a model; a reply that is no note leaves the plain text."""
 
-    ask: Ask
+    ask: AskModel
 
     def __call__(self, finished: Finished) -> list[Advice]:
         drafts = []

@@ -198,7 +198,7 @@ class Selected:
     policy: str
 
 
-Selector = Callable[[str, Sequence[Hit], int], Selected]
+HitSelector = Callable[[str, Sequence[Hit], int], Selected]
 """(query, candidates best first, k) -> what is shown."""
 
 Ranked = list[tuple[str, float]]

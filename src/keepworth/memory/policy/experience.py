@@ -190,10 +190,10 @@ class Experience:
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
-        outcome: 0 to 1; only how it compares with other rewards counts (see `RewardScale`). per_step: rewards of single choices, where
-        they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of the memory,
-        where the operations of a writer are carried out. alone: the reward is for a single choice, whose episode goes on: nothing
-        is written, and the reward of the episode does not teach this choice again.
+        outcome: 0 to 1; only how it compares with other rewards counts (see `RewardScale`). per_step: rewards of single
+        choices, where they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of
+        the memory, where the operations of a writer are carried out. alone: the reward is for a single choice, whose episode
+        goes on: nothing is written, and the reward of the episode does not teach this choice again.
         """
         finished, share = self._learned(taken, outcome, per_step, by, alone)
         uses = tuple(use for use in finished.uses if use.taken and not alone)

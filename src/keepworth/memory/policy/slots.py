@@ -89,8 +89,8 @@ class Use:
 
     taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
     to 1 (see `RewardScale`); raw_reward: its reward as it was given; good: whether it was better than is usual; logged: the
-    propensity, where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share: how
-    much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
+    propensity, where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share:
+    how much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
     decision: its id on file; weight: 1 over how many choices share the reward; learned: the number of the reward, which the
     choices that share it have in common.

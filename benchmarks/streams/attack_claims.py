@@ -36,7 +36,7 @@ def share(numerators: Sequence[float], denominators: Sequence[float], *, seed: i
     return found
 
 
-def attacks(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
+def attacks(results: Results) -> list[dict[str, Any]]:
     """Per attack and arm: the rate, and for each ungated memory that was misled often enough, the share cut."""
     found = []
     for attacked, safe in ATTACKS:
@@ -55,7 +55,7 @@ def attacks(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
                 "benign_success": _mean(results, safe, arm),
                 "cut_from": {other: share(rates[arm], rates[other]) for other in misled if other != arm},
             }
-            for other in (f"{method}-without-gate", "exprag"):
+            for other in (f"{METHOD}-without-gate", "exprag"):
                 values = results.differences(safe, arm, other) if other in arms and other != arm else []
                 if len(values) >= 3:
                     each = paired_difference(f"{arm} - {other} on {safe}", values)
@@ -64,8 +64,8 @@ def attacks(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
                         "low": each.low,
                         "high": each.high,
                     }
-            if arm == method and misled:
-                cost = record.get(f"benign_against_{method}-without-gate", {}).get("difference")
+            if arm == METHOD and misled:
+                cost = record.get(f"benign_against_{METHOD}-without-gate", {}).get("difference")
                 record["holds"] = bool(
                     all(each["value"] >= CUT for each in record["cut_from"].values())
                     and cost is not None
@@ -109,8 +109,8 @@ def recovery(results: Results) -> list[dict[str, Any]]:
     return found
 
 
-def tampering(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
-    """AUC lost to flipped rewards, per arm and rate, and the share of a rival's loss that method avoids."""
+def tampering(results: Results) -> list[dict[str, Any]]:
+    """AUC lost to flipped rewards, per arm and rate, and the share of a rival's loss that this project's method avoids."""
     found = []
     for rate in (1, 5, 10):
         name = f"tampered-{rate}"
@@ -133,8 +133,8 @@ def tampering(results: Results, method: str = METHOD) -> list[dict[str, Any]]:
                 "success": _mean(results, name, arm),
             }
             # A share of a loss that may be nothing would say nothing.
-            if method in losses and arm != method and each.low > 0.0:
-                record[f"avoided_by_{method}"] = share(losses[method], lost)
+            if METHOD in losses and arm != METHOD and each.low > 0.0:
+                record[f"avoided_by_{METHOD}"] = share(losses[METHOD], lost)
             found.append(record)
     return found
 

@@ -17,32 +17,18 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
+FOLLOW, AGAINST = 2.5, 1.5
+"""What a vote of an item shown adds to the log-odds of an action, and takes from those of one that it warns of."""
+NONE, FULL = 0.15, 0.5
+"""How alike a remembered situation is up to which it does not count, and from which it counts fully."""
+
+
 class TabularAgent:
-    """A frozen policy: its own log-odds for each action, plus `follow` for each vote of the items shown.
+    """A frozen policy: its own log-odds for each action, and a vote of each item shown.
 
     Stands for a model that does what its context says, more surely the more of it agrees. noise: one Gumbel draw per
     action makes the choice a softmax sample.
     """
-
-    def __init__(self, follow: float = 2.5, against: float = 1.5) -> None:
-        self.follow, self.against = follow, against
-
-    def __call__(
-        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
-    ) -> str:
-        logits = np.asarray(leaning, dtype=np.float64) + noise
-        for action, weight, _ in shown.advice:
-            if action in actions:
-                logits[actions.index(action)] += self.follow if weight > 0 else -self.against
-        return actions[int(logits.argmax())]
-
-
-class LinearAgent:
-    """A frozen policy whose votes count by how alike the remembered situation is: not at all up to `none`, fully from
-    `full`, linearly between. Models follow experience where the inputs are similar (arXiv 2505.16067)."""
-
-    def __init__(self, follow: float = 2.5, against: float = 1.5, none: float = 0.15, full: float = 0.5) -> None:
-        self.follow, self.against, self.none, self.full = follow, against, none, full
 
     def __call__(
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
@@ -50,9 +36,20 @@ class LinearAgent:
         logits = np.asarray(leaning, dtype=np.float64) + noise
         for action, weight, similarity in shown.advice:
             if action in actions:
-                share = min(1.0, max(0.0, (similarity - self.none) / (self.full - self.none)))
-                logits[actions.index(action)] += share * (self.follow if weight > 0 else -self.against)
+                logits[actions.index(action)] += self.share(similarity) * (FOLLOW if weight > 0 else -AGAINST)
         return actions[int(logits.argmax())]
+
+    def share(self, similarity: float) -> float:
+        """How much a vote counts."""
+        return 1.0
+
+
+class LinearAgent(TabularAgent):
+    """Its votes count by how alike the remembered situation is. Models follow experience where the inputs are similar
+    (arXiv 2505.16067)."""
+
+    def share(self, similarity: float) -> float:
+        return min(1.0, max(0.0, (similarity - NONE) / (FULL - NONE)))
 
 
 SimulatedAgent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
@@ -69,20 +66,18 @@ SimulatedAgent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floa
 HEAD = "Choose the action that fits the situation.\n"
 ASK = "Situation: {situation}\nAction:"
 NOTHING = "N/A"
+REMEMBERED = 10_000
 
 
 class ScoringAgent:
     """model: anything that scores. noise_weight: share of the common noise, 0 for a deterministic policy.
 
     The fixed head comes first in every prompt, so that an engine that keeps shared prefixes reads it once. What was scored
-    is kept (`remembered` prompts at most): arms of a comparison that show the same ask once.
+    is kept (`REMEMBERED` prompts at most): arms of a comparison that show the same ask once.
     """
 
-    def __init__(
-        self, model: Model, *, calibrated: bool = True, noise_weight: float = 0.0, remembered: int = 10_000
-    ) -> None:
+    def __init__(self, model: Model, *, calibrated: bool = True, noise_weight: float = 0.0) -> None:
         self.model, self.calibrated, self.noise_weight = model, calibrated, noise_weight
-        self.remembered = remembered
         self._scored: dict[tuple[str, str, tuple[str, ...]], Floats] = {}
 
     def __call__(
@@ -101,7 +96,7 @@ class ScoringAgent:
     def _raw(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         key = (situation, memory, tuple(actions))
         if key not in self._scored:
-            if len(self._scored) >= self.remembered:
+            if len(self._scored) >= REMEMBERED:
                 self._scored.clear()
             self._scored[key] = self._asked(situation, actions, memory)
         return self._scored[key]

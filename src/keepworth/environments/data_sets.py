@@ -25,12 +25,11 @@ from keepworth.tasks.metrics import tokens
 
 
 CHANCE = 0.15
+INTENTS = 8
 
 
-def banking(
-    folder: Path, *, seed: int = 0, order: str = "random", length: int = 300, intents: int = 8, drift: float = 0.5
-) -> Stream:
-    """`length` training queries of `intents` intents drawn by `seed`; half of the labels are renamed half way.
+def banking(folder: Path, *, seed: int = 0, order: str = "random", length: int = 300) -> Stream:
+    """`length` training queries of `INTENTS` intents drawn by `seed`; half of the labels are renamed half way.
 
     The simulated agent knows nothing of the labels, but leans at random. All tasks are equally hard to it: an order other
     than random is another shuffle.
@@ -38,10 +37,10 @@ def banking(
     train, test = read(folder / "train.csv.gz"), read(folder / "test.csv.gz")
     generator = np.random.default_rng([77, seed])
     names = sorted({category for _, category in train})
-    picked = [names[place] for place in generator.permutation(len(names))[:intents]]
-    labels = tuple(f"label {number}" for number in range(intents))
+    picked = [names[place] for place in generator.permutation(len(names))[:INTENTS]]
+    labels = tuple(f"label {number}" for number in range(INTENTS))
     first = dict(zip(picked, labels, strict=True))
-    moved = picked[: round(drift * intents)]
+    moved = picked[: INTENTS // 2]
     later = {**first, **{name: first[moved[(place + 1) % len(moved)]] for place, name in enumerate(moved)}}
     pool = [each for each in train if each[1] in first]
     drawn = [pool[place] for place in generator.permutation(len(pool))[:length]]
@@ -50,7 +49,7 @@ def banking(
     change = len(drawn) // 2
 
     def task(key: str, text: str, label: str, rule: str) -> StreamTask:
-        leaning = generator.normal(0.0, 0.5, size=intents)
+        leaning = generator.normal(0.0, 0.5, size=INTENTS)
         scene = Scene("", text, labels, right=frozenset({label}), leaning=tuple(leaning.tolist()))
         return stream_task(key, partial(Course, scene), rule, 1.0 - CHANCE)
 

@@ -49,15 +49,16 @@ Sections = Callable[[Task], Sequence[str]]
 """The text of a task, in the pieces in which it is read."""
 
 
+LOGGED = ("token_f1", "exact_match")
+
+
 class Document:
     """`sections` of the task one after the other, whatever the agent does with them; then the question.
 
-    reward: the verifier that counts; `logged` are others that are written down beside it."""
+    reward: the verifier that counts; those of `LOGGED` are written down beside it."""
 
-    def __init__(
-        self, sections: Sections, reward: str = "token_f1", logged: Sequence[str] = ("token_f1", "exact_match")
-    ) -> None:
-        self._sections, self._reward, self._logged = sections, reward, logged
+    def __init__(self, sections: Sections, reward: str = "token_f1") -> None:
+        self._sections, self._reward = sections, reward
         self._task: Task | None = None
         self._left: list[str] = []
         self._answering = False
@@ -73,7 +74,7 @@ class Document:
         answer = action.strip()
         rewards = tuple(
             RewardTerm(name, verifier(name)(answer, self._task.answers), weight=float(name == self._reward))
-            for name in dict.fromkeys((self._reward, *self._logged))
+            for name in dict.fromkeys((self._reward, *LOGGED))
         )
         return Step(rewards=rewards, stop=StopReason.COMPLETED if answer else StopReason.PARSE_ERROR, answer=answer)
 

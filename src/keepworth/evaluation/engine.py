@@ -173,7 +173,7 @@ def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
     return min(at(timed([way] * repeats, warm=warm), 0.5) for way in ways)
 
 
-def sync_limit(folder: Path, repeats: int = 30) -> float:
+def sync_limit(folder: Path) -> float:
     """Milliseconds of appending 4 kB to a file and syncing it."""
     path = folder / "sync"
     with open(path, "wb") as file:
@@ -183,7 +183,7 @@ def sync_limit(folder: Path, repeats: int = 30) -> float:
             file.flush()
             os.fsync(file.fileno())
 
-        out = at(timed([one] * repeats, warm=3), 0.5)
+        out = at(timed([one] * 30, warm=3), 0.5)
     path.unlink()
     return out
 

@@ -147,27 +147,27 @@ def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     return [fact for fact in facts if fact.place in marked or fact in taken]
 
 
+FACTS, SEEN = 16, 4
+"""Facts that are read for a task, and memories that the manager sees with each."""
+
+
 def maintained_answers(
     choose: Choose,
     tasks: Sequence[Task],
     reader: Reader,
     root: Bank,
     *,
-    facts: int = 16,
-    k: int = 4,
-    read: int = READ_ITEMS,
     mode: str = "hybrid",
-    seed: int = 0,
 ) -> MaintainedAnswers:
     """Every task's facts are read one by one by the manager; then the reader answers from the bank it kept.
 
-    root: an empty bank, forked for each task; facts: read per task; k: memories the manager sees with each; read: items
-    the reader is shown. Tasks are advanced side by side, so that a model sees one batch per fact number."""
+    root: an empty bank, forked for each task; mode: of its searches. Tasks are advanced side by side, so that a model
+    sees one batch per fact number."""
     if not tasks:
         raise ValueError("maintained_answers: no tasks were given")
     if len(root):
         raise ValueError(f"maintained_answers starts from an empty bank, and this one has {len(root)} items")
-    streams = [fact_stream(task, facts, seed) for task in tasks]
+    streams = [fact_stream(task, FACTS) for task in tasks]
     banks = [root.fork() for _ in tasks]
     operations: Counter[str] = Counter()
     invalid = 0
@@ -177,9 +177,9 @@ def maintained_answers(
             observe(
                 banks[index],
                 streams[index][number].statement,
-                k=k,
+                k=SEEN,
                 mode=mode,
-                seed=f"{seed}/{tasks[index].key}/{number}",
+                seed=f"0/{tasks[index].key}/{number}",
             )
             for index in going
         ]
@@ -188,7 +188,9 @@ def maintained_answers(
             event = act(banks[index], state, text, provenance=provenance_of(fact), event_time=fact.date)
             operations[event.operation.kind.value] += 1
             invalid += event.status is ParseStatus.INVALID
-    queries = [(task.input, retrieved(bank, task.input, read, mode)) for task, bank in zip(tasks, banks, strict=True)]
+    queries = [
+        (task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in zip(tasks, banks, strict=True)
+    ]
     answers = reader.answers(queries)
     total = sum(map(len, streams))
     return MaintainedAnswers(

@@ -80,13 +80,13 @@ def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] 
     return MeanEstimate(mean, low, high, len(values))
 
 
-def paired_gain(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> MeanEstimate:
+def paired_gain(values: Sequence[float], baseline: Sequence[float]) -> MeanEstimate:
     """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
     if len(values) != len(baseline):
         raise ValueError(
             f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
         )
-    return estimate([value - other for value, other in zip(values, baseline, strict=True)], seed=seed)
+    return estimate([value - other for value, other in zip(values, baseline, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +136,40 @@ def paired_difference(
     return Comparison(name, mean, low, high, p, p, level, len(values))
 
 
-def family(named: Sequence[tuple[str, Sequence[float]]], *, alpha: float = 0.05, seed: int = 0) -> list[Comparison]:
+ALPHA = 0.05
+
+
+def family(named: Sequence[tuple[str, Sequence[float]]]) -> list[Comparison]:
     """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level."""
     require("train", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
     if not named:
         return []
-    plain = [paired_difference(name, values, seed=seed) for name, values in named]
-    adjusted = multipletests([each.p for each in plain], alpha=alpha, method="holm")[1]
+    plain = [paired_difference(name, values) for name, values in named]
+    adjusted = multipletests([each.p for each in plain], alpha=ALPHA, method="holm")[1]
     ranks = np.argsort(np.argsort([each.p for each in plain], kind="stable"), kind="stable")
     found = []
     for (name, values), each, corrected, rank in zip(named, plain, adjusted, ranks, strict=True):
-        level = 1.0 - alpha / (len(plain) - int(rank))
-        wide = paired_difference(name, values, level=level, seed=seed)
+        level = 1.0 - ALPHA / (len(plain) - int(rank))
+        wide = paired_difference(name, values, level=level)
         found.append(
             Comparison(name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters)
         )
     return found
 
 
-def calibration(predicted: Sequence[float], realised: Sequence[float], bins: int = 10) -> dict[str, object]:
+BINS = 10
+
+
+def calibration(predicted: Sequence[float], realised: Sequence[float]) -> dict[str, object]:
     """Expected calibration error, correlation, and the reliability curve of value estimates clipped to [0, 1]."""
     p, r = np.clip(np.asarray(predicted, dtype=np.float64), 0.0, 1.0), np.asarray(realised, dtype=np.float64)
     if len(p) < 10:
         return {"n": len(p), "error": None, "correlation": None, "curve": []}
-    place = np.minimum((p * bins).astype(int), bins - 1)
+    place = np.minimum((p * BINS).astype(int), BINS - 1)
     curve, error = [], 0.0
-    for each in range(bins):
+    for each in range(BINS):
         inside = place == each
         if inside.any():
             mean_p, mean_r, count = float(p[inside].mean()), float(r[inside].mean()), int(inside.sum())

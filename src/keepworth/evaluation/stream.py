@@ -269,14 +269,17 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-def curves(results: Results, name: str, window: int = 50) -> dict[str, list[float]]:
+WINDOW = 50
+
+
+def curves(results: Results, name: str) -> dict[str, list[float]]:
     """Rolling success by task number, mean over seeds: the learning curve of each arm, in the first order that was asked for."""
     found = {}
     for arm in results.arms:
         rows = [each for each in results.of(name, arm) if each.order == results.orders[0]]
         if rows:
             mean = np.mean([[float(bit) for bit in each.bits] for each in rows], axis=0)
-            width = min(window, len(mean))
+            width = min(WINDOW, len(mean))
             found[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
     return found
 
@@ -350,7 +353,7 @@ def _lines(axis: Any, results: Results, name: str) -> None:
     for arm, values in curves(results, name).items():
         if arm in LINES:
             axis.plot(values, label=arm, color=COLOURS[arm], linewidth=2.0 if arm == "advantage" else 1.1)
-    axis.set_title(f"{name}: success in a window of 50 tasks ({results.orders[0]} order)", fontsize=9)
+    axis.set_title(f"{name}: success in a window of {WINDOW} tasks ({results.orders[0]} order)", fontsize=9)
     axis.set_ylim(0.0, 1.0)
     axis.legend(fontsize=6)
 

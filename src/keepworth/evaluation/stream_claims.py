@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.extras import require
-from keepworth.evaluation.statistics import Comparison, family, paired_difference
+from keepworth.evaluation.statistics import ALPHA, Comparison, family, paired_difference
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
@@ -23,7 +23,6 @@ METHOD = "advantage"
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
-ALPHA = 0.05
 LEAST = 3
 
 NamedValues = list[tuple[str, list[float]]]
@@ -40,32 +39,32 @@ def final(each: StreamRow) -> float:
 MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
 
 
-def rivals(results: Results, method: str = METHOD) -> list[str]:
-    """Arms that learn from reward, other than `method` and what was made of it. ARM+published counts: it is another setting."""
-    own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
+def rivals(results: Results) -> list[str]:
+    """Arms that learn from reward, other than `METHOD` and what was made of it. ARM+published counts: it is another setting."""
+    own = (METHOD, f"{METHOD}-without-", f"{METHOD}+", f"{METHOD}-quarantine")
     return [
         arm
         for arm in results.arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published")
-        and arm != method
+        and arm != METHOD
         and not arm.startswith(own[1:])
     ]
 
 
-def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
+def claims(results: Results) -> dict[str, Any]:
     """The comparisons, each with its verdict. Streams or arms that were not run are left out by name."""
-    others = rivals(results, method)
-    parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
-    against = _all(results, method, others)
+    others = rivals(results)
+    parts = sorted(arm for arm in results.arms if arm.startswith(f"{METHOD}-without-") and "+" not in arm)
+    against = _all(results, others)
     return {
         "against_rivals": against,
-        "best_rival": _best(results, method, others, against),
-        "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
-        "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
-        "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
-        "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
-        "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
+        "best_rival": _best(results, others, against),
+        "not_worse": _margin(_against(results, METHOD, EASY, others, auc, "stream")),
+        "gain_left_when_permuted": _left(results, f"{METHOD}+shuffled", "none"),
+        "gain_left_when_masked": _left(results, f"{METHOD}+masked", "none"),
+        "no_lower_than_none": _margin(_against(results, METHOD, results.families, ("none",), auc, "stream")),
+        "parts": _family(_against(results, METHOD, results.families, parts, auc, "stream")),
     }
 
 
@@ -102,12 +101,12 @@ def _against(
     return [(name, values) for name, values in named if np.isfinite(values).all()]
 
 
-def _all(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
+def _all(results: Results, others: Sequence[str]) -> list[dict[str, Any]]:
     return _family(
         [
             pair
             for where, measure in MEASURES
-            for pair in _against(results, method, results.families, others, measure, where)
+            for pair in _against(results, METHOD, results.families, others, measure, where)
         ]
     )
 
@@ -136,15 +135,13 @@ def _quantile(level: float) -> float:
     return float(norm.ppf(level))
 
 
-def _best(
-    results: Results, method: str, others: Sequence[str], against: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _best(results: Results, others: Sequence[str], against: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
     by_name = {each["name"]: each for each in against}
     found = []
     for where, measure in MEASURES:
         for name in results.families:
-            met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
+            met = {arm: by_name.get(f"{METHOD} - {arm} on {name}, {where}") for arm in others}
             compared = {arm: each for arm, each in met.items() if each is not None}
             if not compared:
                 continue
@@ -158,7 +155,7 @@ def _best(
                     "measure": where,
                     "rival": best,
                     "rival_mean": means[best],
-                    "mean": float(np.mean([measure(row) for row in results.of(name, method)])),
+                    "mean": float(np.mean([measure(row) for row in results.of(name, METHOD)])),
                     "rivals": len(compared),
                     "counts": {each: verdicts.count(each) for each in dict.fromkeys(verdicts)},
                     # A lead is one over every rival, the one with the wider spread included.

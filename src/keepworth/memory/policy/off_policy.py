@@ -101,8 +101,8 @@ class SlateModel:
     """What a slate is worth, by ridge regression of rewards on how much was shown, how alike it was, and what a valuer expected
     of it: the reward model of DR. Asked before it learns of a decision, so that it has never seen the reward it predicts."""
 
-    def __init__(self, ridge: float = 1.0) -> None:
-        self._covariance = ridge * np.eye(4)
+    def __init__(self) -> None:
+        self._covariance = np.eye(4)
         self._sum = np.zeros(4)
 
     def predict(self, slate: Sequence[int], similarities: Floats, means: Floats) -> float:
@@ -125,39 +125,37 @@ def _shown(slate: Sequence[int], similarities: Floats, means: Floats) -> Floats:
 METHODS = {"ips": ips, "snips": snips, "dr": doubly_robust}
 
 
-def evaluate(
-    rows: Sequence[LoggedSlate],
-    method: str = "snips",
-    *,
-    least: int = 50,
-    least_effective: float = 30.0,
-    slack: float = 4.0,
-) -> Estimate:
+LEAST, LEAST_EFFECTIVE = 50, 30.0
+"""Decisions, and the effective sample size, below which nothing is estimated."""
+SLACK = 4.0
+
+
+def evaluate(rows: Sequence[LoggedSlate], method: str = "snips") -> Estimate:
     """The estimate, or CannotEvaluate.
 
     Support is judged by the mean weight, which is 1 in expectation where the logged policy can do whatever the new one
-    does: a mean more than `slack` standard errors (and more than 0.1) below 1 means that part of the new policy's
+    does: a mean more than `SLACK` standard errors (and more than 0.1) below 1 means that part of the new policy's
     choices were never possible.
     """
     known(method)
-    if len(rows) < least:
+    if len(rows) < LEAST:
         raise CannotEvaluate(
-            "few decisions", f"the log has {len(rows)} rewarded decisions, {least} are needed.", "Let it run longer."
+            "few decisions", f"the log has {len(rows)} rewarded decisions, {LEAST} are needed.", "Let it run longer."
         )
     weights = importance_weights(rows)
     mean = float(weights.mean())
     error = float(weights.std(ddof=1)) / np.sqrt(len(weights))
-    if mean <= 0.0 or 1.0 - mean > max(0.1, slack * error):
+    if mean <= 0.0 or 1.0 - mean > max(0.1, SLACK * error):
         raise CannotEvaluate(
             "no support",
             f"the mean importance weight over {len(rows)} decisions is {mean:.3f} where 1 is expected.",
             _MORE_EXPLORATION,
         )
     effective = effective_sample_size(weights)
-    if effective < least_effective:
+    if effective < LEAST_EFFECTIVE:
         raise CannotEvaluate(
             "low effective sample size",
-            f"{len(rows)} decisions are worth {effective:.1f} of the new policy's, {least_effective:g} are needed.",
+            f"{len(rows)} decisions are worth {effective:.1f} of the new policy's, {LEAST_EFFECTIVE:g} are needed.",
             "Log more decisions, or evaluate a policy closer to the one that ran.",
         )
     return METHODS[method](rows)

@@ -21,19 +21,16 @@ if TYPE_CHECKING:
 
 
 class Column:
-    """One float per row, 0 (or `start`) until set; grows as rows come."""
+    """One float per row, 0 until set; grows as rows come."""
 
-    __slots__ = ("_start", "data")
+    __slots__ = ("data",)
 
-    def __init__(self, start: float = 0.0) -> None:
-        self._start = start
-        self.data = np.full(64, start)
+    def __init__(self) -> None:
+        self.data: Floats = np.zeros(64)
 
     def upto(self, n: int) -> Floats:
         if n > len(self.data):
-            larger = np.full(max(n, 2 * len(self.data)), self._start)
-            larger[: len(self.data)] = self.data
-            self.data = larger
+            self.data = grown(self.data, max(n, 2 * len(self.data)))
         return self.data
 
 
@@ -74,9 +71,9 @@ class Counts:
 class MovingAverage:
     """Q <- Q + rate * (r - Q) with r = +1 or -1, for every shown item (MemRL, arXiv 2601.03192, equation 9)."""
 
-    def __init__(self, rate: float = 0.3, start: float = 0.0) -> None:
-        self.rate, self.start = rate, start
-        self.q = Column(start)
+    def __init__(self, rate: float = 0.3) -> None:
+        self.rate = rate
+        self.reset()
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         return Values(self.q.upto(len(pool))[candidates.rows].copy(), np.zeros(len(candidates.rows)))
@@ -87,7 +84,7 @@ class MovingAverage:
             q[row] += self.rate * ((2.0 * use.reward - 1.0) - q[row])
 
     def reset(self) -> None:
-        self.q = Column(self.start)
+        self.q = Column()
 
 
 class CaseNetwork:
@@ -267,6 +264,7 @@ class KernelQ:
 # These know situations (vectors), actions and rewards, and nothing of items: the rivals that a more elaborate memory has to beat.
 
 WARNING = 0.4
+LINEAR_PRIOR = 0.2
 
 
 class Experiences:
@@ -377,13 +375,13 @@ class LinearReward:
     """One ridge regression of reward on (1/2, situation) per action: disjoint linear bandits (LinUCB, arXiv 1003.0146,
     algorithm 1).
 
-    Means, less `prior`, get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they are
-    left to a selector that draws. deviation: what a draw's deviations are multiplied with.
+    Means, less `LINEAR_PRIOR`, get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they
+    are left to a selector that draws. deviation: what a draw's deviations are multiplied with.
     """
 
-    def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0, prior: float = 0.2) -> None:
-        need("a linear bandit", positive={"ridge": ridge}, rate={"prior": prior})
-        self.alpha, self.ridge, self.deviation, self.prior = alpha, ridge, deviation, prior
+    def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0) -> None:
+        need("a linear bandit", positive={"ridge": ridge})
+        self.alpha, self.ridge, self.deviation = alpha, ridge, deviation
         self.reset()
 
     def reset(self) -> None:
@@ -402,7 +400,7 @@ class LinearReward:
             here = contents == content
             means[here] = mean + (self.alpha * deviation if query.learning else 0.0)
             deviations[here] = self.deviation * deviation
-        return Values(_advice(means - self.prior, candidates, pool), deviations)
+        return Values(_advice(means - LINEAR_PRIOR, candidates, pool), deviations)
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken:

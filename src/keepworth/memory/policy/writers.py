@@ -169,10 +169,10 @@ def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], con
     return " ".join([content, *keywords, *tags, context])
 
 
-def keywords(text: str, most: int = 5) -> list[str]:
-    """The longest different words, in order of appearance: the rule form of a keyword extractor."""
+def keywords(text: str) -> list[str]:
+    """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
     found = list(dict.fromkeys(WORD.findall(text.lower())))
-    kept = set(sorted(found, key=lambda word: (-len(word), found.index(word)))[:most])
+    kept = set(sorted(found, key=lambda word: (-len(word), found.index(word)))[:5])
     return [word for word in found if word in kept]
 
 

@@ -60,7 +60,8 @@ def assert_sound(m: Memory) -> None:
     assert past == {n for n in closed if n <= through}
     newest = [item for item in items.values() if item.current and number(item) > through]
     asked = {word for item in newest for word in item.text.split()}
-    assert {n: text for n, _, text, _ in tail.holding(list(asked))} == {number(item): item.text for item in newest}
+    held = {n: text for n, (_, text, words) in tail.tail.items() if words & asked}
+    assert held == {number(item): item.text for item in newest}
     assert len({(seq, n) for seq, n, _, _ in said}) == len(said)
 
 

@@ -808,7 +808,7 @@ class Memory:
             checked_source(one.source, "source of a provenance")
             for part in ("session", "speaker", "date"):
                 checked_label(getattr(one, part), f"{part} of a provenance")
-        bound = self._bound(dedupe)
+        bound = self._bound(dedupe) if dedupe else 0.0
         if not texts:
             return []
         acts = [
@@ -841,27 +841,32 @@ class Memory:
         repeat: bool,
         episode: str,
     ) -> Draft:
-        """What `add_many` is told of the items, checked."""
+        """What `add_many` is told of the items, checked where it is not as usual."""
         if key != "":
             checked_text(key, "key")
-        checked_source(source, "source")
-        self._check_episode(episode)
-        scope = self._narrowed(user_id, agent_id, session_id)
+        if source != "":
+            checked_source(source, "source")
+        if episode != "":
+            self._check_episode(episode)
         if ttl is not None:
             expires_at = later(timestamp(self._clock()), ttl)
-        checked_interval(timestamp(valid_from), timestamp(valid_to))
+        times = (event_time, valid_from, valid_to, expires_at)
+        event, start, end, expiry = ("" if each == "" else timestamp(each) for each in times)
+        if start and end:
+            checked_interval(start, end)
+        bounds = (user_id, agent_id, session_id)
         return Draft(
-            kind=member(ItemKind, kind),
+            kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
-            scope=scope,
-            event_time=timestamp(event_time),
-            valid_from=timestamp(valid_from),
-            valid_to=timestamp(valid_to),
-            expires_at=timestamp(expires_at),
+            scope=self.scope if bounds == NOBODY else self._narrowed(*bounds),
+            event_time=event,
+            valid_from=start,
+            valid_to=end,
+            expires_at=expiry,
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(trust),
-            status=member(Status, status),
-            metadata=plain_metadata(metadata),
+            status=status if isinstance(status, Status) else member(Status, status),
+            metadata=plain_metadata(metadata) if metadata else {},
             deduplicate=not repeat,
         )
 

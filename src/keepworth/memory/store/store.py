@@ -96,8 +96,8 @@ class WordStatistics:
                     known[term] = count
             if count:
                 out[term] = count
-        for *_, listed in corpus.holding(terms):
-            for term in listed.intersection(terms):
+        for *_, words in corpus.tail.values():
+            for term in words.intersection(terms):
                 out[term] = out.get(term, 0) + 1
         return CorpusStatistics(corpus.documents, corpus.words, out)
 
@@ -221,10 +221,6 @@ class CorpusState:
     documents: int
     words: int
     tail: Mapping[int, tuple[int, str, frozenset[str]]]
-
-    def holding(self, terms: Sequence[str]) -> list[tuple[int, int, str, frozenset[str]]]:
-        """Of the tail, those with any of `terms`: row number, scope id, text, and its words."""
-        return [(n, *row) for n, row in self.tail.items() if not row[2].isdisjoint(terms)]
 
 
 # Subqueries: one row also where there is no event, or no set any more.
@@ -985,7 +981,7 @@ class ScopeView:
                 "WHERE n IN (SELECT value FROM json_each(?))",
                 (json.dumps(listed),),
             )
-        found += [(n, home, text) for n, home, text, _ in corpus.holding(terms)]
+        found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
         ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]

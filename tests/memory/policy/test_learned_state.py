@@ -207,7 +207,7 @@ def test_a_file_of_another_memory_policy_or_setting_is_not_used(tmp_path: Path, 
 def test_another_version_reads_the_log(tmp_path: Path, used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.mem"
     learned(path)
-    monkeypatch.setattr("keepworth.memory.policy.learned_state._code", lambda: "another")
+    monkeypatch.setattr("keepworth.memory.policy.learned_state._code", lambda *files: "another")
     with opened(path, "advantage") as memory:
         memory.search("anything")
     assert used[0] == 0

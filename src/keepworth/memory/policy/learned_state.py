@@ -14,6 +14,7 @@ import array
 import hashlib
 import json
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.memory import item
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.policy.slots import Policy
 from keepworth.memory.search.beside import Unfit
@@ -106,12 +108,12 @@ class Beside:
     def _named(self, head: int) -> str:
         """Names the items that were there at entry `head`, with what they say where that is learned from."""
         digest = hashlib.blake2b(digest_size=16)
-        for item in self._items:
-            if int(item.id[1:]) > head:
+        for each in self._items:
+            if int(each.id[1:]) > head:
                 break
-            digest.update(f"{item.id} ".encode())
+            digest.update(f"{each.id} ".encode())
             if self._reads_items:
-                digest.update(json.dumps([item.key, item.provenance.source, item.metadata], sort_keys=True).encode())
+                digest.update(json.dumps([each.key, each.provenance.source, each.metadata], sort_keys=True).encode())
         return digest.hexdigest()
 
 
@@ -136,7 +138,10 @@ def fingerprint(policy: Policy) -> str:
     """Names what a fresh policy learns how: its slots with their settings, and the version of the code. Raises Unfit."""
     arrays: Arrays = []
     slots = (policy.keyer, policy.valuer, list(policy.maintainers), policy.rehearse)
-    said = json.dumps([policy.name, [_packed(each, arrays) for each in slots], _code()])
+    room = sorted(map(str, Path(__file__).parent.glob("*.py")))
+    said = json.dumps(
+        [policy.name, [_packed(each, arrays) for each in slots], _code(*room, log.__file__, item.__file__)]
+    )
     digest = hashlib.blake2b(said.encode(), digest_size=16)
     for each in arrays:
         digest.update(np.ascontiguousarray(each).data)
@@ -144,12 +149,12 @@ def fingerprint(policy: Policy) -> str:
 
 
 @cache
-def _code() -> str:
-    """Names the code that learns: what another version learned is learned again. Raises Unfit."""
+def _code(*files: str | None) -> str:
+    """Names the code in files: what another version of it learned is learned again. Raises Unfit."""
     digest = hashlib.blake2b(np.__version__.encode(), digest_size=16)
     try:
-        for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(log.__file__)):
-            digest.update(path.read_bytes())
+        for file in files:
+            digest.update(Path(file or "").read_bytes())
     except OSError as error:
         raise Unfit(f"the code cannot be read ({error})") from error
     return digest.hexdigest()
@@ -222,13 +227,12 @@ def _packed(value: Any, arrays: Arrays) -> Any:
     if isinstance(value, MethodType):
         return {"of": _packed(value.__self__, arrays), "method": value.__name__}
     if isinstance(value, (FunctionType, type)):
-        _ours(value)
-        return {"function": f"{value.__module__}.{value.__qualname__}"}
-    _ours(type(value))
+        return {"function": _ours(value)}
+    name = _ours(type(value))
     trim: Callable[[], None] = getattr(value, "trim", lambda: None)
     trim()
     fields = {name: _packed(getattr(value, name), arrays) for name in _fields(value)}
-    return {"class": type(value).__qualname__, "fields": fields}
+    return {"class": name, "fields": fields}
 
 
 def _into(value: Any, said: Any, arrays: Sequence[npt.NDArray[Any]]) -> Any:
@@ -268,8 +272,9 @@ def _fields(value: object) -> Iterator[str]:
     yield from (name for name in (*slots, *getattr(value, "__dict__", ())) if name not in skipped)
 
 
-def _ours(made: Any) -> None:
-    """Raises Unfit for a function or a class of others, or one that was made on the way."""
+def _ours(made: Any) -> list[str]:
+    """Name and code of a function or a class. Raises Unfit for one of others, or one that was made on the way."""
     module, name = getattr(made, "__module__", ""), getattr(made, "__qualname__", "<locals>")
     if not module.startswith(f"{OURS}.") or "<" in name:
         raise Unfit(f"{module}.{name} is not of this package")
+    return [module, name, _code(sys.modules[module].__file__)]

@@ -19,9 +19,8 @@ from rich.console import Console
 from keepworth.evaluation.manager import answers
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import versions
-from keepworth.models.files import path_of
+from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.known import ModelKind
 from keepworth.recipes.memory_r1 import Config
 from keepworth.recipes.memory_r1_answerer import recall_for, task_sets
 

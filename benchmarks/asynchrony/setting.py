@@ -133,8 +133,7 @@ def tiny(seed: int = 0, hidden: int = 64) -> InProcessModel:
 
 def small() -> InProcessModel:
     """SmolLM2-135M in bfloat16."""
-    from keepworth.models.files import path_of
-    from keepworth.models.known import ModelKind
+    from keepworth.models.files import ModelKind, path_of
 
     return InProcessModel.load(path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE), precision="bf16")
 

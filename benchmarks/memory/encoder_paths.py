@@ -22,8 +22,7 @@ import numpy as np
 from benchmarks.memory.real_sentences import sentences
 from keepworth.evaluation.engine import at, machine, timed
 from keepworth.models.encoders import SentenceEncoder
-from keepworth.models.files import download, extract, path_of
-from keepworth.models.known import KNOWN
+from keepworth.models.files import KNOWN, download, extract, path_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER
 
 MODEL = "all-minilm-l6-v2"

@@ -218,7 +218,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     objective = preset(arm.preset, **changes)
     named = unfreeze(model) if setting.rank is None else attach_lora(model, setting.rank, seed=seed)
     extras: dict[str, Any] = {}
-    if objective.needs_teacher:
+    if objective.teacher is not None:
         extras["teacher"] = taught(SPARSE if world is SPARSE else GRADED, seed)
     if objective.needs_soft_values:
         extras["soft_values"] = reference_values(world.rollout(model, 5_000_000, 8), objective)

@@ -42,7 +42,7 @@ def prepared(name: str) -> Objective:
 
 def extras(objective: Objective) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if objective.needs_teacher:
+    if objective.teacher is not None:
         found["teacher"] = tiny_model(seed=5, precision="fp64", hidden=32)
     if objective.needs_soft_values:
         found["soft_values"] = VALUES
@@ -86,7 +86,7 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
     batch = replace(rows.batch, lp_proximal=first.detach(), entropy_behaviour=entropy.detach())
     if objective.needs_reference:  # at the first update the policy is its own reference
         batch = replace(batch, lp_reference=first.detach())
-    if objective.needs_teacher:
+    if objective.teacher is not None:
         other = tiny_network(seed=5, attn="sdpa", precision="fp64", hidden=32)
         batch = replace(batch, lp_teacher=plain_scores(other, rows)[0])
     if objective.needs_soft_values:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from keepworth.models import files
-from keepworth.models.known import KnownModel
+from keepworth.models.files import KnownModel
 from tests.models.published import bert_sources, publish, write_bert
 
 
@@ -47,12 +47,7 @@ def without_pip(index: tuple[Path, KnownModel], monkeypatch: pytest.MonkeyPatch)
 
 
 def catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        "keepworth.models.known",
-        "keepworth.models.files",
-        "keepworth.models.encoders",
-        "keepworth.models.files",
-    ):
+    for module in ("keepworth.models.files", "keepworth.models.encoders"):
         monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))
 
 

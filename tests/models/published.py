@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.models.known import KnownModel, ModelKind, WheelFile
+from keepworth.models.files import KnownModel, ModelKind, WheelFile
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, WIDE = 2, 64, 4, 2, 96
 WORDS = [

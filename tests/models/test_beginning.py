@@ -15,9 +15,8 @@ from keepworth.episodes.model import beginning
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import rows_of
 from keepworth.models.adapter import attach_lora
-from keepworth.models.files import path_of
+from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.known import ModelKind
 from keepworth.recipes.settings import GROUP_RELATIVE
 from keepworth.rollouts.driver import Limits, Play, play
 from tests.models.tiny import ByteTokenizer, tiny_network

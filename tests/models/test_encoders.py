@@ -27,8 +27,7 @@ from keepworth.models.encoders import (
     without_lone_surrogates,
 )
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
-from keepworth.models.files import download, extract, path_of
-from keepworth.models.known import KNOWN
+from keepworth.models.files import KNOWN, download, extract, path_of
 from keepworth.models.onnx_graph import published_graph
 from tests.models.published import WORDS, write_bert
 

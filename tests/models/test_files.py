@@ -15,8 +15,7 @@ import pytest
 from keepworth.models import files
 from keepworth.models.encoders import encoder
 from keepworth.models.errors import CorruptModel, UnknownModel, UnreachableModel
-from keepworth.models.files import State
-from keepworth.models.known import KNOWN, KnownModel, ModelKind, availability, nearest
+from keepworth.models.files import KNOWN, KnownModel, ModelKind, State, availability, nearest
 from tests.models.catalogues import catalogue, left
 from tests.models.published import publish, read_json, write_gguf
 

@@ -16,8 +16,7 @@ import pytest
 
 from keepworth.models import files
 from keepworth.models.errors import CacheUnusable, CorruptModel, UnreachableModel
-from keepworth.models.files import State
-from keepworth.models.known import KnownModel
+from keepworth.models.files import KnownModel, State
 from tests.models.catalogues import left
 from tests.models.published import bert_sources, publish, write_bert
 

@@ -119,9 +119,8 @@ def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
 
 
 def _loaded(model: str, precision: str) -> InProcessModel:
-    from keepworth.models.files import path_of
+    from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.models.known import ModelKind
     from keepworth.models.threads import settle_threads
 
     path = path_of(model, kind=ModelKind.LANGUAGE)

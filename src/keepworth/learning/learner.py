@@ -96,6 +96,10 @@ _RANGES = {
 }
 
 
+PROXIMAL = ("proximal", "interpolated")
+"""Anchors that log-probabilities from before the update are compared with."""
+
+
 class Learner:
     """Improves `model` in place: sampler and learner are the same weights, so nothing has to be published.
 
@@ -180,7 +184,8 @@ class Learner:
                 if self.critic is not None:
                     measured |= self.critic.teach(rows, self._micro_batches(rows, part), self.objective, divisors)
                 chosen = sorted(set(part) & set(learning))
-                if chosen and not self._warming_up():
+                warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
+                if chosen and not warming_up:
                     measured |= self._step(rows, chosen, advantage, divisors, temperature)
         self._advance(measured)
         self.steps += 1
@@ -229,7 +234,8 @@ class Learner:
             "controls": asdict(self.controls),
             "steps": self.steps,
             "version": self.model.version,
-            "reference": self.reference.state() if self._keeps_reference() and self.reference else {},
+            # One that is never reset is a function of the checkpoint the run began from.
+            "reference": self.reference.state() if self.objective.reset is not None and self.reference else {},
             "critic": self.critic.master_weights.state() if self.critic is not None else {},
             "soft_values": dict(self.soft_values or {}),
             "validation": self._validation,
@@ -253,7 +259,7 @@ class Learner:
     def _completed(self, rows: Rows, temperature: float) -> Batch:
         """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
         objective, batch = self.objective, rows.batch
-        if self._has_proximal() and self._reads_proximal_first():
+        if objective.anchor in PROXIMAL and self._reads_proximal_first():
             lp, entropy = self._scores(rows, temperature)
             batch = replace(batch, lp_proximal=lp, entropy_behaviour=entropy)
         elif isinstance(objective.selection, TopEntropy):
@@ -291,7 +297,7 @@ class Learner:
         for chosen in self._micro_batches(rows, learning):
             lp, entropy = row_scores(self.model, rows, chosen, temperature)
             part = rows.batch.rows(chosen)
-            if self._has_proximal() and part.lp_proximal is None:
+            if self.objective.anchor in PROXIMAL and part.lp_proximal is None:
                 part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
             scalar, metrics = loss(
                 self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
@@ -309,7 +315,9 @@ class Learner:
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
         steered = self.objective.negatives is not None or isinstance(self.objective.entropy, AdaptiveEntropy)
-        if (steered and "entropy" not in measured) or (self._keeps_reference() and "reference_kl" not in measured):
+        if (steered and "entropy" not in measured) or (
+            self.objective.reset is not None and "reference_kl" not in measured
+        ):
             return
         self.controls = advanced(
             self.controls,
@@ -330,13 +338,6 @@ class Learner:
                 f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"
             )
         return found.pop()
-
-    def _has_proximal(self) -> bool:
-        return self.objective.anchor in ("proximal", "interpolated")
-
-    def _keeps_reference(self) -> bool:
-        """A reference that is reset is not a function of the checkpoint the run began from."""
-        return self.objective.reset is not None
 
     def _reads_proximal_first(self) -> bool:
         """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
@@ -386,21 +387,16 @@ class Learner:
             )
         return scores, entropies
 
-    def _warming_up(self) -> bool:
-        return self.critic is not None and self.steps < self.critic.settings.warmup
-
-    def _warmup(self) -> float:
-        warmup = self.optimisation.warmup_steps
-        return min(1.0, (self.steps + 1) / warmup) if warmup else 1.0
-
     def _learning_rate_scale(self, batch: Batch) -> float:
+        rising = self.optimisation.warmup_steps
+        warmup = min(1.0, (self.steps + 1) / rising) if rising else 1.0
         if self.objective.step_control is None:
-            return self._warmup()
+            return warmup
         assert batch.lp_proximal is not None
         _, episode = torch.unique(batch.episode, return_inverse=True)
         gap = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
         drift = torch.zeros(int(episode.max()) + 1, dtype=gap.dtype).index_add_(0, episode, gap)
-        return self._warmup() * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
+        return warmup * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
 
 
 def score_norms(
@@ -427,7 +423,7 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
     unused = [
         name
         for name, given, used in (
-            ("a teacher", teacher, objective.needs_teacher),
+            ("a teacher", teacher, objective.teacher is not None),
             ("values of tasks", soft_values, objective.needs_soft_values),
             ("critic settings", critic, objective.needs_critic),
         )

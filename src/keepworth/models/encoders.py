@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
-from keepworth.models.files import Progress, path_of
-from keepworth.models.known import DEFAULT_ENCODER, KNOWN, ModelKind
+from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
 
 if TYPE_CHECKING:

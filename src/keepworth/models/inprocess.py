@@ -54,8 +54,8 @@ class InProcessModel:
         self.network = network
         self.tokenizer = tokenizer
         self.token_budget = token_budget
-        self._name = name
-        self._version = 0
+        self.name = name
+        self.version = 0
         self._stops: dict[str, frozenset[int]] = {}
         self.folder: Path | None = None
         """Where it was loaded from."""
@@ -82,18 +82,6 @@ class InProcessModel:
         require_agreement(model, folder)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self._version = version
 
     @property
     def context_limit(self) -> int:
@@ -165,14 +153,18 @@ class InProcessModel:
                 "Show fewer or shorter memories.",
             )
         device = self.device
-        return self._body()(
-            input_ids=ids.to(device),
-            position_ids=positions.to(device),
-            attention_mask=None if mask is None else mask.to(device),
-            past_key_values=cache,
-            use_cache=cache is not None,
-            **attention,
-        ).last_hidden_state
+        return (
+            self._causal_model()
+            .get_decoder()(
+                input_ids=ids.to(device),
+                position_ids=positions.to(device),
+                attention_mask=None if mask is None else mask.to(device),
+                past_key_values=cache,
+                use_cache=cache is not None,
+                **attention,
+            )
+            .last_hidden_state
+        )
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._causal_model().lm_head(hidden)
@@ -190,9 +182,6 @@ class InProcessModel:
     def _causal_model(self) -> Any:
         get_base = getattr(self.network, "get_base_model", None)
         return get_base() if get_base else self.network
-
-    def _body(self) -> Any:
-        return self._causal_model().get_decoder()
 
     # -- sampling -----------------------------------------------------------------------------------------------
 

@@ -138,8 +138,7 @@ class System:
 
 def run_system(settings: Settings, system: System, run: RunFolder, progress: Progress) -> None:
     """Train and measure; called again on the same folder, it continues from the last checkpoint."""
-    from keepworth.models.files import path_of
-    from keepworth.models.known import ModelKind
+    from keepworth.models.files import ModelKind, path_of
     from keepworth.recipes.training import engine_of, require_room
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)

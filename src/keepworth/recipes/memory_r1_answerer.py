@@ -17,9 +17,8 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress
-from keepworth.models.files import path_of
+from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.known import ModelKind
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
 from keepworth.rollouts.answering import answer, demonstration

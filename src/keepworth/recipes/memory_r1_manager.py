@@ -36,9 +36,8 @@ from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Writer
-from keepworth.models.files import path_of
+from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.known import ModelKind
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,

@@ -159,7 +159,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     """The keys of `TrainingSettings` that can change nothing, given the choices made for the others."""
     objective = objective_of(settings)
     called = f"with objective = {objective.name}" if settings.objective else "with the recipe's own objective"
-    if not objective.needs_teacher:
+    if objective.teacher is None:
         yield ("teacher",), f"{called}, which has no teacher", "set objective = kdrl"
     if not objective.needs_critic:
         value = ("critic_learning_rate", "critic_rank", "critic_warmup")

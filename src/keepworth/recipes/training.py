@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
     """The configured model, fetched on first use. precision: in the place of the configured one; auto is measured."""
-    from keepworth.models.files import path_of
-    from keepworth.models.known import ModelKind
+    from keepworth.models.files import ModelKind, path_of
 
     progress.phase(f"loading {config.model}")
     folder = path_of(config.model, kind=ModelKind.LANGUAGE)
@@ -117,7 +116,7 @@ def prepared(
             objective,
             optimisation,
             role,
-            teacher=teacher_of(config, run, role, progress) if objective.needs_teacher else None,
+            teacher=teacher_of(config, run, role, progress) if objective.teacher is not None else None,
             soft_values={} if objective.needs_soft_values else None,
             critic=critic if objective.needs_critic else None,
         )
@@ -294,9 +293,8 @@ def engine_of(
     if not settings.engine:
         yield None
         return
-    from keepworth.models.files import path_of
+    from keepworth.models.files import ModelKind, path_of
     from keepworth.models.http_engine import HttpModel
-    from keepworth.models.known import ModelKind
 
     progress.phase(f"asking the engine at {settings.engine} what it can do")
     with HttpModel.connect(

@@ -425,8 +425,12 @@ class AppliedCurriculum:
 
     # -- before a group is sampled ----------------------------------------------------------------------------------
 
-    def stage(self, group: int) -> Stage | None:
-        return self._stage(group)[1]
+    def stage(self, group: int) -> tuple[int, Stage | None]:
+        """(number from 0, stage) of the step that a group belongs to; None where there are no stages."""
+        stages = self.curriculum.stages
+        if not stages:
+            return 0, None
+        return stage_at(stages, position_of(group) // self.curriculum.tasks_per_step)
 
     def admit(self, group: int, at: int) -> tuple[int, Task]:
         """The group to start, and its task: this one, or a later candidate for the same position where the task is put aside, or
@@ -462,7 +466,7 @@ class AppliedCurriculum:
 
     def weighed(self, index: int, group: Group) -> Group:
         """With the reward weights of its stage."""
-        stage = self.stage(index)
+        _, stage = self.stage(index)
         return group if stage is None else reweighed(group, stage.weights)
 
     def replaces(self, index: int, group: Group, at: int) -> bool:
@@ -495,7 +499,7 @@ class AppliedCurriculum:
         Raises UnknownName for a weight of a reward term that none of them has."""
         by_stage: dict[int, list[Group]] = {}
         for each in finished:
-            by_stage.setdefault(self._stage(each.index)[0], []).append(each.group)
+            by_stage.setdefault(self.stage(each.index)[0], []).append(each.group)
         for number, groups in by_stage.items():
             if self.curriculum.stages:
                 require_terms(groups, self.curriculum.stages[number].weights)
@@ -516,7 +520,7 @@ class AppliedCurriculum:
             if self._rewards:
                 found["curriculum/reward_sampled"] = sum(self._rewards) / len(self._rewards)
         if self.curriculum.stages:
-            found["curriculum/stage"] = float(max(self._stage(each)[0] for each in indices))
+            found["curriculum/stage"] = float(max(self.stage(each)[0] for each in indices))
         self._sampled = self._rejected = 0
         self._rewards.clear()
         return found
@@ -545,12 +549,6 @@ class AppliedCurriculum:
             self._difficulty.restore(row for row in self._run.curriculum() if int(row["step"]) > first)
 
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _stage(self, index: int) -> tuple[int, Stage | None]:
-        stages = self.curriculum.stages
-        if not stages:
-            return 0, None
-        return stage_at(stages, position_of(index) // self.curriculum.tasks_per_step)
 
     def _silent(self, group: Group) -> str:
         return self.curriculum.reject(group) if self.curriculum.refill else ""

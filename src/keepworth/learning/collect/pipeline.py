@@ -428,7 +428,7 @@ class Pipeline:
         self._curriculum.restore(self._first)
         if self._journal is not None:
             for each in self._journal.since(self._step):
-                self._waiting.restore(each, self._version)
+                self._waiting.restore(each, self.sampler.version)
         if checkpoint is not None and state is not None:
             with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 for record in state["open"]:
@@ -456,7 +456,7 @@ class Pipeline:
         self._collecting = False
         self._taken = chosen = self._waiting.take(indices)
         failed, self._failed = tuple(self._failed), []
-        version, limit = self._version, self.settings.staleness
+        version, limit = self.sampler.version, self.settings.staleness
         metrics = self._curriculum.metrics(each.index for each in chosen)
         if limit.max_staleness:
             metrics |= {
@@ -490,12 +490,12 @@ class Pipeline:
         waiting = sorted((*self._waiting.groups.values(), *self._taken), key=lambda each: each.index)
         return {
             "format": 1,
-            "version": self._version,
+            "version": self.sampler.version,
             "updates": self._updates,
             "first": self._first,
             **self._group_order.state(),
             "finished": [finished_to_json(each) for each in waiting],
-            "open": [open_to_json(self._open[index], self._version) for index in sorted(self._open)],
+            "open": [open_to_json(self._open[index], self.sampler.version) for index in sorted(self._open)],
             "counts": self._counts,
             "curriculum": self._curriculum.state(),
             "lengths": self._lengths.state(),
@@ -509,10 +509,6 @@ class Pipeline:
         disk instead would give the next batch other company than it had."""
         return self.settings.mode == "serial"
 
-    @property
-    def _version(self) -> int:
-        return self.sampler.version
-
     def _start_groups(self) -> None:
         staleness = self.settings.staleness
         trained = self._updates * staleness.groups
@@ -523,7 +519,7 @@ class Pipeline:
         for _ in range(capacity):
             index, task = self._curriculum.admit(self._group_order.take(), self._step + 1)
             logs = [CallLog() for _ in range(self.settings.group_size)]
-            self._begin_group(OpenGroup(index, self._version, task, logs))
+            self._begin_group(OpenGroup(index, self.sampler.version, task, logs))
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.index] = group
@@ -538,7 +534,7 @@ class Pipeline:
             settings.staleness.groups,
             settings.call_seconds,
             settings.failed_reward,
-            self._curriculum.stage(group.index),
+            self._curriculum.stage(group.index)[1],
         )
         while True:
             context = RecordedContext(self.sampler, log, group.index, member, terms, group.companions)
@@ -607,7 +603,7 @@ class Pipeline:
     def _choose(self) -> list[int] | None:
         """The groups of the next update; None where some are still missing."""
         return self.settings.staleness.choose(
-            self._version,
+            self.sampler.version,
             {index: each.born for index, each in self._waiting.groups.items()},
             {index: each.born for index, each in self._open.items()},
         )
@@ -618,7 +614,9 @@ class Pipeline:
         if staleness.on_stale != "evict":
             return
         groups = self._waiting.groups.values()
-        stale = [each for each in groups if staleness.lag(self._version, each.oldest()) > staleness.max_staleness]
+        stale = [
+            each for each in groups if staleness.lag(self.sampler.version, each.oldest()) > staleness.max_staleness
+        ]
         for each in self._waiting.take(each.index for each in stale):
             self._group_order.replace(each.index)
             self._counts["evicted"] += 1
@@ -652,13 +650,10 @@ class Pipeline:
     def _order(self, draft: PartialSample) -> tuple[Any, ...]:
         if self.settings.order == "arrival":
             return draft.group, draft.stream
-        return (len(draft.ids) - self._lengths.of(self._task_of(draft)), draft.group, draft.stream)
-
-    def _task_of(self, draft: PartialSample) -> str:
-        return self._open[draft.group].task.key
+        return (len(draft.ids) - self._lengths.of(self._open[draft.group].task.key), draft.group, draft.stream)
 
     def _learn_length(self, draft: PartialSample) -> None:
-        self._lengths.learn(self._task_of(draft), float(len(draft.ids)))
+        self._lengths.learn(self._open[draft.group].task.key, float(len(draft.ids)))
 
     # -- continued --------------------------------------------------------------------------------------------------
 
@@ -669,7 +664,7 @@ class Pipeline:
         self._curriculum.load(state.get("curriculum", state.get("steering", {})))
         self._lengths.load(state["lengths"])
         for record in state["finished"]:
-            self._waiting.restore(finished_from_json(record), self._version)
+            self._waiting.restore(finished_from_json(record), self.sampler.version)
 
     def _continue(self, record: Mapping[str, Any]) -> None:
         """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""

@@ -176,7 +176,7 @@ def requirements(objective: Objective) -> list[str]:
         (objective.needs_proximal, "Batch.lp_proximal"),
         (objective.needs_reference, "Batch.lp_reference"),
         (objective.anchor == "interpolated" or objective.max_lag is not None, "Batch.version_lag"),
-        (objective.needs_entropy, "the entropy of every token, with gradient"),
+        (objective.entropy is not None, "the entropy of every token, with gradient"),
         (
             objective.needs_length_budget and objective.length_budget is None,
             "length_budget, the run's generation limit",

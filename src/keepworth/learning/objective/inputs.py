@@ -48,7 +48,7 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     wanted = (
         ("lp_proximal", objective.needs_proximal),
         ("lp_reference", objective.needs_reference),
-        ("lp_teacher", objective.needs_teacher),
+        ("lp_teacher", objective.teacher is not None),
         ("values", objective.needs_critic),
         ("task_type", isinstance(getattr(objective.advantage, "scale", None), TaskStd)),
         ("version_lag", lagged),

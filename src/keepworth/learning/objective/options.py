@@ -222,15 +222,6 @@ class Objective(BaseModel):
         return within or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
 
     @property
-    def needs_teacher(self) -> bool:
-        return self.teacher is not None
-
-    @property
-    def needs_entropy(self) -> bool:
-        """True if `loss` needs the per-token entropy with a gradient."""
-        return self.entropy is not None
-
-    @property
     def needs_selection(self) -> bool:
         """True if `select` must run before `loss`."""
         return (
@@ -252,7 +243,9 @@ class Objective(BaseModel):
     @property
     def reads_every_row(self) -> bool:
         """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
-        return self.regresses or isinstance(self.kl, parts.KlLoss) or self.needs_entropy or self.needs_teacher
+        return (
+            self.regresses or isinstance(self.kl, parts.KlLoss) or self.entropy is not None or self.teacher is not None
+        )
 
     @property
     def clips(self) -> bool:

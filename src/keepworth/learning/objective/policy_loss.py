@@ -479,11 +479,11 @@ def loss(
         assert batch.lp_reference is not None
         estimate = kl_estimate(objective.kl.estimator, lp, batch.lp_reference.to(lp.dtype), log_r)
         terms["kl_loss"] = objective.kl.coefficient * aggregate(estimate, weights, regular)
-    if objective.needs_entropy:
+    if objective.entropy is not None:
         assert entropy is not None
         coefficient = controls.entropy_coefficient if controls.entropy_active else 0.0
         terms["entropy_loss"] = -coefficient * aggregate(entropy, weights, regular)
-    if objective.needs_teacher:
+    if objective.teacher is not None:
         assert batch.lp_teacher is not None
         assert batch.teacher_rows is not None
         taught = regular * batch.teacher_rows.to(lp.dtype)[:, None]
@@ -514,9 +514,9 @@ def _check(
         raise ValueError(f"{name} leaves tokens out: call select(batch, objective, advantages) before the loss")
     if objective.needs_reference and batch.lp_reference is None:
         raise ValueError(f"{name} reads a reference: fill Batch.lp_reference")
-    if objective.needs_teacher and batch.lp_teacher is None:
+    if objective.teacher is not None and batch.lp_teacher is None:
         raise ValueError(f"{name} reads a teacher: fill Batch.lp_teacher")
-    if objective.needs_entropy and entropy is None:
+    if objective.entropy is not None and entropy is None:
         raise ValueError(f"{name} has an entropy term: pass the entropy [B,T] with gradient")
     if objective.needs_whole_episodes:
         _refuse_split_episodes(name, batch, denominators)

@@ -29,7 +29,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.memory_r1 import Config
 from keepworth.recipes.memory_r1_answerer import Answering, recall_for, task_sets
 from keepworth.recipes.settings import GROUP_RELATIVE
-from keepworth.rollouts.answering import asking
+from keepworth.rollouts.memory_r1 import asking
 
 GROUPS, MEMBERS = 8, 8
 ALONE = "group sampler alone"

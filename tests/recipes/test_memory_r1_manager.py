@@ -16,7 +16,7 @@ from keepworth.models.errors import UnknownModel
 from keepworth.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
 from keepworth.recipes.memory_r1_manager import manager_tables, reading_of
 from keepworth.recipes.training import kept_weights
-from keepworth.rollouts.managing import ModelReader
+from keepworth.rollouts.memory_r1 import ModelReader
 from keepworth.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import FunctionReader

@@ -15,7 +15,7 @@ from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1, overwrite_reading, strings
-from keepworth.rollouts.managing import FORMAT_WEIGHT
+from keepworth.rollouts.memory_r1 import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {

@@ -10,8 +10,8 @@ from keepworth.agents.answerer import Style, render
 from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
 from keepworth.episodes.model import Tokens
 from keepworth.models.inprocess import InProcessModel
-from keepworth.rollouts.answering import answer, demonstration
 from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.rollouts.memory_r1 import answer, demonstration
 from tests.models.tiny import tiny_model
 
 TASKS = [

@@ -14,7 +14,7 @@ from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task
 from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.rollouts.managing import (
+from keepworth.rollouts.memory_r1 import (
     Consequence,
     ManagerStep,
     ModelReader,

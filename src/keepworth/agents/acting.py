@@ -13,10 +13,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 
-from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.agents.agent import Action, Caller, one_line
 from keepworth.episodes.episode import Observation, Shown
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import ItemKind
@@ -110,17 +109,12 @@ class ModelActor:
                 "\n".join(filter(None, (extra, hits.text))),
                 tuple(Shown(hit.id, hit.score, hit.text) for hit in hits),
             )
-        sample = await model.call(
-            model.encode(self.render(observation, text)),
-            role=self.role,
-            prompt_id=self.prompt_id,
-            max_tokens=self.max_tokens,
-            stop_ids=model.stop_ids_for("\n"),
-        )
-        action = named(first_line(model.decode(sample.ids)), observation.actions)
+        prompt = model.encode(self.render(observation, text))
+        said, _ = await one_line(model, prompt, role=self.role, prompt_id=self.prompt_id, max_tokens=self.max_tokens)
+        action = named(said.text, observation.actions)
         if self._memory is not None and action:
             self._memory.act(action)
-        return Action(action, cut=sample.finish is FinishReason.LENGTH, shown=shown)
+        return Action(action, cut=said.cut, shown=shown)
 
 
 def named(text: str, actions: tuple[str, ...]) -> str:

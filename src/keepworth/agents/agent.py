@@ -78,6 +78,17 @@ def first_line(text: str) -> str:
     return lines[0].strip() if lines else ""
 
 
+async def one_line(
+    model: Caller, prompt: Tokens, *, role: str, prompt_id: str, max_tokens: int, memory: str = ""
+) -> tuple[Action, Sample]:
+    """What the model says behind a prompt up to the end of the line, as an action, and the sample it was read from."""
+    stop = model.stop_ids_for("\n")
+    sample = await model.call(
+        prompt, role=role, prompt_id=prompt_id, max_tokens=max_tokens, stop_ids=stop, memory=memory
+    )
+    return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH), sample
+
+
 # Completer: one line in, one line out, behind a constant head of worked examples.
 
 
@@ -96,11 +107,6 @@ class Completer:
         return f"{self.head}{self.before}{text}{self.after}"
 
     async def act(self, observation: Observation, model: Caller) -> Action:
-        sample = await model.call(
-            model.encode(self.render(as_line(observation.text))),
-            role=self.role,
-            prompt_id=self.prompt_id,
-            max_tokens=self.max_tokens,
-            stop_ids=model.stop_ids_for("\n"),
-        )
-        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
+        prompt = model.encode(self.render(as_line(observation.text)))
+        action, _ = await one_line(model, prompt, role=self.role, prompt_id=self.prompt_id, max_tokens=self.max_tokens)
+        return action

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from enum import Enum
 
+from keepworth.agents.agent import first_line
 from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model, Tokens
@@ -78,8 +79,7 @@ def parse(text: str, style: Style = Style.DIRECT) -> tuple[str, ParseStatus]:
         _, marker, text = text.rpartition(MARKER)
         if not marker:
             return "", ParseStatus.INVALID
-    lines = text.strip().splitlines()
-    answer = lines[0].strip() if lines else ""
+    answer = first_line(text)
     return answer, ParseStatus.OK if answer else ParseStatus.INVALID
 
 

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.agents.agent import Action, Caller, one_line
 from keepworth.episodes.episode import MemoryEvent, Observation, Operation, OperationKind, ParseStatus
-from keepworth.episodes.model import FinishReason
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
@@ -191,14 +190,9 @@ class OperationChooser:
         self.memories, self.role = tuple(memories), role
 
     async def act(self, observation: Observation, model: Caller) -> Action:
-        sample = await model.call(
-            model.encode(render(self.memories, observation.question or observation.text)),
-            role=self.role,
-            prompt_id=PROMPT_ID,
-            max_tokens=ANSWER_TOKENS,
-            stop_ids=model.stop_ids_for("\n"),
-        )
-        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
+        prompt = model.encode(render(self.memories, observation.question or observation.text))
+        action, _ = await one_line(model, prompt, role=self.role, prompt_id=PROMPT_ID, max_tokens=ANSWER_TOKENS)
+        return action
 
 
 def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:

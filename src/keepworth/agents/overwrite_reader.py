@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 
-from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.agents.agent import Action, Caller, one_line
 from keepworth.episodes.episode import Observation
-from keepworth.episodes.model import FinishReason
 from keepworth.episodes.text import as_line, as_text
 
 ROLE = "reader"
@@ -78,18 +77,17 @@ class OverwriteReader:
             prompt = answering(question, as_text(self.memory))
         else:
             prompt = reading(question, as_text(self.memory), as_line(observation.text))
-        sample = await model.call(
+        action, _ = await one_line(
+            model,
             model.encode(prompt),
             role=ROLE,
             prompt_id=f"{PROMPT_ID}/{'answer' if due else 'read'}",
             max_tokens=self.answer_tokens if due else self.memory_tokens,
-            stop_ids=model.stop_ids_for("\n"),
             memory=memory_hash(self.memory),
         )
-        written = first_line(model.decode(sample.ids))
         if due:
-            return Action(written, cut=sample.finish is FinishReason.LENGTH)
-        self.memory = written or NOTHING
+            return action
+        self.memory = action.text or NOTHING
         model.remembers(memory_hash(self.memory))
         return Action(self.memory)
 
@@ -109,15 +107,11 @@ class WholeReader:
             self._read.append(as_line(observation.text))
             return Action("")
         memory = " ".join(self._read) or NOTHING
-        sample = await model.call(
-            model.encode(answering(as_line(observation.question), memory)),
-            role=ROLE,
-            prompt_id=f"{PROMPT_ID}/answer",
-            max_tokens=self.answer_tokens,
-            stop_ids=model.stop_ids_for("\n"),
-            memory=memory_hash(memory),
+        prompt, tokens = model.encode(answering(as_line(observation.question), memory)), self.answer_tokens
+        action, _ = await one_line(
+            model, prompt, role=ROLE, prompt_id=f"{PROMPT_ID}/answer", max_tokens=tokens, memory=memory_hash(memory)
         )
-        return Action(first_line(model.decode(sample.ids)), cut=sample.finish is FinishReason.LENGTH)
+        return action
 
 
 def memory_hash(memory: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from keepworth.agents.agent import Action, Caller, first_line
+from keepworth.agents.agent import Action, Caller, one_line
 from keepworth.episodes.episode import (
     MemoryEvent,
     Observation,
@@ -20,7 +20,7 @@ from keepworth.episodes.episode import (
     Shown,
     ToolDescription,
 )
-from keepworth.episodes.model import FinishReason, Tokens
+from keepworth.episodes.model import Tokens
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Provenance
 from keepworth.memory.overlay import Bank
@@ -52,18 +52,12 @@ class ToolCaller:
             self._ids += model.encode_continuation(f"{line_end}{RESULT} {as_line(observation.text)}\n{TURN}")
         else:
             self._ids = model.encode(self.head + opening(observation.question or observation.text, observation.tools))
-        sample = await model.call(
-            self._ids,
-            role=self.role,
-            prompt_id=self.prompt_id,
-            max_tokens=self.max_tokens,
-            stop_ids=model.stop_ids_for("\n"),
-            memory=self.state(),
+        action, sample = await one_line(
+            model, self._ids, role=self.role, prompt_id=self.prompt_id, max_tokens=self.max_tokens, memory=self.state()
         )
         self._ids += sample.ids
-        text = model.decode(sample.ids)
-        self._ended = text.endswith("\n")  # it may also have ended with the end of the text, or been cut
-        return Action(first_line(text), cut=sample.finish is FinishReason.LENGTH)
+        self._ended = model.decode(sample.ids).endswith("\n")  # it may also have ended with the text's end, or been cut
+        return action
 
 
 def opening(question: str, tools: tuple[ToolDescription, ...] = ()) -> str:

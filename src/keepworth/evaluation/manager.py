@@ -22,9 +22,16 @@ from keepworth.episodes.episode import Episode, ParseStatus, Task
 from keepworth.episodes.model import Model, SamplingParams
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.answering import answer
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.rollouts.managing import READ_ITEMS, Reader, manager_params, operation_step, provenance_of, retrieved
+from keepworth.rollouts.memory_r1 import (
+    READ_ITEMS,
+    Reader,
+    answer,
+    manager_params,
+    operation_step,
+    provenance_of,
+    retrieved,
+)
 from keepworth.tasks.facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.operations import read_operation

@@ -21,8 +21,8 @@ from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
-from keepworth.rollouts.answering import answer, demonstration
 from keepworth.rollouts.driver import RolloutContext
+from keepworth.rollouts.memory_r1 import answer, demonstration
 
 if TYPE_CHECKING:
     from keepworth.recipes.memory_r1 import Config

@@ -52,7 +52,7 @@ from keepworth.recipes.training import (
     with_weights,
 )
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.rollouts.managing import (
+from keepworth.rollouts.memory_r1 import (
     Consequence,
     ManagerStep,
     ModelReader,

@@ -1,23 +1,159 @@
-"""The Memory Manager at work: one episode for each fact, and the reward terms that say what its operation was worth."""
+"""Memory-R1's two rollouts, one model call each: a question answered from memory, and a fact that memory is changed for, with the
+reward terms that say what the change was worth. After "Memory-R1", arXiv 2508.19828.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from keepworth.agents import answerer
-from keepworth.agents.manager import ANSWER_TOKENS, PROMPT_ID, ROLE, ManagerState, act, format_reward, observe
+from keepworth.agents import answerer, manager
+from keepworth.agents.manager import ANSWER_TOKENS, ManagerState, act, format_reward, observe
+from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
-from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.item import UNKNOWN, Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.facts import Fact, LinkedQuestion, ManagerTuple
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation, shown_memories
+from keepworth.tasks.verifiers import verifier
+
+
+def _of_one_call(
+    role: str,
+    prompt_id: str,
+    prompt: Tokens,
+    sample: Sample,
+    temperature: float,
+    text: str,
+    before: str,
+    after: str,
+    **rest: Any,
+) -> Episode:
+    """The episode of a single segment. before, after: content hashes of the memory; rest: fields of `Episode`."""
+    segment = Segment(
+        role=role,
+        prompt_id=prompt_id,
+        context=prompt,
+        ids=sample.ids,
+        logprobs=sample.logprobs,
+        temperature=temperature,
+        finish=sample.finish,
+        spans=sample.spans,
+        text=text,
+        memory_before=before,
+        memory_after=after,
+    )
+    return Episode(role=role, segments=(segment,), memory_snapshot=before, **rest)
+
+
+# Answering from memory.
+
+
+async def answer(
+    model: Model,
+    task: Task,
+    recall: Recall,
+    context: RolloutContext,
+    params: SamplingParams,
+    *,
+    reward: str = "token_f1",
+    style: answerer.Style = answerer.Style.DIRECT,
+) -> Episode:
+    """One episode. reward: the verifier that is trained on; the others are logged.
+
+    Memories that do not fit the window are left out, which the episode says in `errors`."""
+    begun = time.perf_counter()
+    asked: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    remembered, version = time.perf_counter(), model.version
+    sample = await context.sample(asked.prompt, params)
+    seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
+    return _answered(model, task, asked, sample, params, reward, style, seconds, context.id, version)
+
+
+def demonstration(
+    model: Model,
+    task: Task,
+    recall: Recall,
+    max_tokens: int,
+    style: answerer.Style = answerer.Style.DIRECT,
+    *,
+    identity: str,
+) -> Episode:
+    """An episode that gives the first answer of the key: what supervised training imitates.
+
+    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
+    """
+    asked = asking(model, task, recall, max_tokens, style)
+    ids = model.encode_continuation(f" {task.answers[0]}\n")
+    sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
+    params = SamplingParams(max_tokens, temperature=0.0)
+    return _answered(model, task, asked, sample, params, "token_f1", style, {}, identity, model.version)
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledPrompt:
+    """What was recalled for a task, and the prompt with as much of it as fits."""
+
+    memory: Recalled
+    prompt: Tokens
+    shown: tuple[Shown, ...]
+
+
+def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: answerer.Style) -> RecalledPrompt:
+    memory = recall(task)
+    return RecalledPrompt(memory, *answerer.fit(model, memory.shown, task.input, max_tokens, style))
+
+
+def _answered(
+    model: Model,
+    task: Task,
+    asked: RecalledPrompt,
+    sample: Sample,
+    params: SamplingParams,
+    reward: str,
+    style: answerer.Style,
+    seconds: dict[str, float],
+    identity: str,
+    version: int,
+) -> Episode:
+    text = model.decode(sample.ids)
+    said, status = answerer.parse(text, style)
+    memory, shown = asked.memory, asked.shown
+    left_out = len(memory.shown) - len(shown)
+    rewards = tuple(
+        RewardTerm(name, verifier(name)(said, task.answers), weight=float(name == reward))
+        for name in dict.fromkeys((reward, "token_f1", "exact_match"))
+    )
+    stop = StopReason.PARSE_ERROR if status is ParseStatus.INVALID else StopReason.COMPLETED
+    return _of_one_call(
+        answerer.ROLE,
+        answerer.PROMPT_ID[style],
+        asked.prompt,
+        sample,
+        params.temperature,
+        text,
+        memory.snapshot,
+        memory.snapshot,
+        id=identity,
+        task=task.key,
+        question=task.input,
+        answer=said,
+        expected=task.answers,
+        rewards=rewards,
+        stop=StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else stop,
+        policy_version=version,
+        shown=shown,
+        decisions=memory.decisions,
+        errors=(f"{left_out} memories did not fit the model's window",) if left_out else (),
+        seconds=seconds,
+    )
+
 
 # What a memory operation was worth: the reward terms of the Memory Manager.
 #
@@ -255,58 +391,26 @@ async def manage(
     text = model.decode(sample.ids)
     consequence = await judge(text)
     seconds = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
-    episode = _episode(model, step, prompt, sample, text, consequence, params, seconds, context.id)
-    return replace(episode, policy_version=version)
-
-
-def _episode(
-    model: Model,
-    step: ManagerStep,
-    prompt: Tokens,
-    sample: Sample,
-    text: str,
-    consequence: Consequence,
-    params: SamplingParams,
-    seconds: dict[str, float],
-    identity: str,
-) -> Episode:
-    before = step.bank.content_hash()
-    segment = Segment(
-        role=ROLE,
-        prompt_id=PROMPT_ID,
-        context=prompt,
-        ids=sample.ids,
-        logprobs=sample.logprobs,
-        temperature=params.temperature,
-        finish=sample.finish,
-        spans=sample.spans,
-        text=text,
-        memory_before=before,
-        memory_after=consequence.memory_after,
-    )
-    expected = (step.gold,) if step.gold else tuple(question.answers[0] for question in step.questions)
-    return Episode(
-        id=identity,
+    stop = StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else StopReason.COMPLETED
+    state = step.state
+    return _of_one_call(
+        manager.ROLE,
+        manager.PROMPT_ID,
+        prompt,
+        sample,
+        params.temperature,
+        text,
+        step.bank.content_hash(),
+        consequence.memory_after,
+        id=context.id,
         task=step.key,
-        role=ROLE,
-        question="\n".join((step.state.fact, *(question.question for question in step.questions))),
-        segments=(segment,),
+        question="\n".join((state.fact, *(question.question for question in step.questions))),
         answer=" | ".join(consequence.answers) or text.strip(),
-        expected=expected,
+        expected=(step.gold,) if step.gold else tuple(question.answers[0] for question in step.questions),
         rewards=consequence.terms,
-        stop=_stop(sample, consequence.event.status),
-        memory_snapshot=before,
-        policy_version=model.version,
-        shown=tuple(
-            Shown(identifier, 0.0, memory)
-            for identifier, memory in zip(step.state.ids, step.state.memories, strict=True)
-        ),
+        stop=StopReason.PARSE_ERROR if consequence.event.status is ParseStatus.INVALID else stop,
+        policy_version=version,
+        shown=tuple(Shown(name, 0.0, memory) for name, memory in zip(state.ids, state.memories, strict=True)),
         operations=(consequence.event,),
         seconds=seconds,
     )
-
-
-def _stop(sample: Sample, status: ParseStatus) -> StopReason:
-    if status is ParseStatus.INVALID:
-        return StopReason.PARSE_ERROR
-    return StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else StopReason.COMPLETED

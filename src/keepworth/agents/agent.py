@@ -7,12 +7,11 @@ to say what it did.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from keepworth.episodes.episode import MemoryEvent, Observation, Shown
-from keepworth.episodes.model import FinishReason, Sample, Tokens
+from keepworth.episodes.model import FinishReason, Reads, Sample, Tokens
 from keepworth.episodes.text import as_line
 
 
@@ -28,23 +27,8 @@ class Action:
     operations: tuple[MemoryEvent, ...] = ()
 
 
-class Caller(Protocol):
+class Caller(Reads, Protocol):
     """The model as one episode's agent sees it. Calls of many episodes are sampled together; each is recorded."""
-
-    @property
-    def context_limit(self) -> int: ...
-
-    def encode(self, text: str) -> Tokens:
-        """Ids of a text that begins a context, with a BOS where the model's tokenizer has one."""
-        ...
-
-    def encode_continuation(self, text: str) -> Tokens:
-        """Ids of a text behind others, such as an environment's answer: never a second BOS."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]: ...
 
     async def call(
         self,

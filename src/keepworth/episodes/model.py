@@ -32,6 +32,14 @@ class SamplingParams:
     seed: int = 0
     stop_ids: frozenset[int] = frozenset()
 
+    def require(self) -> None:
+        """Raises ValueError for numbers that nothing can be drawn with."""
+        if self.max_tokens < 1 or self.n < 1 or self.temperature < 0:
+            raise ValueError(
+                f"max_tokens and n must be at least 1 and temperature at least 0, not {self.max_tokens}, {self.n} and "
+                f"{self.temperature}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
@@ -69,14 +77,8 @@ class Capabilities:
     version_spans: bool
 
 
-class Model(Protocol):
-    """The engine protocol: one sampler and one scorer for policies, frozen readers and candidate scorers alike."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
+class Reads(Protocol):
+    """Text as a model reads it."""
 
     @property
     def context_limit(self) -> int: ...
@@ -86,7 +88,7 @@ class Model(Protocol):
         ...
 
     def encode_continuation(self, text: str) -> Tokens:
-        """Ids of a text that follows others: a completion, a tool's result."""
+        """Ids of a text that follows others: a completion, a tool's result, an environment's answer. Never a second BOS."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
@@ -94,6 +96,16 @@ class Model(Protocol):
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
         """Ids of every token whose text starts with `prefix`, and the end-of-text ids."""
         ...
+
+
+class Model(Reads, Protocol):
+    """The engine protocol: one sampler and one scorer for policies, frozen readers and candidate scorers alike."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
 
     def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
         """`params.n` samples for each prompt, in the order of `prompts`."""

@@ -253,10 +253,9 @@ class Completions:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Together(Completions):
     """All prompts in one request, so that the in-process model behind the server batches them and draws as it always does."""
 
-    path: str = "/v1/completions"
     id_form: str = "{}"
     scores_at_any_temperature: bool = True
 
@@ -268,11 +267,6 @@ class Together:
             **_sampling(params, params.seed),
         }
         return [RouteCall(self.path, body, tuple(range(len(prompts))))]
-
-    def drawn(
-        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
-    ) -> list[list[Drawn]]:
-        return Completions().drawn(call, answer, prompts, params)
 
     def score_calls(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
@@ -289,11 +283,6 @@ class Together:
             },
         }
         return [RouteCall(self.path, body, tuple(range(len(prompts))))]
-
-    def scored(
-        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
-    ) -> list[tuple[float, ...]]:
-        return Completions().scored(call, answer, prompts, branches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,6 @@ class SamplingParams:
     seed: int = 0
     stop_ids: frozenset[int] = frozenset()
 
-    def require(self) -> None:
-        """Raises ValueError for numbers that nothing can be drawn with."""
-        if self.max_tokens < 1 or self.n < 1 or self.temperature < 0:
-            raise ValueError(
-                f"max_tokens and n must be at least 1 and temperature at least 0, not {self.max_tokens}, {self.n} and "
-                f"{self.temperature}"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:

@@ -698,7 +698,11 @@ class HttpModel:
     # -- sampling and scoring ---------------------------------------------------------------------------------------
 
     def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        params.require()
+        if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
+            raise ValueError(
+                f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
+                f"{params.n} and {params.temperature}"
+            )
         for index, prompt in enumerate(prompts):
             self._check_length(index, len(prompt), params.max_tokens)
         if params.temperature not in (0.0, 1.0):

@@ -207,7 +207,11 @@ class InProcessModel:
         return results
 
     def _check(self, prompts: Sequence[Tokens], params: SamplingParams) -> None:
-        params.require()
+        if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
+            raise ValueError(
+                f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
+                f"{params.n} and {params.temperature}"
+            )
         for index, prompt in enumerate(prompts):
             if not prompt:
                 raise ValueError(f"prompt {index} is empty: there is nothing to continue")

@@ -371,7 +371,7 @@ with opened(Path(sys.argv[1]), sys.argv[2]) as memory:
 """
 
 
-@pytest.mark.parametrize("name", ["advantage", "kernel-mean"])
+@pytest.mark.parametrize("name", ["advantage", pytest.param("kernel-mean", marks=pytest.mark.slow)])
 def test_processes_that_are_killed_leave_what_the_journal_says(name: str, tmp_path: Path, used: list[int]) -> None:
     path = tmp_path / "m.mem"
     with opened(path, name) as memory:

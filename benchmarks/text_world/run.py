@@ -15,9 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.scene import SUCCESS, Stream, StreamTask
-from keepworth.learning.run_folder import stored_episodes
+from keepworth.learning.run_folder import RunFolder, stored_episodes
 from keepworth.recipes.interactive import term_value
 from keepworth.recipes.text_world import MAX_TURNS, house_of
 
@@ -34,6 +34,8 @@ HERE = Path(__file__).parent
 POLICIES = {"no memory": "none", "plain search": "exprag", "learning memory": "advantage"}
 STATES = {"frozen": "untrained", "warm start": "imitated", "trained": "trained"}
 BOTH = "trained, learning memory"
+PARTS = 4
+"""Into which the tasks of a house are cut, to show what memory does over them."""
 RULES = ("exprag", "nearest-mean", "kernel-mean", "memrl", "advantage")
 
 
@@ -56,8 +58,8 @@ def right_actions(stream: Stream) -> dict[tuple[str, tuple[str, ...]], str]:
     return found
 
 
-def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, float]]]:
-    """(arm, success of each house) of one seed. folders: of the runs, by memory."""
+def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """(arm, success in the tasks of each house, in order) of one seed. folders: of the runs, by memory."""
     controls = (
         (f"{state}, oracle", f"oracle_{when}" if when != "trained" else "oracle") for state, when in STATES.items()
     )
@@ -66,11 +68,18 @@ def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, float]]]:
         if memory != "no memory":
             own.append((f"trained with {memory}, read without", "no_memory"))
         for arm, when in (*own, *(controls if memory == "learning memory" else ())):
-            houses: dict[str, list[float]] = {}
+            houses: dict[str, dict[int, float]] = {}
             for stored in stored_episodes(folder, arm=f"new_houses-{when}"):
-                houses.setdefault(house_of(stored.episode.task), []).append(term_value(stored.episode, SUCCESS))
+                house, place = house_of(stored.episode.task), int(stored.episode.task.rpartition("/")[2])
+                houses.setdefault(house, {})[place] = term_value(stored.episode, SUCCESS)
             if houses:
-                yield arm, {house: float(np.mean(values)) for house, values in houses.items()}
+                yield arm, {house: [values[place] for place in sorted(values)] for house, values in houses.items()}
+
+
+def spent(folder: Path) -> float:
+    """Hours from a run's begin to its last measurement."""
+    run = RunFolder.open(folder)
+    return (max(row["time"] for row in run.evals()) - (run.created() or math.nan)) / 3600
 
 
 def interval(by_seed: list[list[float]]) -> tuple[float, float, float]:
@@ -84,17 +93,25 @@ def interval(by_seed: list[list[float]]) -> tuple[float, float, float]:
     return float(np.mean([np.mean(values) for values in by_seed])), float(low), float(high)
 
 
-def summary(by_arm: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
-    """Mean success of each arm with its interval, and against the arm in which both learn, house by house. by_arm: success of
-    each house, one mapping per seed."""
-    both, rows = by_arm.get(BOTH, []), []
-    for arm, seeds in by_arm.items():
+def summary(by_arm: dict[str, list[dict[str, list[float]]]]) -> list[dict[str, Any]]:
+    """Mean success of each arm with its interval, over the parts of a house's tasks, and against the arm in which both learn,
+    house by house. by_arm: success in the tasks of each house, one mapping per seed."""
+    means = {
+        arm: [{house: float(np.mean(values)) for house, values in houses.items()} for houses in seeds]
+        for arm, seeds in by_arm.items()
+    }
+    both, rows = means.get(BOTH, []), []
+    for arm, seeds in means.items():
         mean, low, high = interval([list(houses.values()) for houses in seeds])
         row = {
             "arm": arm,
             "success": mean,
             "low": low,
             "high": high,
+            "by_part": [
+                float(np.mean(part))
+                for part in np.array_split([v for each in by_arm[arm] for v in each.values()], PARTS, axis=1)
+            ],
             "houses": sum(map(len, seeds)),
             "seeds": len(seeds),
         }
@@ -155,8 +172,8 @@ def main() -> None:
         found = {"command": "python -m benchmarks.text_world.run --headroom", "rows": headroom(10, 40)}
         (HERE / "headroom.json").write_text(json.dumps(found, indent=1) + "\n")
         return
-    by_arm: dict[str, list[dict[str, float]]] = {}
-    began = time.perf_counter()
+    by_arm: dict[str, list[dict[str, list[float]]]] = {}
+    hours = 0.0
     for seed in range(1, options.seeds + 1):  # settings were chosen with seed 0
         folders = {}
         for memory, policy in POLICIES.items():
@@ -171,14 +188,16 @@ def main() -> None:
                 check=True,
             )
             folders[memory] = options.runs / name
+            hours += spent(folders[memory])
         for arm, houses in arms_of(folders):
             by_arm.setdefault(arm, []).append(houses)
         found = {
             "command": f"python -m benchmarks.text_world.run --seeds {seed}",
             "settings": options.set,
             "seeds": seed,
-            "hours": (time.perf_counter() - began) / 3600,
+            "hours": hours,
             "versions": {name: version(name) for name in ("torch", "numpy", "textworld-express")},
+            "tasks": len(next(iter(by_arm[BOTH][0].values()))),
             "arms": summary(by_arm),
         }
         options.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -93,16 +93,17 @@ class Config(Settings):
     shown: int = Field(default=2, ge=1, le=8, description="attempts that memory shows")
     encoder: str = Field(default="default", description="of the memory: default, or hashing for none")
     steps: int = Field(default=48, ge=0)
-    stay: Count = Field(default=4, description="steps in one house")
+    stay: Count = Field(default=2, description="steps in one house")
     tasks: Count = Field(default=40, description="tasks of a house that is measured, each met once, in order")
     test_houses: int = Field(default=10, ge=2)
     dev_houses: int = Field(default=4, ge=2)
     progress: Share = Field(default=0.25, description="what each step that the world calls right adds to the reward")
     max_tokens: int = Field(default=16, ge=2, description="of one action")
-    warm_start: int = Field(default=24, ge=0, description="batches of right actions to imitate first")
+    warm_start: int = Field(default=32, ge=0, description="batches of right actions to imitate first")
     warm_start_batch: Count = 16
-    warm_start_learning_rate: Rate = 3e-4
-    entropy: Share = 0.0
+    warm_start_learning_rate: Rate = 1e-3
+    learning_rate: Rate = 1e-4
+    entropy: Share = 0.01
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()

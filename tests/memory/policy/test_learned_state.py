@@ -22,6 +22,7 @@ from keepworth.memory.policy import learning
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import pack
 from keepworth.memory.store import learned_file
+from keepworth.memory.store.database import scalar
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.recipes.advantage import SETTINGS, advantage
 from keepworth.recipes.experience_methods import RIVALS
@@ -233,18 +234,61 @@ def replayed_now(memory: Memory, name: str, folder: Path) -> tuple[Any, ...]:
         return everything(copy)
 
 
-def test_an_item_that_says_something_else_now_is_learned_from_as_it_is(tmp_path: Path, used: list[int]) -> None:
+@pytest.mark.parametrize("name", ["advantage", "nearest-mean", "memrl"])
+def test_an_item_that_says_something_else_now_is_learned_from_as_it_is(
+    name: str, tmp_path: Path, used: list[int]
+) -> None:
     path = tmp_path / "m.mem"
-    learned(path)
-    with opened(path, "advantage") as memory:
+    learned(path, name)
+    with opened(path, name) as memory:
         first = next(item for item in memory.get_all(limit=100) if "do" in item.metadata)
         memory.learning._due = learning.NEVER
         act = Assignment(first.id, {"metadata": {**first.metadata, "do": ["replace"], "avoid": []}})
         memory.store.perform(memory.scope, [(act, Draft(scope=first.scope))])
     used.clear()
-    with opened(path, "advantage") as memory:
-        assert everything(memory) == replayed(path, "advantage", tmp_path)
+    with opened(path, name) as memory:
+        assert everything(memory) == replayed(path, name, tmp_path)
     assert used[0] == 0
+
+
+def test_what_is_kept_does_not_depend_on_the_type_of_a_number(tmp_path: Path, used: list[int]) -> None:
+    path = tmp_path / "m.mem"
+    learned(path, "memrl", reward_range=(0.0, 2.0))
+    used.clear()
+    with opened(path, "memrl", reward_range=tuple(np.array([0, 2]))) as memory:
+        assert everything(memory) == replayed(path, "memrl", tmp_path, reward_range=(0.0, 2.0))
+    assert used[0] > 0
+
+
+def test_a_policy_that_is_given_twice_is_not_taught_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught = []
+    for kept_from in (1, 1_000):
+        monkeypatch.setattr(learning, "KEPT_FROM", kept_from)
+        policy = RIVALS["memrl"]()
+        with opened(tmp_path / f"{kept_from}.mem", lambda policy=policy: policy) as memory:
+            memory.add("a torn thing")
+            for _ in range(6):
+                memory.reward(memory.search("a torn thing").decision, 1.0)
+                if memory.learning._keeper is not None:
+                    memory.learning._keeper.join()
+            taught.append(policy.valuer.q.data[:2].tolist())
+    assert taught[0] == taught[1]
+    assert "gave the same one again" in caplog.text
+
+
+def test_the_decision_up_to_which_candidates_were_dropped_never_goes_back(tmp_path: Path) -> None:
+    with opened(tmp_path / "m.mem", "memrl") as memory:
+
+        def said(through: int) -> str | None:
+            def work(connection: Any) -> str | None:
+                learned_file.shorten(connection, through)
+                return scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (learned_file.SHORTENED,))
+
+            return memory.store.database.write(work)
+
+        assert [said(through) for through in (-3, 0, 15, 12, 16)] == [None, None, "15", "15", "16"]
 
 
 @pytest.mark.parametrize("how", ["keep", "compact"])

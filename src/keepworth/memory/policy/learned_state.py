@@ -4,7 +4,7 @@ Only what this package defines is written: what else a slot of somebody else kno
 the log. A slot of this package may say:
 
     NOT_LEARNED    names of attributes that are no part of what was learned
-    READS_ITEMS    whether what it learns depends on what items say, beside which they are
+    READS_ITEMS    whether what it learns depends on what items say, beside which they are and what they advise
     trim()         gives up room in its columns
 """
 
@@ -65,7 +65,7 @@ class Beside:
         self._reads_items = _reads_items(policy)
         self._about = {
             "whose": list(whose),
-            "settings": json.loads(json.dumps(settings)),
+            "settings": _plain(settings),
             "learner": fingerprint(policy),
         }
         self._name = hashlib.blake2b(json.dumps(whose).encode(), digest_size=4).hexdigest()
@@ -112,8 +112,9 @@ class Beside:
             if int(each.id[1:]) > head:
                 break
             digest.update(f"{each.id} ".encode())
-            if self._reads_items:
-                digest.update(json.dumps([each.key, each.provenance.source, each.metadata], sort_keys=True).encode())
+            advised = [each.metadata.get("do"), each.metadata.get("avoid")]  # actions are told apart by these words
+            read = [each.key, each.provenance.source, each.metadata] if self._reads_items else advised
+            digest.update(json.dumps(read, sort_keys=True).encode())
         return digest.hexdigest()
 
 
@@ -158,6 +159,14 @@ def _code(*files: str | None) -> str:
     except OSError as error:
         raise Unfit(f"the code cannot be read ({error})") from error
     return digest.hexdigest()
+
+
+def _plain(settings: Sequence[Any]) -> Any:
+    """As JSON gives them back. Raises Unfit."""
+    try:
+        return json.loads(json.dumps(settings, default=lambda number: number.item()))  # numbers of numpy
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Unfit(f"a setting cannot be written down ({error})") from error
 
 
 def _reads_items(policy: Policy) -> bool:

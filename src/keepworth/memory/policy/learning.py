@@ -204,8 +204,17 @@ class Learning:
         """What the file says, read as by who opens it: what is kept is just that."""
         if self.store.database.read_only:
             return
-        reward_range, trusted = self.reward_range, self._trusted
-        anew = Learning(self.store, self.scope, self._policies, self._first, reward_range=reward_range, trusted=trusted)
+        reward_range, trusted, live = self.reward_range, self._trusted, self._experience.policy
+
+        def policies(name: str) -> Policy:
+            made = self._policies(name)
+            if made.valuer is live.valuer or any(one is each for one in made.maintainers for each in live.maintainers):
+                raise InvalidPolicy(
+                    f"the maker of policy {name!r} gave the same one again.", "Make a new one at each call."
+                )
+            return made
+
+        anew = Learning(self.store, self.scope, policies, self._first, reward_range=reward_range, trusted=trusted)
         try:
             anew.name()
         except Exception as problem:  # whatever it is, nothing is lost but time when the memory is opened

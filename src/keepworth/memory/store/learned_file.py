@@ -82,11 +82,15 @@ def went_through(store: Store, connection: apsw.Connection, state: Mapping[str, 
 
 def shorten(connection: apsw.Connection, through: int, after: int = 0) -> None:
     """Take the candidates from decisions `after` to `through`."""
+    if through < 1:
+        return
     connection.execute(
         "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND n > ? AND candidates <> '[]'",
         (through, after),
     )
-    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (SHORTENED, str(through)))
+    before = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (SHORTENED,))
+    most = max(through, int(before or 0))  # never less: a number that came back would name two states
+    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (SHORTENED, str(most)))
 
 
 def write_learned(store: Store, name: str, header: Mapping[str, Any], arrays: Arrays) -> bool:

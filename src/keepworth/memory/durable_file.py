@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +15,7 @@ PRIVATE = 0o600
 _PART = ".part"
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that belong to one database."""
+_OF_PART = re.compile(rf"\.(?P<of>.+)\.\d+-[0-9a-f]{{8}}{re.escape(_PART)}(?:-wal|-shm|-journal)?", re.DOTALL)
 ABANDONED = 600
 """Seconds after which a part that nobody wrote to is taken away, where its writer is not seen to live."""
 
@@ -22,7 +24,7 @@ def part_of(target: Path) -> Path:
     """A name for what will be `target`, that no other writer uses. What writers left that were killed goes."""
     for part in leftovers(target):
         with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > ABANDONED and not _alive(part):
+            if time.time() - part.stat().st_mtime > ABANDONED and not alive(part):
                 part.unlink()
     return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}{_PART}")
 
@@ -33,11 +35,31 @@ def leftovers(target: Path) -> list[Path]:
         names = os.listdir(target.parent)
     except OSError:
         return []
-    start, ends = f".{target.name}.", tuple(f"{_PART}{suffix}" for suffix in SUFFIXES)
-    return [target.with_name(name) for name in names if name.startswith(start) and name.endswith(ends)]
+    return [target.with_name(name) for name in names if (of := part_for(name)) is not None and of == target.name]
 
 
-def _alive(part: Path) -> bool:
+def part_for(name: str) -> str | None:
+    """The name of the file of which one of this name is a part; None where it is none."""
+    found = _OF_PART.fullmatch(name)
+    return None if found is None else found["of"]
+
+
+def remove(files: Iterable[Path]) -> list[Path]:
+    """Those that could not be removed, such as another user's where a folder says that each removes only their own."""
+    left = []
+    for each in files:
+        try:
+            each.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            if not each.is_dir():  # which is none of ours
+                left.append(each)
+    return left
+
+
+def alive(part: Path) -> bool:
+    """Whether a process that has the number of its writer is there."""
     try:
         os.kill(int(part.name.rsplit(".", 2)[1].partition("-")[0]), 0)
     except (ValueError, OverflowError, ProcessLookupError):

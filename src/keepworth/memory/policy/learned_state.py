@@ -14,7 +14,10 @@ import array
 import hashlib
 import json
 import logging
+import math
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.memory import item
-from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.policy.slots import Policy
 from keepworth.memory.search.beside import Unfit
 from keepworth.memory.store import log
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 OURS = __name__.partition(".")[0]
+PATIENCE, CLOSING = 10.0, 1.0
+"""Seconds to wait for other processes that write, while the memory is open and when it is closed."""
 _PLAIN = {type(None), bool, int, float, str}
 
 
@@ -95,7 +99,7 @@ class Beside:
             return -1 if begun else 0
 
     def of(self, experience: Experience, head: int) -> LearnedState | None:
-        """What is to be kept of what was learned up to entry `head`; None where it cannot be."""
+        """A copy of what is to be kept of what was learned up to entry `head`; None where it cannot be."""
         try:
             learned, arrays = pack(experience)
         except Unfit as reason:
@@ -103,7 +107,7 @@ class Beside:
             return None
         state = state_of(self._store, self._connection, head)
         header = {"about": self._about, "state": state, "items": self._named(head), "learned": learned}
-        return LearnedState(self._store, self._name, header, arrays)
+        return LearnedState(self._store, self._name, header, [np.array(each) for each in arrays])
 
     def _named(self, head: int) -> str:
         """Names the items that were there at entry `head`, with what they say where that is learned from."""
@@ -112,7 +116,8 @@ class Beside:
             if int(each.id[1:]) > head:
                 break
             digest.update(f"{each.id} ".encode())
-            advised = [each.metadata.get("do"), each.metadata.get("avoid")]  # actions are told apart by these words
+            # Actions are told apart by these words, whether it is advised or warned of them.
+            advised = [*each.metadata.get("do", ()), *each.metadata.get("avoid", ())]
             read = [each.key, each.provenance.source, each.metadata] if self._reads_items else advised
             digest.update(json.dumps(read, sort_keys=True).encode())
         return digest.hexdigest()
@@ -127,11 +132,20 @@ class LearnedState:
     header: Mapping[str, Any]
     arrays: Arrays
 
-    def write(self) -> None:
-        """What cannot be written will be read from the log again."""
+    def write(self, closing: threading.Event) -> None:
+        """Between the writes of other processes, for which it waits a while, and less where the memory is closing. What cannot be
+        written will be read from the log again."""
+        begun, closes = time.monotonic(), math.inf
+
+        def goes_on() -> bool:
+            nonlocal closes
+            now = time.monotonic()
+            closes = min(closes, now + CLOSING) if closing.is_set() else closes
+            return now < min(begun + PATIENCE, closes)
+
         try:
-            write_learned(self.store, self.name, self.header, self.arrays)
-        except (OSError, MemoryProblem) as problem:
+            write_learned(self.store, self.name, self.header, self.arrays, goes_on)
+        except Exception as problem:  # whatever it is, nothing is lost but time when the memory is opened
             _LOG.warning("what was learned could not be kept beside %s: %s", self.store.database.path, problem)
 
 

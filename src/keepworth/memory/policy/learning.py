@@ -147,6 +147,7 @@ class Learning:
         self._fresh, self._due = 0, NEVER
         self._to_keep: LearnedState | None = None
         self._keeper: threading.Thread | None = None
+        self._closing = threading.Event()
         self._embedder: Embedder | None = None
         self._generator: np.random.Generator | None = None
         forking.register(self)
@@ -156,7 +157,7 @@ class Learning:
 
     def after_fork(self, *, child: bool) -> None:
         if child:
-            self._lock, self._keeper = threading.RLock(), None
+            self._lock, self._keeper, self._closing = threading.RLock(), None, threading.Event()
             self._seq, self._generator, self._seen = -1, None, None
 
     @property
@@ -184,10 +185,18 @@ class Learning:
 
     def close(self) -> None:
         """Keep what was learned beside the file, where there is much of it that is not there."""
-        if self._keeper is not None:
-            self._keeper.join()
-        if self._much():
-            self._keep()
+        self._closing.set()
+        try:
+            if self._keeper is not None:
+                self._keeper.join()
+            if self._much():
+                self._fresh, self._experience.seconds = 0, 0.0
+                self._keep()
+            elif self._to_keep is not None:
+                self._to_keep.write(self._closing)
+            self._to_keep = None
+        finally:
+            self._closing.clear()
 
     def _much(self) -> bool:
         """Whether there is much that was learned since it was kept last."""
@@ -195,15 +204,19 @@ class Learning:
         return self._seq >= 0 and (self._fresh >= rewards or self._experience.seconds >= seconds)
 
     def _keep_soon(self) -> None:
-        if self._much() and (self._keeper is None or not self._keeper.is_alive()):
+        if self._much() and self._beside_others(self._keep):
             self._fresh, self._experience.seconds = 0, 0.0
-            self._keeper = threading.Thread(target=self._keep, name="keepworth-learned", daemon=True)
-            self._keeper.start()
+
+    def _beside_others(self, keep: Callable[[], None]) -> bool:
+        """Keep in the background, for which nobody waits; False where that is at work already, or the file is read-only."""
+        if self.store.database.read_only or (self._keeper is not None and self._keeper.is_alive()):
+            return False
+        self._keeper = threading.Thread(target=keep, name="keepworth-learned", daemon=True)
+        self._keeper.start()
+        return True
 
     def _keep(self) -> None:
         """What the file says, read as by who opens it: what is kept is just that."""
-        if self.store.database.read_only:
-            return
         reward_range, trusted, live = self.reward_range, self._trusted, self._experience.policy
 
         def policies(name: str) -> Policy:
@@ -216,7 +229,10 @@ class Learning:
 
         anew = Learning(self.store, self.scope, policies, self._first, reward_range=reward_range, trusted=trusted)
         try:
-            anew.name()
+            with self.store.database.reading() as connection:
+                anew._now(connection)
+            if anew._to_keep is not None:
+                anew._to_keep.write(self._closing)
         except Exception as problem:  # whatever it is, nothing is lost but time when the memory is opened
             _LOG.warning("what was learned could not be kept beside %s: %s", self.store.database.path, problem)
 
@@ -543,11 +559,10 @@ class Learning:
     def _now(self, connection: apsw.Connection | None = None) -> Experience:
         """What is learned, brought to what the file says."""
         if connection is None:
-            self._to_keep = None
             with self.store.database.reading() as reading:
                 self._now(reading)
-            if self._to_keep is not None and not self.store.database.read_only:
-                self._to_keep.write()
+            if self._to_keep is not None and self._beside_others(partial(self._to_keep.write, self._closing)):
+                self._to_keep = None
             if self._unreadable and not self.store.database.read_only:
                 ids, self._unreadable = self._unreadable, []
                 self._quarantine(ids)
@@ -619,7 +634,7 @@ class Learning:
         self._link(self._rows.values())
         self._let_go(head)
         self._fresh, self._due = 0, NEVER
-        if beside is not None and not aside:
+        if beside is not None and not aside and not self.store.database.read_only:
             seconds = self._experience.seconds
             self._due = max(KEPT_FROM, len(tail)), max(KEPT_SECONDS, seconds)
             if len(tail) >= KEPT_FROM or seconds >= KEPT_SECONDS:
@@ -966,7 +981,7 @@ class Learning:
         if self.reward_range is None:
             return reward
         low, high = self.reward_range
-        return (reward - low) / (high - low)
+        return float((reward - low) / (high - low))
 
     def _given(self, scaled: float) -> float:
         """The reward that `_scaled` made this of."""

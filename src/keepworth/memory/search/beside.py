@@ -6,7 +6,6 @@ wrong, it is made again.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.durable_file import PRIVATE, leftovers, replacing
+from keepworth.memory.durable_file import PRIVATE, leftovers, remove, replacing
 from keepworth.memory.search.index import Block, DenseIndex
 from keepworth.memory.search.quantised import INDEXES, LEAST_RECALL, Proposer
 
@@ -203,13 +202,10 @@ def mode_beside(path: Path) -> int:
         return PRIVATE
 
 
-def remove_sidecar(path: Path) -> None:
-    """And the indexes made from it, and what interrupted writers left of either."""
+def remove_sidecar(path: Path) -> list[Path]:
+    """And the indexes made from it, and what interrupted writers left of either. Those that could not be removed."""
     target = sidecar_path(path)
-    for each in (target, *leftovers(target)):
-        with contextlib.suppress(FileNotFoundError):
-            each.unlink()
-    remove_indexes(path)
+    return [*remove([target, *leftovers(target)]), *remove_indexes(path)]
 
 
 INDEX_MAGIC = b"keepworth index 2\n"
@@ -296,10 +292,7 @@ def _index_checksum(header: dict[str, Any], body: bytes | memoryview) -> int:
     return zlib.crc32(body, zlib.crc32(json.dumps(header, sort_keys=True).encode()))
 
 
-def remove_indexes(path: Path) -> None:
-    """They hold coarse copies of the vectors, so whoever erases the ones erases the others."""
-    for kind in INDEXES[1:]:
-        target = index_path(path, kind)
-        for each in (target, *leftovers(target)):
-            with contextlib.suppress(FileNotFoundError):
-                each.unlink()
+def remove_indexes(path: Path) -> list[Path]:
+    """They hold coarse copies of the vectors, so whoever erases the ones erases the others. Those that could not be removed."""
+    targets = [index_path(path, kind) for kind in INDEXES[1:]]
+    return remove([each for target in targets for each in (target, *leftovers(target))])

@@ -376,6 +376,9 @@ def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> 
         if beside is None:
             numbers = np.zeros(0, np.int64)
         else:
+            head = beside.stamp.head
+            if scalar(connection, "SELECT 1 FROM events WHERE kind = 'PURGE' AND seq > ?", (head,)):
+                raise Unfit("it holds what was erased since, and could not be removed: delete it, then run `compact`")
             if store.set_id is None or not store.leads_to(connection, beside.stamp, store.stamp(connection)):
                 raise Unfit("it is not of an earlier state of this memory")
             if beside.block.seal is not None:

@@ -212,7 +212,7 @@ GATHERING = 0.0005
 Result = TypeVar("Result")
 
 
-_OPEN: Counter[tuple[int, int]] = Counter()
+OPEN: Counter[tuple[int, int]] = Counter()
 """Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
 _CARRIED: set[tuple[int, int]] = set()
 """Files that the parent had connections to when it forked this process."""
@@ -358,7 +358,7 @@ class Database:
                 self.read_only = True
             if identity(self.path) in _CARRIED:
                 raise Forked(_FORKED.format(self.path))
-            if identity(self.path) not in _OPEN:
+            if identity(self.path) not in OPEN:
                 refuse_strangers(self.path)
         with self.translated():
             connection = self._connect(self.read_only)
@@ -383,7 +383,7 @@ class Database:
             if not self.in_memory:
                 connection.set_wal_hook(self._log_grew)
                 self._identity = identity(self.path)
-                _OPEN[self._identity] += 1
+                OPEN[self._identity] += 1
         return connection
 
     def _make(self) -> None:
@@ -659,6 +659,25 @@ class Database:
             self._gate.leave(depth)
         return not busy
 
+    def undisturbed(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
+        depth = self._enter_to_write()
+        try:
+            with self._write_lock, self.translated():
+                connection = self._to_write()
+                self._require_in_place()
+                connection.set_busy_handler(None)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                finally:
+                    connection.set_busy_handler(_Patience(self._timeout))
+                try:
+                    return work(connection)
+                finally:
+                    connection.execute("ROLLBACK")
+        finally:
+            self._gate.leave(depth)
+
     def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         depth = self._enter_to_write()
@@ -683,9 +702,9 @@ class Database:
             self._closed = True
             self._close_connections()
             if self._identity is not None:
-                _OPEN[self._identity] -= 1
-                if not _OPEN[self._identity]:
-                    del _OPEN[self._identity]
+                OPEN[self._identity] -= 1
+                if not OPEN[self._identity]:
+                    del OPEN[self._identity]
 
     def _close_connections(self) -> None:
         # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read

@@ -17,7 +17,7 @@ from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.learned_file import shorten
+from keepworth.memory.store.learned_file import remove_unfit, shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 from keepworth.memory.store.transaction import index_through
@@ -94,7 +94,8 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Give space back without changing what the memory says; returns bytes before and after.
 
-    Merges the full-text index, drops vectors that no undo needs, packs the file, and lays the vectors out for mapping.
+    Merges the full-text index, drops vectors that no undo needs, packs the file, lays the vectors out for mapping, and removes
+    what was learned but can no longer be used.
     keep_decisions: drop the candidate lists of all but that many decisions.
     """
     before = _bytes(store.database.path)
@@ -112,6 +113,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     store.database.write(work)
     store.database.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize"))
     finish(store)
+    remove_unfit(store)
     lay_out(store)
     return before, _bytes(store.database.path)
 

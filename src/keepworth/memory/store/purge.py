@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 UNFINISHED = "erasing"
-"""The fact of the file that says that what is outside the tables is still to be done."""
+"""The fact of the file that says that what is outside the tables is still to be done: '1' all of it, or only `BESIDE`."""
+BESIDE = "beside"
 _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
 """What of a wording is kept where an item that stays was made from the erased one."""
 _MENTIONED = re.compile(r'"m(\d+)"')
@@ -45,7 +46,8 @@ _MENTIONED = re.compile(r'"m(\d+)"')
 @dataclass(frozen=True, slots=True)
 class Erased:
     """ids: items that are gone; queries: logged searches that are gone, or whose question is; log_emptied: False where something
-    (a reader in another process, a full disk) kept old bytes on disk: `compact`, or opening the memory again, finishes."""
+    (a reader in another process, a full disk, a file beside the memory that another user owns) kept old bytes on disk: `compact`,
+    or opening the memory again, finishes."""
 
     ids: tuple[str, ...]
     log_emptied: bool
@@ -334,12 +336,19 @@ def finish(store: Store) -> bool:
     database = store.database
     if database.in_memory:
         return True
-    remove_sidecar(database.place)
-    remove_learned(database.place)
+    left = remove_sidecar(database.place)
     with database.reading() as connection:
-        noted = scalar(connection, "SELECT 1 FROM facts_of_file WHERE name = ?", (UNFINISHED,))
+        noted = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (UNFINISHED,))
+    if noted:
+        left += remove_learned(store)
+    if left:
+        _LOG.warning(
+            "what was erased from %s may still be in %s, which cannot be removed from here: delete it, then run `compact`",
+            database.path,
+            ", ".join(map(str, left)),
+        )
     try:
-        if noted:
+        if noted == "1":
             # Overwriting what is deleted is not enough: pages that are balanced keep copies in what they do not use.
             database.exclusive(lambda connection: connection.execute("VACUUM"))
         if not database.truncate_log():
@@ -349,10 +358,13 @@ def finish(store: Store) -> bool:
             "erasing from %s is to be finished by `compact`, or when it is next opened: %s", database.path, problem
         )
         return False
-    if noted:
+    if noted and not left:
         forget = "DELETE FROM facts_of_file WHERE name = ?"
         database.write(lambda connection: connection.execute(forget, (UNFINISHED,)))
-    return True
+    elif noted == "1":
+        mark = "UPDATE facts_of_file SET value = ? WHERE name = ?"
+        database.write(lambda connection: connection.execute(mark, (BESIDE, UNFINISHED)))
+    return not left
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:

@@ -18,14 +18,14 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keepworth.environments.scene import SUCCESS, Stream, StreamTask
+from keepworth.environments.scene import PROGRESS, SUCCESS, Stream, StreamTask
 from keepworth.learning.run_folder import RunFolder, stored_episodes
 from keepworth.recipes.interactive import term_value
 from keepworth.recipes.text_world import MAX_TURNS, house_of
@@ -34,8 +34,8 @@ HERE = Path(__file__).parent
 POLICIES = {"no memory": "none", "plain search": "exprag", "learning memory": "advantage"}
 STATES = {"frozen": "untrained", "warm start": "imitated", "trained": "trained"}
 BOTH = "trained, learning memory"
-PARTS = 4
-"""Into which the tasks of a house are cut, to show what memory does over them."""
+SETTINGS = ("threads=1", "precision=bf16", "steps=16", "evaluate_every=16", "tasks=24", "test_houses=5", "dev_houses=2")
+"""Of every run, beside the recipe's defaults, which were chosen with seed 0: nine runs take about three hours of one core."""
 RULES = ("exprag", "nearest-mean", "kernel-mean", "memrl", "advantage")
 
 
@@ -76,10 +76,36 @@ def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, list[floa
                 yield arm, {house: [values[place] for place in sorted(values)] for house, values in houses.items()}
 
 
+def read(folders: Sequence[Path], when: str) -> dict[str, dict[str, float]]:
+    """What was done where memory showed, of the thing in hand, an action that worked, failures alone, or nothing: share of such
+    decisions, share of them that were right, and share that did again what had failed."""
+    found: dict[str, list[tuple[float, bool]]] = {"worked": [], "failed": [], "nothing": []}
+    for episode in (each.episode for folder in folders for each in stored_episodes(folder, arm=f"new_houses-{when}")):
+        texts = {shown.item: shown.text for shown in episode.shown}
+        searches = [each for each in episode.decisions if each.kind == "search"]
+        right = [term.value for term in episode.rewards if term.name == PROGRESS]
+        for search, segment, value in zip(searches, episode.segments, right, strict=False):  # the last may be cut off
+            about = [texts[item] for item in search.chosen if texts.get(item, "").startswith(f"{segment.state} -> ")]
+            outcomes = [text.removeprefix(f"{segment.state} -> ").rpartition(": ") for text in about]
+            state = "worked" if any(said == "it worked" for *_, said in outcomes) else "failed" if about else "nothing"
+            again = segment.text.strip() in [action for action, _, said in outcomes if said != "it worked"]
+            found[state].append((value, again))
+    total = sum(map(len, found.values()))
+    return {
+        state: {
+            "share": len(each) / total,
+            "right": float(np.mean([value for value, _ in each])),
+            "again": float(np.mean([again for _, again in each])),
+        }
+        for state, each in found.items()
+        if each
+    }
+
+
 def spent(folder: Path) -> float:
     """Hours from a run's begin to its last measurement."""
     run = RunFolder.open(folder)
-    return (max(row["time"] for row in run.evals()) - (run.created() or math.nan)) / 3600
+    return (max(row["time"] for row in run.evals()) - (run.created or math.nan)) / 3600
 
 
 def interval(by_seed: list[list[float]]) -> tuple[float, float, float]:
@@ -94,7 +120,7 @@ def interval(by_seed: list[list[float]]) -> tuple[float, float, float]:
 
 
 def summary(by_arm: dict[str, list[dict[str, list[float]]]]) -> list[dict[str, Any]]:
-    """Mean success of each arm with its interval, over the parts of a house's tasks, and against the arm in which both learn,
+    """Mean success of each arm with its interval, and against the arm in which both learn,
     house by house. by_arm: success in the tasks of each house, one mapping per seed."""
     means = {
         arm: [{house: float(np.mean(values)) for house, values in houses.items()} for houses in seeds]
@@ -108,10 +134,6 @@ def summary(by_arm: dict[str, list[dict[str, list[float]]]]) -> list[dict[str, A
             "success": mean,
             "low": low,
             "high": high,
-            "by_part": [
-                float(np.mean(part))
-                for part in np.array_split([v for each in by_arm[arm] for v in each.values()], PARTS, axis=1)
-            ],
             "houses": sum(map(len, seeds)),
             "seeds": len(seeds),
         }
@@ -165,7 +187,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", type=Path, default=Path("runs/text_world"))
     parser.add_argument("--out", type=Path, default=HERE / "text_world.json")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of every run, over those of this benchmark"
+    )
     parser.add_argument("--headroom", action="store_true", help="only what there is to gain")
     options = parser.parse_args()
     if options.headroom:
@@ -173,12 +197,12 @@ def main() -> None:
         (HERE / "headroom.json").write_text(json.dumps(found, indent=1) + "\n")
         return
     by_arm: dict[str, list[dict[str, list[float]]]] = {}
-    hours = 0.0
+    hours, runs = 0.0, dict[str, list[Path]]()
     for seed in range(1, options.seeds + 1):  # settings were chosen with seed 0
         folders = {}
         for memory, policy in POLICIES.items():
             name = f"{policy}-{seed}"
-            assigned = ["threads=1", "precision=bf16", f"policy={policy}", f"seed={seed}", *options.set]
+            assigned = [*SETTINGS, f"policy={policy}", f"seed={seed}", *options.set]
             subprocess.run(
                 [
                     *(sys.executable, "-m", "keepworth", "train", "text_world"),
@@ -189,16 +213,23 @@ def main() -> None:
             )
             folders[memory] = options.runs / name
             hours += spent(folders[memory])
+            runs.setdefault(memory, []).append(folders[memory])
         for arm, houses in arms_of(folders):
             by_arm.setdefault(arm, []).append(houses)
         found = {
             "command": f"python -m benchmarks.text_world.run --seeds {seed}",
-            "settings": options.set,
+            "settings": [*SETTINGS, *options.set],
             "seeds": seed,
             "hours": hours,
             "versions": {name: version(name) for name in ("torch", "numpy", "textworld-express")},
             "tasks": len(next(iter(by_arm[BOTH][0].values()))),
             "arms": summary(by_arm),
+            "read": {
+                f"{state}, {memory}": read(runs[memory], when)
+                for memory in runs
+                if memory != "no memory"
+                for state, when in STATES.items()
+            },
         }
         options.out.write_text(json.dumps(found, indent=1) + "\n")
         for row in found["arms"]:

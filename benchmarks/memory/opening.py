@@ -27,7 +27,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
-from keepworth.memory.store.learned_file import learned_files, remove_learned
+from keepworth.memory.store.learned_file import learned_files
 from keepworth.memory.store.log import Logged
 from keepworth.memory.store.transaction import Transaction
 from keepworth.recipes.experience_methods import RIVALS
@@ -115,7 +115,8 @@ def measured(path: Path, policy: str, rounds: int) -> list[dict[str, Any]]:
         command = [sys.executable, "-c", OPENED, str(path), policy]
         runs.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
         if rounds > 1:
-            remove_learned(path)
+            for each in learned_files(path):
+                each.unlink()
             for each, there in beside.items():
                 each.write_bytes(there)
     return runs

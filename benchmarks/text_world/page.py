@@ -14,6 +14,8 @@ from benchmarks.text_world.run import BOTH, HERE, POLICIES, STATES
 ROOT = HERE.parent.parent
 PAGE, PICTURE = ROOT / "docs" / "recipes.md", ROOT / "docs" / "images" / "text_world.png"
 
+SHOWN = {"worked": "an action that worked", "failed": "failures alone", "nothing": "nothing"}
+
 
 def shown(row: dict[str, Any], mean: str = "success", ends: tuple[str, str] = ("low", "high"), sign: str = "") -> str:
     return f"{row[mean]:{sign}.2f} [{row[ends[0]]:{sign}.2f}, {row[ends[1]]:{sign}.2f}]"
@@ -34,14 +36,22 @@ def gaps(arms: dict[str, dict[str, Any]]) -> str:
 
 
 def reading(found: dict[str, dict[str, dict[str, float]]]) -> str:
-    heads = {"worked": "an action that worked", "failed": "failures alone", "nothing": "nothing"}
     rows = []
     for arm, states in found.items():
-        cells = [f"{states[state]['right']:.2f} ({states[state]['share']:.0%})" for state in heads]
+        cells = [f"{states[state]['right']:.2f} ({states[state]['share']:.0%})" for state in SHOWN]
         rows.append([arm, *cells, f"{states['failed']['again']:.0%}"])
     return markdown(
-        ["right actions, where memory shows of this thing", *heads.values(), "failed action done again"], rows
+        ["right actions, where memory shows of this thing", *SHOWN.values(), "failed action done again"], rows
     )
+
+
+def groups(found: dict[str, dict[str, dict[str, float]]]) -> str:
+    rows = []
+    for memory, states in found.items():
+        total = sum(state["groups"] for state in states.values())
+        cells = [f"{states[each]['groups']:.0f} of {total:.0f}, {states[each]['all_wrong']:.0%}" for each in SHOWN]
+        rows.append([memory, *cells])
+    return markdown(["groups of reinforcement by what was shown, and all samples wrong", *SHOWN.values()], rows)
 
 
 def picture(arms: dict[str, dict[str, Any]]) -> None:
@@ -78,7 +88,11 @@ def main() -> None:
         f"settings: {', '.join(found['settings'])}."
     )
     image = "![Success by model and memory, with intervals](images/text_world.png)"
-    filled(PAGE, "text_world", "\n\n".join((levels(arms), gaps(arms), reading(found["read"]), about, image)))
+    filled(
+        PAGE,
+        "text_world",
+        "\n\n".join((levels(arms), gaps(arms), reading(found["read"]), groups(found["trained_on"]), about, image)),
+    )
     picture(arms)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.scene import PROGRESS, SUCCESS, Stream, StreamTask
+from keepworth.episodes.episode import Episode
 from keepworth.learning.run_folder import RunFolder, stored_episodes
 from keepworth.recipes.interactive import term_value
 from keepworth.recipes.text_world import MAX_TURNS, house_of
@@ -76,19 +77,29 @@ def arms_of(folders: dict[str, Path]) -> Iterator[tuple[str, dict[str, list[floa
                 yield arm, {house: [values[place] for place in sorted(values)] for house, values in houses.items()}
 
 
+def seen(episode: Episode) -> Iterator[tuple[str, bool]]:
+    """Of each decision: whether memory showed, of the thing in hand, an action that worked, failures alone ("failed") or nothing;
+    and whether what was done had failed before, by what was shown."""
+    texts = {shown.item: shown.text for shown in episode.shown}
+    searches = [each for each in episode.decisions if each.kind == "search"]
+    for search, segment in zip(searches, episode.segments, strict=False):  # the last may be cut off
+        about = [texts[item] for item in search.chosen if texts.get(item, "").startswith(f"{segment.state} -> ")]
+        outcomes = [text.removeprefix(f"{segment.state} -> ").rpartition(": ") for text in about]
+        state = "worked" if any(said == "it worked" for *_, said in outcomes) else "failed" if about else "nothing"
+        yield state, segment.text.strip() in [action for action, _, said in outcomes if said != "it worked"]
+
+
+def right(episode: Episode) -> list[float]:
+    """Of each decision: whether it was right."""
+    return [term.value for term in episode.rewards if term.name == PROGRESS]
+
+
 def read(folders: Sequence[Path], when: str) -> dict[str, dict[str, float]]:
-    """What was done where memory showed, of the thing in hand, an action that worked, failures alone, or nothing: share of such
-    decisions, share of them that were right, and share that did again what had failed."""
+    """What was done, by what memory showed (see `seen`): share of such decisions, share of them that were right, and share that
+    did again what had failed."""
     found: dict[str, list[tuple[float, bool]]] = {"worked": [], "failed": [], "nothing": []}
     for episode in (each.episode for folder in folders for each in stored_episodes(folder, arm=f"new_houses-{when}")):
-        texts = {shown.item: shown.text for shown in episode.shown}
-        searches = [each for each in episode.decisions if each.kind == "search"]
-        right = [term.value for term in episode.rewards if term.name == PROGRESS]
-        for search, segment, value in zip(searches, episode.segments, right, strict=False):  # the last may be cut off
-            about = [texts[item] for item in search.chosen if texts.get(item, "").startswith(f"{segment.state} -> ")]
-            outcomes = [text.removeprefix(f"{segment.state} -> ").rpartition(": ") for text in about]
-            state = "worked" if any(said == "it worked" for *_, said in outcomes) else "failed" if about else "nothing"
-            again = segment.text.strip() in [action for action, _, said in outcomes if said != "it worked"]
+        for (state, again), value in zip(seen(episode), right(episode), strict=False):
             found[state].append((value, again))
     total = sum(map(len, found.values()))
     return {
@@ -100,6 +111,21 @@ def read(folders: Sequence[Path], when: str) -> dict[str, dict[str, float]]:
         for state, each in found.items()
         if each
     }
+
+
+def trained_on(folders: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """Of the groups of reinforcement, by what memory showed at the first decision: how many, and the share in which that decision
+    was wrong in every sample, so that no reward says what would have been right."""
+    found: dict[str, list[bool]] = {}
+    for folder in folders:
+        groups: dict[tuple[int, str], list[Episode]] = {}
+        for stored in stored_episodes(folder, arm="train"):
+            groups.setdefault((stored.step, stored.episode.task), []).append(stored.episode)
+        for group in groups.values():
+            state = next((state for state, _ in seen(group[0])), None)
+            if state is not None:
+                found.setdefault(state, []).append(not any(sum(right(episode)[:1]) for episode in group))
+    return {state: {"groups": len(each), "all_wrong": float(np.mean(each))} for state, each in found.items()}
 
 
 def spent(folder: Path) -> float:
@@ -230,6 +256,7 @@ def main() -> None:
                 if memory != "no memory"
                 for state, when in STATES.items()
             },
+            "trained_on": {memory: trained_on(runs[memory]) for memory in runs if memory != "no memory"},
         }
         options.out.write_text(json.dumps(found, indent=1) + "\n")
         for row in found["arms"]:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from keepworth.episodes.extras import require
 from keepworth.models.errors import (
@@ -41,10 +41,6 @@ from keepworth.models.errors import (
     UnknownModel,
     UnreachableModel,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 # The catalogue: models whose weights arrive through a package index, pinned to the byte.
 

@@ -298,7 +298,7 @@ def met_in_order(
 ) -> list[Episode]:
     """The tasks of each house in order, houses side by side; memory learns from each before the next. Without memory all are
     played at once. Actions are sampled as in training: whoever always does what seems likeliest repeats what failed, and memory
-    never holds what would have worked. A model that has learned nothing yet is played greedily: sampled, it seldom names an
+    never holds what would have worked. A model that has learned nothing yet is played greedily: much that it would sample is no
     action at all. policy: of the memory that each house begins with, None for none; oracle: the agent is told a right action,
     as memory would tell it."""
     from keepworth.learning.collect.memories import encoder_of

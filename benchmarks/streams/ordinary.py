@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keepworth.agents.simulated import LinearAgent
-from keepworth.cli.evaluate import method_for
+from keepworth.cli.eval_stream import method_for
 from keepworth.environments.attacks import ATTACKS, Attack, attacked
 from keepworth.environments.generated import FAMILIES, hidden_rules
 from keepworth.environments.scene import Stream

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.agents.simulated import ScoringAgent
-from keepworth.cli.evaluate import method_for
+from keepworth.cli.eval_stream import method_for
 from keepworth.environments.streams import generated, kind_of
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.agents.simulated import LinearAgent, TabularAgent
-from keepworth.cli.evaluate import method_for
+from keepworth.cli.eval_stream import method_for
 from keepworth.environments.scene import Stream
 from keepworth.environments.streams import opened
 from keepworth.memory.policy.hashed_words import HashedWords

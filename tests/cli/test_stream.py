@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.cli import evaluate as command
-from keepworth.cli.evaluate import app, method_for, run_job
+from keepworth.cli import eval_stream as command
+from keepworth.cli.eval_stream import method_for, run_job
+from keepworth.cli.evaluate import app
 from keepworth.environments.streams import FAMILIES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keepworth.agents.simulated import LinearAgent, ScoringAgent, SimulatedAgent, TabularAgent
-from keepworth.cli.evaluate import run_job
+from keepworth.cli.eval_stream import run_job
 from keepworth.environments.streams import generated
 from keepworth.evaluation.stream import Results, StreamRow, curves, draw, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims

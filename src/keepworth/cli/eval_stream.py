@@ -1,0 +1,335 @@
+"""`keepworth eval stream`: memories that learn from reward, on streams, against controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Episode
+    from keepworth.evaluation.stream import Job, StreamRow
+    from keepworth.memory.policy.slots import Policy
+
+
+STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,repeat-previous,key-door,events,tool-graph"
+ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
+ARMS = (
+    "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,advantage,advantage+shuffled,advantage+masked,"
+    "advantage-without-baseline,advantage-without-measuring,advantage-without-local,advantage-without-shared,advantage-without-attribution,advantage-without-posterior,"
+    "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
+    "advantage-without-maintenance,oracle"
+)
+CHANGES = ("shuffled", "masked", "rollback", "published", "tuned")
+CHECKPOINTS = (1 / 3, 2 / 3)
+AGENTS = ("usual", "linear", "tabular")
+ATTACK_ARMS = (
+    "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,advantage,advantage-without-gate,advantage-without-gate+rollback,"
+    "advantage-quarantine-all"
+)
+
+
+def stream(
+    streams: Annotated[
+        str,
+        typer.Option(
+            "--streams", help="Names, separated by commas; 'all', 'attacks', or 'list' to see them.", show_default="all"
+        ),
+    ] = STREAMS,
+    arms: Annotated[
+        str,
+        typer.Option(
+            "--arms",
+            help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
+            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper, "
+            "advantage+tuned tuned ones.",
+        ),
+    ] = "",
+    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Rule sets; statistics need at least 3.")] = 3,
+    split: Annotated[
+        str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
+    ] = "dev",
+    length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent",
+            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), or usual: tabular "
+            "where memory is of the same episode, else linear.",
+        ),
+    ] = "usual",
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
+    ] = 1,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(
+            "--tuned",
+            help="Settings per kind of stream and method, as the tuner writes them.",
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
+    episodes: Annotated[
+        bool,
+        typer.Option(
+            "--episodes", help="Keep the episodes of the streams there too, for `keepworth show OUT --episodes`."
+        ),
+    ] = False,
+) -> None:
+    """Compare memories that learn from reward, on streams of tasks.
+
+    Runs every arm on every stream, in every order, with every seed; then says what holds. Given again, the same command goes on.
+    """
+    import json
+    from functools import partial
+
+    from rich.progress import Progress
+
+    from keepworth.environments.generated import ORDERS, SPLITS
+    from keepworth.environments.streams import NAMES, missing
+    from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.extras import require
+    from keepworth.episodes.text import terminal
+    from keepworth.evaluation.stream import Results, draw, run_matrix, table
+    from keepworth.evaluation.stream_claims import CONTROLS, claims
+    from keepworth.recipes.experience_methods import METHODS
+
+    console = terminal()
+    if streams == "list":
+        for name in NAMES:
+            console.print(name)
+        return
+    if arms == "list":
+        for name in (*METHODS, *CONTROLS):
+            console.print(name)
+        return
+    require("train", "keepworth eval stream", "scipy", "statsmodels", "matplotlib")
+    names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
+    chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
+    for name in names:
+        lacks = missing(name, data)
+        if lacks is not None:
+            raise lacks
+    for arm in chosen:
+        base, plus, change = arm.partition("+")
+        if base not in (*METHODS, *CONTROLS, "advantage-quarantine-all"):
+            raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "advantage-quarantine-all"))
+        if plus and (base in CONTROLS or change not in CHANGES):
+            raise KeepworthError(
+                f"there is no arm {arm!r}: it is a method with one of +{', +'.join(CHANGES)}.",
+                "Controls such as `none` take no change.",
+            )
+    for order in orders.split(","):
+        if order not in ORDERS:
+            raise UnknownName("order", order, ORDERS)
+    if agent not in AGENTS:
+        raise UnknownName("agent", agent, AGENTS)
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    settings = _settings(tuned, chosen)
+    out.mkdir(parents=True, exist_ok=True)
+    plan: dict[str, Any] = {
+        "streams": names,
+        "arms": chosen,
+        "orders": orders.split(","),
+        "split": split,
+        "length": length,
+        "agent": agent,
+        "settings": settings,
+        "episodes": episodes,
+    }
+    note = out / "plan.json"
+    fixed = ("arms", "split", "length", "agent", "settings", "episodes")
+    if note.exists():
+        before = json.loads(note.read_text())
+        changed = [key for key in fixed if before.get(key, False if key == "episodes" else plan[key]) != plan[key]]
+        if changed:
+            raise KeepworthError(
+                f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
+            )
+    note.write_text(json.dumps(plan, indent=1) + "\n")
+    jobs: list[Job] = [(name, order, seed) for seed in range(seeds) for name in names for order in plan["orders"]]
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("streams", total=len(jobs))
+        rows = run_matrix(
+            jobs,
+            partial(
+                run_job,
+                arms=tuple(chosen),
+                split=split,
+                length=length,
+                settings=settings,
+                data=data,
+                agent=agent,
+                episodes=out if episodes else None,
+            ),
+            out / "rows.jsonl",
+            workers=workers,
+            progress=lambda done, total: progress.update(bar, completed=done),
+        )
+    results = Results(rows)
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results)}
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
+    _print(console, summary)
+    console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
+    if episodes:
+        console.print(f"keepworth show {out} --episodes pages through the episodes")
+
+
+Settings = dict[str, dict[str, dict[str, Any]]]
+"""By kind of stream and by method."""
+
+
+def _settings(tuned: Path | None, arms: list[str]) -> Settings:
+    """Refused before anything runs where the file or one of its settings cannot be used."""
+    import json
+
+    from keepworth.environments.streams import KINDS
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.evaluation.stream_claims import CONTROLS
+
+    if tuned is None:
+        return {}
+    wanted = 'The tuner writes {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
+    try:
+        settings = {
+            kind: {name: dict(found["settings"]) for name, found in methods.items()}
+            for kind, methods in json.loads(tuned.read_text()).items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
+    if unknown := [kind for kind in settings if kind not in KINDS]:
+        raise KeepworthError(f"{tuned} has settings for {unknown[0]!r}, which is no kind of stream.", wanted)
+    for arm in arms:
+        base = arm.partition("+")[0]
+        for kind, chosen in settings.items():
+            if base in CONTROLS:
+                continue
+            try:
+                method_for(base, chosen, 0)
+            except TypeError as error:
+                raise KeepworthError(
+                    f"{tuned} has a setting for {kind} that {base!r} does not take: {error}.", wanted
+                ) from error
+    return settings
+
+
+def run_job(
+    job: Job,
+    *,
+    arms: tuple[str, ...],
+    split: str,
+    length: int,
+    settings: Settings,
+    data: Path | None,
+    agent: str = "usual",
+    episodes: Path | None = None,
+) -> list[StreamRow]:
+    """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
+    from keepworth.agents.simulated import LinearAgent, TabularAgent
+    from keepworth.environments.streams import FAMILIES, kind_of, opened
+    from keepworth.evaluation.stream import row
+    from keepworth.evaluation.stream_claims import CONTROLS, METHOD
+    from keepworth.learning.run_folder import write_episodes
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.rollouts.stream import LEARNING, run_stream
+
+    name, order, seed = job
+    stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
+    encoder = HashedWords()
+    cache: dict[str, Any] = {}
+    tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
+    policy = TabularAgent() if tabular else LinearAgent()
+    found = []
+    for arm in arms:
+        base, _, changed = arm.partition("+")
+        control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
+        # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
+        tuned = changed == "tuned" or not (changed == "published" or base.startswith(METHOD))
+        chosen = settings.get(kind_of(name), {}) if tuned else {}
+        system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
+        met: list[Episode] = []
+        run = run_stream(
+            stream,
+            system,
+            policy,
+            encoder,
+            seed=seed,
+            control=control,
+            cache=cache,
+            checkpoints=CHECKPOINTS if name in FAMILIES else (),
+            record=None if episodes is None else met.append,
+        )
+        if episodes is not None:
+            write_episodes(episodes, seed, f"{name}.{order}.{arm}", met)
+        found.append(row(name, order, seed, arm, run))
+    return found
+
+
+def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
+    """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
+    from keepworth.memory.policy.admission import trusted_only
+    from keepworth.recipes import advantage
+    from keepworth.recipes.experience_methods import method
+
+    if name == "advantage-quarantine-all":
+        found = advantage.from_flat("advantage", settings.get("advantage", {}), seed=seed)
+        found.name, found.gate = name, trusted_only
+        return found
+    if name.startswith("advantage"):
+        return advantage.from_flat(name, settings.get("advantage", {}), seed=seed)
+    return method(name, seed=seed, **settings.get(name, {}))
+
+
+_COLUMNS = (
+    "success: mean over the stream; held-out: frozen, on tasks after it; calls: of the model, a task; "
+    "routing loss: what was lost because right advice was kept and not shown"
+)
+
+
+def _print(console: Any, summary: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    for name, arms in summary["table"].items():
+        shown = Table(
+            "arm", "success", "± over seeds", "held-out", "calls", "routing loss", title=name, caption=_COLUMNS
+        )
+        for arm, values in arms.items():
+            error = values["auc_error"]
+            shown.add_row(
+                arm,
+                f"{values['auc']:.3f}",
+                "" if error is None else f"{error:.3f}",
+                f"{values['held_out']:.3f}",
+                f"{values['calls']:.2f}",
+                f"{values['routing_loss']:.3f}",
+            )
+        console.print(shown)
+    claimed = summary["claims"]
+    for each in claimed["best_rival"]:
+        counts = ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
+        console.print(
+            f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; the best of {each['rivals']} rivals is {each['rival']} "
+            f"with {each['rival_mean']:.3f}: {each['verdict']}, {each['difference']:+.3f} "
+            f"[{each['low']:+.3f}, {each['high']:+.3f}] (against all: {counts})",
+            highlight=False,
+        )
+    if claimed["against_rivals"]:
+        each = claimed["against_rivals"][0]
+        console.print(
+            f"{len(claimed['against_rivals'])} comparisons were corrected together: they need {each['seeds_needed']} seeds, "
+            f"{each['clusters']} were run.",
+            highlight=False,
+        )
+    for kind in ("not_worse", "gain_left_when_permuted", "gain_left_when_masked", "no_lower_than_none"):
+        for each in claimed[kind]:
+            console.print(
+                f"{'holds' if each['holds'] else 'does not hold'}: {each['name']} {each['difference']:+.3f} "
+                f"[{each['low']:+.3f}, {each['high']:+.3f}] ({kind.replace('_', ' ')})",
+                highlight=False,
+            )

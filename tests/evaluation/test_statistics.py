@@ -4,17 +4,22 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import calibration, family, paired_difference
-
-
-def test_the_interval_covers_the_true_mean() -> None:
-    generator = np.random.default_rng(0)
-    hits = 0
-    for seed in range(100):
-        values = generator.normal(0.05, 0.1, size=30)
-        found = paired_difference("x", values.tolist(), resamples=1000, seed=seed)
-        hits += found.low <= 0.05 <= found.high
-    assert hits >= 85
+from keepworth.evaluation.statistics import (
+    SMALL,
+    Interval,
+    TooFewSeeds,
+    against_each,
+    calibration,
+    cluster_sums,
+    compared,
+    estimate,
+    family,
+    interval,
+    paired_difference,
+    pooled_estimate,
+    rate,
+    standing,
+)
 
 
 def test_no_difference_is_rarely_called_one() -> None:
@@ -38,10 +43,165 @@ def test_holm_is_stricter_than_single_tests_and_keeps_order() -> None:
 
 
 def test_too_few_clusters_are_refused() -> None:
-    with pytest.raises(KeepworthError, match="2 clusters"):
+    with pytest.raises(TooFewSeeds, match=r"at least 3 seeds .* there are 2. Run 1 more.") as error:
         paired_difference("x", [0.1, 0.2])
+    assert (error.value.have, error.value.need) == (2, 3)
     with pytest.raises(KeepworthError, match="not finite"):
         paired_difference("x", [0.1, 0.2, float("nan")])
+
+
+# By hand: mean 2, spread 1, error 1 / sqrt(3). With two degrees of freedom the quantile p of t is (2 p - 1) / sqrt(2 p (1 - p)).
+QUANTILE = 0.95 / (2 * 0.975 * 0.025) ** 0.5
+HALF = QUANTILE / 3**0.5
+
+
+def test_few_clusters_have_a_t_interval() -> None:
+    found = paired_difference("x", [1.0, 2.0, 3.0])
+    assert (found.low, found.high) == (pytest.approx(2.0 - HALF, abs=1e-12), pytest.approx(2.0 + HALF, abs=1e-12))
+    assert found.method == "t"
+    assert found.p == 0.25  # of 8 ways to flip signs, all and none reach the sum of 6
+    many = paired_difference("x", list(np.linspace(-1.0, 3.0, SMALL)))
+    assert many.method == "bootstrap"
+    alike = estimate([1.0, 2.0, 3.0])
+    assert (alike.mean, alike.low, alike.high) == (2.0, found.low, found.high)
+
+
+def test_where_nothing_varies_there_is_no_width() -> None:
+    assert interval([0.5] * 10) == Interval(0.5, 0.5, "none")
+    assert interval([1.0, 2.0, 3.0], [2, 4, 6]) == Interval(0.5, 0.5, "none")  # sums and counts: each mean is 1/2
+    assert paired_difference("x", [0.0] * 8).p == 1.0
+    assert paired_difference("x", [0.25] * 8).p == 2.0**-7
+
+
+def test_a_share_is_never_sure_of_itself() -> None:
+    # Clopper and Pearson by hand: n right of n, low = (alpha / 2)^(1 / n).
+    whole = rate(20, 20)
+    assert (whole.mean, whole.low, whole.high) == (1.0, pytest.approx(0.025 ** (1 / 20), abs=1e-12), 1.0)
+    assert rate(0, 20).high == pytest.approx(1.0 - 0.025 ** (1 / 20), abs=1e-12)
+    with pytest.raises(ValueError, match="0 of 0"):
+        rate(0, 0)
+
+
+VALUES, OF = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b", "b", "c", "c"]
+
+
+def test_clusters_are_resampled_whole() -> None:
+    assert cluster_sums(VALUES, OF) == ([2.0, 1.0, 1.0], [3, 2, 2])
+    each_once = estimate(VALUES, clusters=OF)
+    assert each_once.mean == pytest.approx((2 / 3 + 1 / 2 + 1 / 2) / 3)
+    pooled = pooled_estimate(VALUES, OF)
+    assert (pooled.mean, pooled.n) == (4 / 7, 3)
+    # By hand: sums less 4/7 of the counts are 2/7, -1/7, -1/7; their squares are 6/49; the error sqrt(6/49 / 6) / (7/3) = 3/49.
+    assert pooled.high - pooled.mean == pytest.approx(QUANTILE * 3 / 49, abs=1e-12)
+
+
+def test_the_error_of_a_pooled_mean_is_that_of_statsmodels() -> None:
+    from statsmodels.api import OLS
+
+    generator = np.random.default_rng(5)
+    groups = np.repeat(np.arange(12), generator.integers(1, 9, 12))
+    values = generator.normal(size=len(groups)) + generator.normal(size=12)[groups]
+    fit = OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
+    found = pooled_estimate(values.tolist(), [str(each) for each in groups])
+    # Its correction for small samples is G / (G - 1) * (N - 1) / (N - 1): the same for a mean alone.
+    assert (found.low, found.high) == pytest.approx(tuple(fit.conf_int()[0]), abs=1e-12)
+
+
+def test_many_clusters_of_unlike_size_have_the_bootstrap_of_a_ratio() -> None:
+    generator = np.random.default_rng(6)
+    of = [str(each) for each in np.repeat(np.arange(60), generator.integers(1, 9, 60))]
+    values = generator.normal(0.3, 1.0, len(of)).tolist()
+    found = pooled_estimate(values, of)
+    assert found.mean == pytest.approx(float(np.mean(values)))
+    assert found.low < found.mean < found.high
+    compared_ = paired_difference("x", values, clusters=of)
+    assert (compared_.clusters, compared_.method) == (60, "bootstrap")
+    assert compared_.difference == pytest.approx(found.mean)
+
+
+def test_p_is_uniform_where_there_is_no_difference() -> None:
+    from scipy.stats import kstest
+
+    generator = np.random.default_rng(7)
+    ps = [
+        paired_difference("x", generator.normal(0.0, 1.0, 12).tolist(), resamples=200, seed=seed).p
+        for seed in range(200)
+    ]
+    assert kstest(ps, "uniform").pvalue > 0.01
+
+
+def test_holm_by_hand_and_as_statsmodels_has_it() -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    # Twelve clusters, so p is exact: 2 (1 + flips that reach the sum) / 4096.
+    named = [
+        ("all up", [0.5, 0.4, 0.3, 0.6, 0.2, 0.5, 0.4, 0.3, 0.6, 0.2, 0.1, 0.7]),
+        ("nearly", [0.5, 0.4, 0.3, 0.6, 0.2, 0.5, 0.4, 0.3, 0.6, 0.2, -0.1, 0.7]),
+        ("none", [0.5, -0.4, 0.3, -0.6, 0.2, -0.5, 0.4, -0.3, 0.6, -0.2, 0.1, -0.7]),
+    ]
+    found = family(named)
+    assert found[0].p == 2 / 4096
+    assert found[1].p == 4 / 4096
+    assert [each.adjusted for each in found[:2]] == [3 * 2 / 4096, 2 * 4 / 4096]
+    assert [each.adjusted for each in found] == multipletests([each.p for each in found], method="holm")[1].tolist()
+    assert [each.level for each in found] == pytest.approx([1 - 0.05 / 3, 1 - 0.05 / 2, 0.95])
+
+
+SCORES = {
+    "ours": {"q1": 1.0, "q2": 0.0, "q3": 1.0, "q4": 1.0},
+    "theirs": {"q1": 0.0, "q2": 0.0, "q3": 1.0, "q4": 0.5},
+    "none": {"q1": 0.0, "q2": 0.0, "q3": 0.0, "q4": 0.0},
+}
+
+
+def test_any_arm_against_any_arm() -> None:
+    found = compared(SCORES)
+    assert [each.name for each in found] == ["ours - theirs", "ours - none", "theirs - none"]
+    assert [each.difference for each in found] == [0.375, 0.75, 0.375]
+    (alone,) = compared(SCORES, [("none", "ours")])
+    assert (alone.difference, alone.clusters) == (-0.75, 4)
+    (whole,) = compared(SCORES, [("ours", "none")], {"q1": "a", "q2": "b", "q3": "b", "q4": "c"})
+    assert (whole.difference, whole.clusters) == (0.75, 3)
+    with pytest.raises(KeepworthError, match=r"no results of the arm 'other'. There are: ours"):
+        compared(SCORES, [("ours", "other")])
+    with pytest.raises(KeepworthError, match="ours and theirs were not asked the same: 1 keys are of one alone, 'q4'"):
+        compared({"ours": SCORES["ours"], "theirs": {"q1": 0.0, "q2": 0.0, "q3": 1.0}})
+
+
+def test_the_best_rival_is_not_picked_by_its_result() -> None:
+    shared = [0.02, 0.04, 0.03, 0.05, 0.01, 0.03, 0.02, 0.04]
+    wide = [0.2, -0.14, 0.15, -0.1, 0.12, -0.05, 0.16, -0.1]
+    found = against_each([("a", shared), ("b", wide)])
+    assert found.worst.name == "b"  # not the better rival: both are behind by 0.03, and b's interval is wider
+    assert found.verdict == "open"
+    assert against_each([("a", shared)]).verdict == "ahead"
+    assert against_each([("a", [value - 0.03 for value in shared])], margin=0.02).verdict == "not worse"
+    behind = [-each for each in shared]
+    assert against_each([("a", shared), ("c", behind)]).verdict == "behind"
+
+
+def test_behind_is_said_with_the_correction_for_many_rivals() -> None:
+    # One of twelve rivals is ahead by chance at the plain level.
+    generator = np.random.default_rng(3)
+    rivals = [(str(place), generator.normal(0.0, 0.1, 12).tolist()) for place in range(11)]
+    lucky = [-0.05, -0.09, -0.01, 0.04, -0.08, -0.06, 0.03, -0.07, -0.05, -0.02, 0.01, -0.06]
+    alone = against_each([("lucky", lucky)])
+    assert alone.verdict == "behind"
+    assert against_each([("lucky", lucky), *rivals]).verdict == "open"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.001, 0.02, "ahead"),
+        (-0.009, 0.03, "not worse"),
+        (-0.009, -0.001, "not worse"),
+        (-0.01, 0.03, "open"),
+        (-0.04, -0.01, "behind"),
+    ],
+)
+def test_what_an_interval_says(low: float, high: float, verdict: str) -> None:
+    assert standing(low, high) == verdict
 
 
 def test_calibration_of_a_perfect_and_a_boastful_forecaster() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from keepworth.evaluation.stream import Results, StreamRow
-from keepworth.evaluation.stream_claims import claims, rivals, seeds_needed
+from keepworth.evaluation.stream_claims import claims, pilot, rivals
 
 ARMS = {
     "none": 0.3,
@@ -62,13 +61,39 @@ def test_too_few_seeds_is_a_verdict_of_its_own() -> None:
     assert not found["best_rival"][0]["leads"]
 
 
-@pytest.mark.parametrize(("comparisons", "seeds"), [(1, 6), (2, 7), (6, 8), (128, 13)])
-def test_seeds_that_a_family_needs(comparisons: int, seeds: int) -> None:
-    assert seeds_needed(comparisons) == seeds
-    assert 2.0 ** (1 - seeds) * comparisons < 0.05 <= 2.0 ** (2 - seeds) * comparisons
-
-
 def test_what_cannot_be_told_apart_says_how_many_seeds_would() -> None:
     found = claims(rows(12, {"memrl": 0.695, "advantage": 0.7}, spread=0.05))["against_rivals"]
     assert found[0]["verdict"] == "cannot be told apart"
     assert found[0]["seeds_for_this"] > 12
+
+
+def test_level_with_the_best_is_asked_of_each_rival_and_the_worst_interval_counts() -> None:
+    stream, frozen = claims(rows(12))["against_each"]
+    assert stream["name"] == "advantage - kernel-mean on near-miss, stream"
+    assert (stream["verdict"], stream["holds"], stream["rivals"]) == ("behind", False, 3)
+    assert frozen["measure"] == "frozen"
+    alone = {name: mean for name, mean in ARMS.items() if name != "kernel-mean"}
+    assert [each["verdict"] for each in claims(rows(12, alone))["against_each"]] == ["ahead", "ahead"]
+    assert [each["verdict"] for each in claims(rows(4, alone))["against_each"]] == ["too few seeds"] * 2
+    level = claims(rows(12, {"memrl": 0.7, "advantage": 0.703}, spread=0.0))["against_each"]
+    assert [each["holds"] for each in level] == [True, True]
+
+
+def test_any_arm_can_be_the_method() -> None:
+    found = claims(rows(12), "kernel-mean")
+    assert {each["name"].split(" - ")[0] for each in found["against_rivals"]} == {"kernel-mean"}
+    assert "kernel-mean - advantage on near-miss, stream" in {each["name"] for each in found["against_rivals"]}
+    assert {each["verdict"] for each in found["against_rivals"]} == {"ahead"}
+
+
+def test_a_pilot_gives_the_widest_spread_and_the_size_of_the_family() -> None:
+    results = rows(5)
+    spread, comparisons = pilot(results)
+    gaps = {
+        (arm, which): np.std(results.differences("near-miss", "advantage", arm, which), ddof=1)
+        for arm in rivals(results)
+        for which in (lambda each: each.auc, lambda each: each.final)
+    }
+    assert comparisons == len(gaps) == 6
+    assert spread.sd == max(gaps.values())
+    assert spread.n == 5

@@ -1,21 +1,24 @@
-"""What a matrix of arms says: this project's method against every rival that was run, with intervals and verdicts.
+"""What a matrix of arms says: one method against every rival that was run, with intervals and verdicts.
 
 Rivals are found, not named: every arm that learns from reward and is no variant of the method. All comparisons with them, on all
-streams, while learning and frozen, are one family (Holm). What is resampled is what the results should carry over to: rule sets,
-houses, draws of games, one for each seed; never the tasks of one of them. A family of m comparisons needs enough seeds for a
-sign-flip test to reach 0.05 / m at all; below that the verdict says so, whatever the difference.
+streams, while learning and frozen, are one family (Holm). Whether the method is level with the best of them is asked without
+picking one by its result: against each, and the worst interval counts.
+
+What is resampled is what the results should carry over to: rule sets, houses, draws of games, one for each seed; never the tasks
+of one of them. A family of m comparisons needs enough seeds for a sign-flip test to reach 0.05 / m at all; below that the verdict
+says so, whatever the difference.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from keepworth.episodes.extras import require
-from keepworth.evaluation.statistics import ALPHA, Comparison, family, paired_difference
+from keepworth.evaluation.power import PairedSpread, fewest, seeds_for_effect, spread
+from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, against_each, family, paired_difference
+from keepworth.evaluation.statistics import MARGIN as LEVEL_MARGIN
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
@@ -23,7 +26,9 @@ METHOD = "advantage"
 CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
 EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
-LEAST = 3
+
+LEAST_EFFECT = 0.01
+"""In spreads. A smaller one takes hundreds of thousands of seeds to find, so no number is given."""
 
 NamedValues = list[tuple[str, list[float]]]
 
@@ -39,38 +44,41 @@ def final(each: StreamRow) -> float:
 MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
 
 
-def rivals(results: Results) -> list[str]:
-    """Arms that learn from reward, other than `METHOD` and what was made of it. ARM+published counts: it is another setting."""
-    own = (METHOD, f"{METHOD}-without-", f"{METHOD}+", f"{METHOD}-quarantine")
+def rivals(results: Results, method: str = METHOD) -> list[str]:
+    """Arms that learn from reward, other than `method` and what was made of it. ARM+published counts: it is another setting."""
+    own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
         for arm in results.arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published")
-        and arm != METHOD
+        and arm != method
         and not arm.startswith(own[1:])
     ]
 
 
-def claims(results: Results) -> dict[str, Any]:
-    """The comparisons, each with its verdict. Streams or arms that were not run are left out by name."""
-    others = rivals(results)
-    parts = sorted(arm for arm in results.arms if arm.startswith(f"{METHOD}-without-") and "+" not in arm)
-    against = _all(results, others)
+def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
+    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name."""
+    others = rivals(results, method)
+    parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
+    against = _family(_all(results, method, others))
     return {
         "against_rivals": against,
-        "best_rival": _best(results, others, against),
-        "not_worse": _margin(_against(results, METHOD, EASY, others, auc, "stream")),
-        "gain_left_when_permuted": _left(results, f"{METHOD}+shuffled", "none"),
-        "gain_left_when_masked": _left(results, f"{METHOD}+masked", "none"),
-        "no_lower_than_none": _margin(_against(results, METHOD, results.families, ("none",), auc, "stream")),
-        "parts": _family(_against(results, METHOD, results.families, parts, auc, "stream")),
+        "best_rival": _best(results, method, others, against),
+        "against_each": _each(results, method, others),
+        "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
+        "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
+        "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
+        "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
+        "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
     }
 
 
-def seeds_needed(comparisons: int) -> int:
-    """The fewest seeds with which a sign-flip test can hold in a family of so many comparisons: 2^(1 - n) < ALPHA / m."""
-    return math.floor(1 + math.log2(max(1, comparisons) / ALPHA)) + 1
+def pilot(results: Results, method: str = METHOD) -> tuple[PairedSpread, int]:
+    """What a plan of the full run takes from a run with few seeds: the widest spread of `method` against a rival on a stream, and
+    how many comparisons there will be."""
+    named = _all(results, method, rivals(results, method))
+    return spread(dict(named)), len(named)
 
 
 def verdict(each: Comparison, needed: int) -> str:
@@ -101,47 +109,67 @@ def _against(
     return [(name, values) for name, values in named if np.isfinite(values).all()]
 
 
-def _all(results: Results, others: Sequence[str]) -> list[dict[str, Any]]:
-    return _family(
-        [
-            pair
-            for where, measure in MEASURES
-            for pair in _against(results, METHOD, results.families, others, measure, where)
-        ]
-    )
+def _all(results: Results, method: str, others: Sequence[str]) -> NamedValues:
+    return [
+        pair
+        for where, measure in MEASURES
+        for pair in _against(results, method, results.families, others, measure, where)
+    ]
 
 
 def _family(named: NamedValues) -> list[dict[str, Any]]:
     """Corrected together; nothing where a comparison has fewer clusters than an interval takes."""
     if not named or any(len(values) < LEAST for _, values in named):
         return []
-    needed = seeds_needed(len(named))
+    needed = fewest(len(named))
     found = []
     for each, (_, values) in zip(family(named), named, strict=True):
         # With the spread that was seen, so many seeds tell this difference from none in this family four times in five.
-        wide = abs(each.difference) / (float(np.std(values, ddof=1)) or math.inf)
-        reach = _quantile(1.0 - ALPHA / (2 * len(named))) + _quantile(0.8)
-        enough = max(needed, math.ceil((reach / wide) ** 2)) if wide > 1e-6 else None
+        sd, enough = float(np.std(values, ddof=1)), None
+        if sd > 0.0 and abs(each.difference) / sd > LEAST_EFFECT:
+            enough = max(needed, seeds_for_effect(sd, each.difference, len(named)))
         found.append(
             {**_record(each), "seeds_needed": needed, "seeds_for_this": enough, "verdict": verdict(each, needed)}
         )
     return found
 
 
-def _quantile(level: float) -> float:
-    require("train", "An interval", "scipy")
-    from scipy.stats import norm
+def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
+    """Per stream and measure: `method` against each rival at the plain level; the one with the lowest interval, and the verdict.
 
-    return float(norm.ppf(level))
+    A verdict for one stream alone takes as many seeds as a sign-flip test of one comparison."""
+    found = []
+    for where, measure in MEASURES:
+        for name in results.families:
+            named = _against(results, method, [name], others, measure, where)
+            if not named or min(len(values) for _, values in named) < LEAST:
+                continue
+            stands = against_each(named, margin=LEVEL_MARGIN)
+            few = stands.worst.clusters < fewest(1)
+            found.append(
+                {
+                    **_record(stands.worst),
+                    "stream": name,
+                    "measure": where,
+                    "rivals": len(named),
+                    "margin": LEVEL_MARGIN,
+                    "half_width": max(each.half_width for each in stands.comparisons),
+                    "verdict": "too few seeds" if few else stands.verdict,
+                    "holds": not few and stands.verdict in ("ahead", "not worse"),
+                }
+            )
+    return found
 
 
-def _best(results: Results, others: Sequence[str], against: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _best(
+    results: Results, method: str, others: Sequence[str], against: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
     by_name = {each["name"]: each for each in against}
     found = []
     for where, measure in MEASURES:
         for name in results.families:
-            met = {arm: by_name.get(f"{METHOD} - {arm} on {name}, {where}") for arm in others}
+            met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
             compared = {arm: each for arm, each in met.items() if each is not None}
             if not compared:
                 continue
@@ -155,7 +183,7 @@ def _best(results: Results, others: Sequence[str], against: Sequence[dict[str, A
                     "measure": where,
                     "rival": best,
                     "rival_mean": means[best],
-                    "mean": float(np.mean([measure(row) for row in results.of(name, METHOD)])),
+                    "mean": float(np.mean([measure(row) for row in results.of(name, method)])),
                     "rivals": len(compared),
                     "counts": {each: verdicts.count(each) for each in dict.fromkeys(verdicts)},
                     # A lead is one over every rival, the one with the wider spread included.

@@ -1,0 +1,1 @@
+"""Benchmarks of the statistics, verifiers and judges that other numbers rest on."""

@@ -1,0 +1,243 @@
+"""How many seeds a question needs, said before anything runs, and whether the answer was as sharp as planned, said after it.
+
+A plan starts from the spread of a paired difference over what is resampled (seeds, houses, conversations): of a pilot, or
+declared. Everything is by Student's t, at Holm's worst case: the first of `comparisons` is tested at ALPHA / comparisons.
+Numbers are scores in [0, 1]; text is in points, hundredths of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
+from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, TooFewSeeds
+
+POWER = 0.8
+"""The chance of finding an effect of the planned size; and the chance that an interval is as narrow as planned."""
+MOST = 1_000_000
+"""Seeds, beyond which a question counts as one that cannot be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSpread:
+    """The standard deviation of a paired difference over seeds. n: of how many it was estimated, 0 where it is declared; source:
+    where it comes from, for people."""
+
+    sd: float
+    n: int = 0
+    source: str = "declared"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sd) and self.sd > 0.0):
+            raise KeepworthError(
+                f"a spread of {self.sd} ({self.source}) plans nothing: it must be above 0.",
+                "Give a pilot of at least 3 seeds whose differences vary, or declare a spread.",
+            )
+
+    @property
+    def at_most(self) -> float:
+        """The upper end of a one-sided 80 % interval of the spread (chi-squared); the spread itself where it is declared."""
+        if self.n < 2:
+            return self.sd
+        return self.sd * math.sqrt((self.n - 1) / _chi2(1.0 - POWER, self.n - 1))
+
+
+def spread(named: Mapping[str, Sequence[float]]) -> PairedSpread:
+    """The widest spread among the comparisons of a pilot, so that the plan is enough for each of them.
+
+    named: paired differences, one per seed, by comparison. TooFewSeeds where none has 3; KeepworthError where none varies."""
+    if not named:
+        raise KeepworthError("the pilot holds no comparison.", "Run the arms that will be compared, with a few seeds.")
+    most = max(len(values) for values in named.values())
+    if most < LEAST:
+        raise TooFewSeeds("A pilot", most, LEAST)
+    widest = max(
+        (name for name, values in named.items() if len(values) >= LEAST),
+        key=lambda name: float(np.std(named[name], ddof=1)),
+    )
+    values = named[widest]
+    return PairedSpread(float(np.std(values, ddof=1)), len(values), f"pilot, {len(values)} seeds, widest at {widest}")
+
+
+def fewest(comparisons: int) -> int:
+    """The fewest seeds with which a sign-flip test can hold in a family of so many comparisons: 2^(1 - n) < ALPHA / m."""
+    return max(LEAST, math.floor(1 + math.log2(max(1, comparisons) / ALPHA)) + 1)
+
+
+def half_width(sd: float, n: int, level: float = 1.0 - ALPHA) -> float:
+    """Of the t interval of a mean over `n` seeds, where their spread is `sd`."""
+    require("train", "A plan of seeds", "scipy")
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + level / 2.0, n - 1)) * sd / math.sqrt(n)
+
+
+def detectable(sd: float, n: int, comparisons: int = 1, power: float = POWER) -> float:
+    """The minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with the chance `power`."""
+    require("train", "A plan of seeds", "statsmodels")
+    from statsmodels.stats.power import TTestPower
+
+    test, alpha = TTestPower(), ALPHA / comparisons
+    high = 1.0
+    while test.power(high, n, alpha) < power:
+        high *= 2.0
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if test.power(middle, n, alpha) < power else (low, middle)
+    return sd * high
+
+
+def seeds_for_half_width(sd: float, wanted: float, comparisons: int = 1, assurance: float = POWER) -> int:
+    """So many seeds that the interval is no wider than +-`wanted` in a share `assurance` of runs.
+
+    Kupper and Hafner, "How appropriate are popular sample size formulas?", The American Statistician 43, 1989: the width of an
+    interval is random, and planning for its mean is too narrow half of the time."""
+    level = 1.0 - ALPHA / comparisons
+    return _first(
+        lambda n: half_width(sd * math.sqrt(_chi2(assurance, n - 1) / (n - 1)), n, level) <= wanted,
+        f"a half-width of {_points(wanted)} with a spread of {_points(sd)}",
+    )
+
+
+def seeds_for_effect(sd: float, effect: float, comparisons: int = 1, power: float = POWER) -> int:
+    """So many seeds that a two-sided t test finds a difference of `effect` with the chance `power`."""
+    require("train", "A plan of seeds", "statsmodels")
+    from statsmodels.stats.power import TTestPower
+
+    test, alpha = TTestPower(), ALPHA / comparisons
+    return _first(
+        lambda n: float(test.power(abs(effect) / sd, n, alpha)) >= power,
+        f"an effect of {_points(effect)} with a spread of {_points(sd)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SeedPlan:
+    """What a run of `have` seeds can say, before it runs.
+
+    wanted, effect: the half-width and the difference that were asked for, None where they were not. need: seeds for both, and no
+    fewer than `floor`, below which no verdict is possible in a family of `comparisons`. expected: the half-width to expect of
+    `have` seeds; detectable: the difference that they find four times in five."""
+
+    spread: PairedSpread
+    comparisons: int
+    have: int
+    need: int
+    floor: int
+    expected: float
+    detectable: float
+    wanted: float | None = None
+    effect: float | None = None
+
+    @property
+    def enough(self) -> bool:
+        return self.have >= self.need
+
+    @property
+    def text(self) -> str:
+        """For people, printed before a run and kept with its plan."""
+        together = "one comparison" if self.comparisons == 1 else f"{self.comparisons} comparisons corrected together"
+        lines = [
+            f"Spread of a paired difference over seeds: {_points(self.spread.sd)} points ({self.spread.source}).",
+            f"{self.have} seeds, {together}: expect +-{_points(self.expected)} points; a difference of "
+            f"{_points(self.detectable)} points is found four times in five.",
+        ]
+        asked = []
+        if self.wanted is not None:
+            asked.append(f"+-{_points(self.wanted)} points")
+        if self.effect is not None:
+            asked.append(f"a difference of {_points(self.effect)} points")
+        if asked:
+            short = "" if self.enough else f": {self.need - self.have} more than there are"
+            lines.append(f"For {' and '.join(asked)}, {self.need} seeds are needed{short}.")
+        if self.have < self.floor:
+            lines.append(f"No verdict is possible: {together} need at least {self.floor} seeds.")
+        return "\n".join(lines)
+
+    def record(self) -> dict[str, object]:
+        """For the plan that a run keeps."""
+        return {
+            "sd": self.spread.sd,
+            "sd_of": self.spread.n,
+            "sd_source": self.spread.source,
+            **{name: getattr(self, name) for name in SeedPlan.__slots__ if name != "spread"},
+        }
+
+
+def plan(
+    spread: PairedSpread,
+    have: int,
+    *,
+    wanted: float | None = None,
+    effect: float | None = None,
+    comparisons: int = 1,
+) -> SeedPlan:
+    """What `have` seeds can say and how many are needed. wanted: half-width of an interval; effect: difference to be found.
+
+    A pilot's spread is itself uncertain: the plan takes the upper end of it (`PairedSpread.at_most`), so that it is not too small
+    four times in five. KeepworthError for a half-width or an effect that is not above 0."""
+    for name, value in (("half-width", wanted), ("effect", effect)):
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise KeepworthError(f"a {name} of {value} cannot be planned for.", "Give a number above 0, in [0, 1].")
+    if comparisons < 1 or have < 2:
+        raise TooFewSeeds("A plan", have, max(2, fewest(comparisons)))
+    sd, floor = spread.at_most, fewest(comparisons)
+    needs = [floor]
+    if wanted is not None:
+        needs.append(seeds_for_half_width(sd, wanted, comparisons))
+    if effect is not None:
+        needs.append(seeds_for_effect(sd, effect, comparisons))
+    expected = half_width(spread.sd, have, 1.0 - ALPHA / comparisons)
+    found = detectable(spread.sd, have, comparisons)
+    return SeedPlan(spread, comparisons, have, max(needs), floor, expected, found, wanted, effect)
+
+
+def require_enough(planned: SeedPlan, question: str) -> None:
+    """Raises TooFewSeeds where the question cannot be answered at all, whatever comes out: fewer seeds than a verdict takes."""
+    if planned.have < planned.floor:
+        together = "" if planned.comparisons == 1 else f" ({planned.comparisons} comparisons corrected together)"
+        raise TooFewSeeds(f"{question}{together}", planned.have, planned.floor)
+
+
+def verdict(planned: SeedPlan, got: Comparison) -> str:
+    """Whether the run was as sharp as planned, and how many seeds would be: "planned for +-1.0 points, got +-1.4 ..."."""
+    aim = planned.expected if planned.wanted is None else planned.wanted
+    head = f"planned for +-{_points(aim)} points, got +-{_points(got.half_width)} with {got.clusters} seeds"
+    if got.half_width <= aim * (1.0 + 1e-9):
+        return f"{head}."
+    sd = got.half_width / half_width(1.0, got.clusters, got.level)
+    again = seeds_for_half_width(sd, aim, planned.comparisons)
+    return f"{head}: the spread was {_points(sd)} points, not {_points(planned.spread.sd)}; {again} seeds would do."
+
+
+def _points(value: float) -> str:
+    return f"{100.0 * value:.1f}" if abs(value) >= 0.0095 else f"{100.0 * value:.2g}"
+
+
+def _chi2(level: float, degrees: int) -> float:
+    require("train", "A plan of seeds", "scipy")
+    from scipy.stats import chi2
+
+    return float(chi2.ppf(level, degrees))
+
+
+def _first(enough: Callable[[int], bool], what: str) -> int:
+    """The fewest seeds that are enough. KeepworthError beyond `MOST`."""
+    high = 2
+    while not enough(high):
+        if high > MOST:
+            raise KeepworthError(
+                f"{what} takes more than {MOST} seeds.", "Ask for less, or make each seed longer: its spread falls."
+            )
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

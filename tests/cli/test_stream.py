@@ -80,7 +80,7 @@ def test_names_can_be_listed() -> None:
 def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="--data"):
         CliRunner().invoke(
-            app, ["stream", "--streams", "banking77", "--out", str(tmp_path / "x")], catch_exceptions=False
+            app, ["stream", "--streams", "banking77-drift", "--out", str(tmp_path / "x")], catch_exceptions=False
         )
 
 

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
 from keepworth.environments import alfworld, science
 from keepworth.environments import household as household_module
-from keepworth.environments.data_sets import banking
+from keepworth.environments.data_sets import LABEL_SETS, LABELLED, LABELS, labelled
 from keepworth.environments.household import available, household
+from keepworth.environments.scene import Stream
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -22,13 +24,19 @@ def folder(place: Path) -> Path:
             rows = csv.writer(file)
             rows.writerow(["text", "category"])
             rows.writerows(
-                [f"{name} query {label} {number}", f"intent {label}"] for label in range(10) for number in range(count)
+                [f"{name} query {label} {number} {'abcd'[label % 4] * 3} {label // 2}", f"intent {label}"]
+                for label in range(40)
+                for number in range(count)
             )
     return place
 
 
+def right_of(stream: Stream) -> list[frozenset[str]]:
+    return [Game(task).reset().right for task in stream.tasks]
+
+
 def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
-    stream = banking(folder(tmp_path), seed=1, length=80)
+    stream = labelled("banking77", folder(tmp_path), variant="drift", seed=1, length=80)
     change = int(stream.notes["change"])
     before = {task.rule: Game(task).reset().right for task in stream.tasks[:change]}
     after = {task.rule: Game(task).reset().right for task in stream.tasks[change:]}
@@ -36,15 +44,83 @@ def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
     assert len(both) == 8
     assert sum(before[rule] != after[rule] for rule in both) == 4
     assert not {Game(t).reset().text for t in stream.tasks} & {Game(t).reset().text for t in stream.held_out}
+    clean = labelled("banking77", tmp_path, seed=1, length=80)
+    assert right_of(clean)[:change] == right_of(stream)[:change]
+    assert "change" not in clean.notes
+
+
+def test_what_is_held_out_is_in_no_dev_stream(tmp_path: Path) -> None:
+    folder(tmp_path)
+    rules = {
+        split: {
+            task.rule for seed in range(6) for task in labelled("banking77", tmp_path, split=split, seed=seed).tasks
+        }
+        for split in ("dev", "held-out")
+    }
+    assert min(map(len, rules.values())) >= LABELS
+    assert not rules["dev"] & rules["held-out"]
+    with pytest.raises(KeepworthError, match="kept for final runs"):
+        labelled("topics", prefeval(tmp_path))
+    assert len(labelled("topics", tmp_path, split="held-out").tasks) == 64
+
+
+def prefeval(place: Path) -> Path:
+    rows = [
+        {"question": f"question {topic} {number}", "topic": f"topic {topic}"}
+        for topic in range(8)
+        for number in range(10)
+    ]
+    with gzip.open(place / "explicit_with_mcq.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(map(json.dumps, rows)))
+    return place
+
+
+def test_texts_are_split_where_labels_are_few() -> None:
+    dev, held = (labelled("question-types", split=split) for split in ("dev", "held-out"))
+    assert {task.rule for task in dev.tasks} == {task.rule for task in held.tasks}
+    texts = [{Game(task).reset().text for task in (*each.tasks, *each.held_out)} for each in (dev, held)]
+    assert not texts[0] & texts[1]
+
+
+def test_alike_labels_come_in_pairs(tmp_path: Path) -> None:
+    stream = labelled("banking77", folder(tmp_path), variant="near-miss", length=96)
+    numbers = {int(task.rule.removeprefix("intent ")) for task in stream.tasks}
+    assert len(numbers) == LABELS
+    # A label's texts share a word with those of its neighbour, or of every fourth label, and with no others.
+    assert all(
+        any(other != each and (other // 2 == each // 2 or other % 4 == each % 4) for other in numbers)
+        for each in numbers
+    )
+
+
+def test_a_tenth_of_what_memory_is_told_is_wrong_under_noise(tmp_path: Path) -> None:
+    folder(tmp_path)
+    flipped = [
+        task.flipped for seed in range(6) for task in labelled("banking77", tmp_path, variant="noise", seed=seed).tasks
+    ]
+    assert 0.05 < sum(flipped) / len(flipped) < 0.15
+    assert not any(task.flipped for task in labelled("banking77", tmp_path).tasks)
+
+
+def test_a_folder_that_holds_the_sets_will_do(tmp_path: Path) -> None:
+    (tmp_path / "banking77").mkdir()
+    folder(tmp_path / "banking77")
+    assert right_of(labelled("banking77", tmp_path)) == right_of(labelled("banking77", tmp_path / "banking77"))
+
+
+def test_every_labelled_stream_says_what_it_lacks() -> None:
+    for name, (of, _) in LABELLED.items():
+        lacks = missing(name)
+        assert (lacks is None) == (not LABEL_SETS[of].folder), name
 
 
 def test_missing_or_foreign_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=r"no .*train\.csv\.gz"):
-        banking(tmp_path)
+        labelled("banking77", tmp_path)
     with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
         file.write("a,b\n1,2\n")
     with pytest.raises(KeepworthError, match="columns text and category"):
-        banking(tmp_path)
+        labelled("banking77", tmp_path)
 
 
 @pytest.mark.skipif(bool(available()), reason=f"household needs {available()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode
+    from keepworth.episodes.model import Encoder
     from keepworth.evaluation.stream import Job, StreamRow
     from keepworth.memory.policy.slots import Policy
 
@@ -71,7 +73,13 @@ def stream(
             help="Settings per kind of stream and method, as the tuner writes them.",
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="A BANKING77 folder, for the stream banking77.")] = None,
+    encoder: Annotated[
+        str,
+        typer.Option("--encoder", help="What memory compares texts by: words (hashed), minilm, hashing or a folder."),
+    ] = "words",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
     episodes: Annotated[
         bool,
@@ -139,14 +147,16 @@ def stream(
         "split": split,
         "length": length,
         "agent": agent,
+        "encoder": encoder,
         "settings": settings,
         "episodes": episodes,
     }
     note = out / "plan.json"
-    fixed = ("arms", "split", "length", "agent", "settings", "episodes")
+    fixed = ("arms", "split", "length", "agent", "encoder", "settings", "episodes")
+    usual = {**plan, "episodes": False, "encoder": "words"}
     if note.exists():
         before = json.loads(note.read_text())
-        changed = [key for key in fixed if before.get(key, False if key == "episodes" else plan[key]) != plan[key]]
+        changed = [key for key in fixed if before.get(key, usual[key]) != plan[key]]
         if changed:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
@@ -165,6 +175,7 @@ def stream(
                 settings=settings,
                 data=data,
                 agent=agent,
+                encoder=encoder,
                 episodes=out if episodes else None,
             ),
             out / "rows.jsonl",
@@ -228,6 +239,7 @@ def run_job(
     settings: Settings,
     data: Path | None,
     agent: str = "usual",
+    encoder: str = "words",
     episodes: Path | None = None,
 ) -> list[StreamRow]:
     """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
@@ -236,13 +248,11 @@ def run_job(
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, METHOD
     from keepworth.learning.run_folder import write_episodes
-    from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
 
     name, order, seed = job
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
-    encoder = HashedWords()
-    cache: dict[str, Any] = {}
+    compared, known = _encoder(encoder)
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     policy = TabularAgent() if tabular else LinearAgent()
     found = []
@@ -258,10 +268,10 @@ def run_job(
             stream,
             system,
             policy,
-            encoder,
+            compared,
             seed=seed,
             control=control,
-            cache=cache,
+            cache=known,
             checkpoints=CHECKPOINTS if name in FAMILIES else (),
             record=None if episodes is None else met.append,
         )
@@ -269,6 +279,15 @@ def run_job(
             write_episodes(episodes, seed, f"{name}.{order}.{arm}", met)
         found.append(row(name, order, seed, arm, run))
     return found
+
+
+@cache
+def _encoder(name: str) -> tuple[Encoder, dict[str, Any]]:
+    """An encoder, and the vectors that it made in this process."""
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.models.encoders import encoder
+
+    return (HashedWords() if name == "words" else encoder(name)), {}
 
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:

@@ -30,11 +30,11 @@ _WORLDS: Mapping[str, tuple[Callable[..., Stream], Mapping[str, Any], Callable[[
     "alfworld": (alfworld.alfworld, {"length": 200}, alfworld.available),
 }
 """(what opens it, its own settings, what says what is missing)"""
-WORLDS = ("banking77", *_WORLDS)
+WORLDS = (*data_sets.LABELLED, *_WORLDS)
 """Streams made of other people's data and worlds."""
 NAMES = (*FAMILIES, *WORLDS)
 KINDS: dict[str, tuple[str, ...]] = {
-    "one-step": (*generators.FAMILIES, "banking77"),
+    "one-step": (*generators.FAMILIES, *data_sets.LABELLED),
     "several-steps": ("tool-graph", "household", "house", "science", "alfworld"),
     "seen-before": (*SEEN_BEFORE, "updates"),
 }
@@ -72,8 +72,10 @@ def missing(name: str, data: Path | None = None) -> KeepworthError | None:
     Raises UnknownName for a stream that there is not."""
     if name not in NAMES:
         raise UnknownName("stream", name, NAMES)
-    if name == "banking77" and data is None:
-        return KeepworthError("the stream banking77 needs its data.", "Give the folder with train.csv.gz as --data.")
+    if name in data_sets.LABELLED and data is None:
+        folder = data_sets.LABEL_SETS[data_sets.LABELLED[name][0]].folder
+        if folder:
+            return KeepworthError(f"the stream {name} needs its data.", f"Give {folder}, or what holds it, as --data.")
     lacks = _WORLDS[name][2]() if name in _WORLDS else ""
     if lacks:
         return KeepworthError(f"the stream {name} needs {lacks}.", "Install it, or choose a generated stream.")
@@ -95,9 +97,9 @@ def opened(
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks
-    if name == "banking77":
-        assert data is not None
-        return data_sets.banking(data, seed=seed, order=order, length=length or 300)
+    if name in data_sets.LABELLED:
+        of, variant = data_sets.LABELLED[name]
+        return data_sets.labelled(of, data, variant=variant, split=split, seed=seed, order=order, length=length)
     if name in _WORLDS:
         open_world, settings, _ = _WORLDS[name]
         own = {**settings, "length": length or settings["length"]}

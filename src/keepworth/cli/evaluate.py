@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.eval_run import listing, run
 from keepworth.cli.eval_stream import stream
 from keepworth.cli.output import Runs
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure models and runs on held-out questions, and memories on streams.", no_args_is_help=True)
 
 
+app.command("list")(listing)
+app.command()(run)
 app.command()(stream)
 
 

@@ -47,6 +47,7 @@ class Task:
     sessions: the haystack, in order of date.
     evidence: ids of the sessions that hold the answer (hidden).
     tags: labels for reporting (`type`, `split`, ...), never shown to an agent.
+    options: what there is to choose from, where the answer is one of several; the answers are among them.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Task:
     sessions: tuple[Session, ...] = ()
     evidence: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from keepworth.agents.manager import ANSWER_TOKENS, ManagerState, act, format_re
 from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext
@@ -172,7 +173,7 @@ FORMAT_WEIGHT = 0.1
 READ_ITEMS = 5
 """Items a reader is shown for a question."""
 
-Query = tuple[str, tuple[str, ...]]
+Query = tuple[str, Sequence[str]]
 """(question, memories in the order of showing)."""
 
 
@@ -227,6 +228,33 @@ class ModelReader:
             for key, (sample,) in zip(prompts, self._model.sample(list(prompts.values()), greedy), strict=True):
                 self._cache[key] = answerer.parse(self._model.decode(sample.ids), self._style)[0]
         return [self._cache[key] for key in keys]
+
+    @property
+    def room(self) -> int:
+        """Tokens of memories that fit beside the examples and a question of usual length."""
+        head = len(self._model.encode(answerer.PREFIX[self._style]))
+        return self._model.context_limit - self._max_tokens - head - USUAL_QUESTION
+
+    def tokens(self, text: str) -> int:
+        """Of one memory, as a line of the prompt."""
+        return len(self._model.encode_continuation(f"- {as_line(text)}\n"))
+
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        """Of each (question, memories, options) the place of the option with the highest mean log-probability per token."""
+        picked = []
+        for question, memories, options in queries:
+            shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
+            branches = [self._model.encode_continuation(f" {as_line(option)}\n") for option in options]
+            longest = max(map(len, branches))
+            prompt, _ = answerer.fit(self._model, shown, question, longest, self._style)
+            ((*scores,),) = self._model.score([prompt], [branches])
+            means = [sum(each) / len(each) for each in scores]
+            picked.append(means.index(max(means)))
+        return picked
+
+
+USUAL_QUESTION = 64
+"""Tokens that are kept free for a question."""
 
 
 @dataclass(frozen=True, slots=True)

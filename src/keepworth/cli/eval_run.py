@@ -1,0 +1,276 @@
+"""`keepworth eval list` and `keepworth eval run`: memory systems on benchmarks, or on questions of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from keepworth.evaluation.harness import BenchmarkReader
+    from keepworth.tasks.benchmark import Benchmark
+
+USUAL = ("none", "bm25", "dense", "keepworth")
+READER = "smollm2-135m-instruct"
+
+
+def listing(
+    details: Annotated[bool, typer.Option("--details", help="Also what each benchmark can be set to.")] = False,
+) -> None:
+    """What can be measured, on what, and under which settings."""
+    from keepworth.cli.output import say
+    from keepworth.environments.streams import NAMES
+    from keepworth.evaluation.system import SETTINGS
+    from keepworth.recipes.systems import NAMES as SYSTEMS
+    from keepworth.tasks.benchmark import BENCHMARKS
+
+    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`")
+    for each in BENCHMARKS:
+        where = "" if each.shipped else "  (--data)"
+        say(f"  {each.name:20} {each.about}; {each.licence}{where}")
+        if details:
+            say(f"  {'':20} --set {', '.join(f'{name}=' for name in each.settings())}")
+    say(f"  {'FILE.jsonl':20} questions of your own")
+    say("\nsystems")
+    for name, about in SYSTEMS.items():
+        say(f"  {name:20} {about}")
+    say(f"  {'policy:NAME':20} our memory with another policy; keepworth eval stream --arms list names them")
+    say("\nsettings, for --setting")
+    for name, about in SETTINGS.items():
+        say(f"  {name:20} {about}")
+    say("\nstreams, for `keepworth eval stream --streams NAME`")
+    say(f"  {', '.join(NAMES)}")
+
+
+def run(
+    benchmark: Annotated[str, typer.Argument(help="A name from `keepworth eval list`, or a .jsonl file of your own.")],
+    systems: Annotated[
+        list[str] | None, typer.Argument(help=f"What is measured; {', '.join(USUAL)} if none is named.")
+    ] = None,
+    settings: Annotated[
+        str, typer.Option("--setting", help="One or several, separated by commas: see `keepworth eval list`.")
+    ] = "frozen",
+    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Where data lies that is not shipped.", envvar="KEEPWORTH_DATA"),
+    ] = None,
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the benchmark.")
+    ] = None,
+    reader: Annotated[
+        str,
+        typer.Option(
+            "--reader",
+            help="Who answers: a model's name or folder, the URL of an OpenAI-compatible endpoint, or `none` to look only at "
+            "what is found.",
+        ),
+    ] = READER,
+    endpoint_model: Annotated[str, typer.Option("--model", help="The model's name at that URL.")] = "",
+    key_variable: Annotated[
+        str, typer.Option("--key-variable", help="The environment variable that holds the endpoint's key.")
+    ] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
+    words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
+    encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Only so many questions, drawn evenly; 0 for all.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
+    patience: Annotated[
+        float, typer.Option("--patience", min=0.1, help="Seconds that a system has for a call.")
+    ] = 60.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A folder: rows, summary. runs/eval/BENCHMARK if not given.")
+    ] = None,
+) -> None:
+    """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
+
+    Every system is told the same, asked the same, and shows as much. The same command, given again, goes on where it stopped.
+    """
+    import json
+
+    from rich.progress import Progress
+
+    from keepworth import defaults
+    from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.extras import require
+    from keepworth.episodes.text import terminal
+    from keepworth.evaluation.harness import Plan, Record, measure
+    from keepworth.evaluation.summary import summed
+    from keepworth.evaluation.system import SETTINGS
+    from keepworth.recipes.systems import KeptVectors, chosen, maker
+
+    require("train", "keepworth eval run", "scipy")
+    names = chosen(systems or list(USUAL))
+    wanted = settings.split(",")
+    for setting in wanted:
+        if setting not in SETTINGS:
+            raise UnknownName("setting", setting, SETTINGS)
+    found, tasks, identity = opened(benchmark, split, data, assign or [], limit)
+    folder = out or Path("runs/eval") / found.name
+    held: list[KeptVectors] = []
+
+    def encoder_once() -> KeptVectors:
+        if not held:
+            held.append(KeptVectors(defaults.encoder(encoder), folder.parent / "vectors"))
+        return held[0]
+
+    makers = {name: maker(name, encoder_once) for name in ["none", *names]}
+    answering = reader_of(reader, endpoint_model, key_variable)
+    if answering is None and "live" in wanted:
+        raise KeepworthError(
+            "without a reader no answer earns anything.", "Leave --setting live out, or name a reader."
+        )
+    identity |= {
+        "tokens": tokens,
+        "words": words,
+        "encoder": encoder,
+        "reader": answering.identity if answering is not None else "none",
+    }
+    from keepworth.learning.run_folder import versions
+
+    record = Record(folder, {**identity, "versions": versions()})
+    console = terminal()
+    jobs = [
+        (name, Plan(setting, seed, tokens, words, patience))
+        for seed in range(seeds)
+        for setting in wanted
+        for name in arms_of(names, setting)
+    ]
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("questions", total=len(jobs) * len(tasks))
+        for name, plan in jobs:
+            done = record.done(name, plan)
+            progress.update(bar, advance=len(done), description=f"{name} {plan.setting}")
+
+            def keep(row: Any) -> None:
+                record.keep(row)
+                progress.advance(bar)
+
+            measure(name, makers[name], tasks, plan, answering, done=done, keep=keep, told=record.told)
+    shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
+    rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
+    summary = {**identity, "versions": versions(), **summed(rows, record.costs())}
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    show(console, summary)
+    console.print(f"{folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+
+
+def opened(
+    name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
+) -> tuple[Benchmark, list[Any], dict[str, Any]]:
+    """A benchmark, its questions, and what says which they were."""
+    from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, typed
+    from keepworth.tasks.splits import SPLITS, draw_order
+
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        if data is not None:
+            data = None  # the file says where the data lies
+        own = Path(name)
+        found = Benchmark(
+            own.name.removesuffix(".gz").removesuffix(".jsonl"), "questions of your own", "json_lines:json_lines"
+        )
+        tasks = found.tasks(split, data=own)
+        refuse_leaks({side: found.function()(side, data=own) for side in SPLITS} if _sides(own, found) else {})
+        dials: dict[str, Any] = {}
+    else:
+        found = named(name)
+        dials = typed(found, assign)
+        tasks = found.tasks(split, data=None if found.shipped else data, **dials)
+    whole = len(tasks)
+    if limit and limit < whole:
+        kept = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
+        tasks = [task for task in tasks if task.key in kept]
+    identity = {
+        "benchmark": found.name,
+        "split": split,
+        "dials": {**found.dials, **dials},
+        "questions": len(tasks),
+        "of": whole,
+        "data": digest(tasks),
+    }
+    return found, tasks, identity
+
+
+def _sides(own: Path, found: Benchmark) -> bool:
+    """Whether the file names splits at all."""
+    tasks = found.function()("test", data=own)
+    return any(task.tags["split"] != "test" for task in tasks) or bool(found.function()("train", data=own) != tasks)
+
+
+def arms_of(names: Sequence[str], setting: str) -> list[str]:
+    """The systems that a setting says something about: no memory is the same under all, and the oracle is the same for all."""
+    if setting == "oracle":
+        return ["none"]
+    return [name for name in names if name != "none" or setting == "frozen"]
+
+
+def reader_of(name: str, endpoint_model: str, key_variable: str) -> BenchmarkReader | None:
+    """Raises KeepworthError where an option does not fit the reader."""
+    from keepworth.episodes.errors import KeepworthError
+
+    if name.startswith(("http://", "https://")):
+        from keepworth.evaluation.reading import ChatReader
+        from keepworth.models.chat import ChatModel
+
+        if not endpoint_model:
+            raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
+        chat = ChatModel(name, endpoint_model, key_variable=key_variable, max_tokens=256)
+        return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), f"{endpoint_model}@{name}")
+    if endpoint_model or key_variable:
+        raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
+    if name == "none":
+        return None
+    from keepworth.episodes.extras import require
+
+    require("llm", "a reader in this process")
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.rollouts.memory_r1 import ModelReader
+
+    return ModelReader(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
+
+
+def show(console: Any, summary: dict[str, Any]) -> None:
+    """The table, what memory gained, and where points went."""
+    from keepworth.cli.show import print_table
+    from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
+
+    arms = summary["arms"]
+    scores = [name for name in ("score", "f1", "em") if any(name in a["scores"] for a in arms.values())]
+    depths = [
+        name for name in ("turn@5", "turn@10", "turn@50", "shown") if any(name in a["evidence"] for a in arms.values())
+    ]
+    rows = []
+    for arm, values in arms.items():
+        cells = [values["scores"].get(name) for name in scores] + [values["evidence"].get(name) for name in depths]
+        left_out = values["does not fit"] == values["questions"] * values["seeds"]
+        rows.append(
+            ArmRow(
+                arm,
+                f"{arm} (does not fit)" if left_out else arm,
+                tuple(cell and Cell(cell["mean"], cell["low"], cell["high"]) for cell in cells),
+                f"{values['questions']:,}",
+            )
+        )
+    columns = (*scores, *(f"evidence {name}" for name in depths))
+    note = f"95 % intervals over {next(iter(arms.values()))['clusters']} clusters. At most {summary['tokens']} tokens are shown."
+    title = f"{summary['benchmark']}, {summary['split']}"
+    print_table(ResultTable(title, columns, tuple(rows), note), console)
+    for arm, values in arms.items():
+        cost = f"{values['ask ms']:.1f} ms a question, {values['write ms an entry']:.2f} ms an entry"
+        console.print(f"{arm}: {values['shown tokens']:.0f} tokens shown, {cost}", highlight=False)
+    for arm, gain in summary["gains"].items():
+        verdict = "helps" if gain["low"] > 0 else "harms" if gain["high"] < 0 else "no difference can be told"
+        console.print(
+            f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {verdict} "
+            f"({gain['n']} questions, {gain['clusters']} clusters)",
+            highlight=False,
+        )
+    for arm, values in arms.items():
+        if values["points"]:
+            parts = ", ".join(f"{stage} {count}" for stage, count in values["points"].items())
+            console.print(f"{arm}, where points went: {parts}", highlight=False)
+        for error, count in values["errors"].items():
+            console.print(f"{arm} failed {count} times: {error}", highlight=False)

@@ -1,0 +1,442 @@
+"""The harness: systems asked the questions of a benchmark, one row a question, kept as they come, and what they sum up to.
+
+Every system is told the same entries in the same order, asked the same questions, and gets the same room: of what it shows, best
+first, as much as fits into `tokens` of the reader. The reader and its prompt are one for all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from keepworth.episodes.episode import Shown, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.system import (
+    Answered,
+    Guarded,
+    Maker,
+    Poison,
+    Question,
+    Rewards,
+    SystemFailed,
+    evidence_of,
+    oracle,
+    written,
+)
+from keepworth.tasks.benchmark import cluster_of, place, session_of, sharing, turn_of
+from keepworth.tasks.metrics import bleu1, exact_match, token_f1
+from keepworth.tasks.splits import draw_order
+from keepworth.tasks.verifiers import verify
+
+DEPTHS = (1, 5, 10, 20, 50)
+"""How many of the found items are looked at for evidence."""
+MOST = 50
+"""Items a system may show; what is left of them is cut to the budget."""
+CHUNK = 32
+"""Questions that the reader answers between two looks at the clock."""
+
+
+class BenchmarkReader(Protocol):
+    """Who answers from what is shown. tokens: of a text, as the budget counts them; room: tokens that may be shown at all."""
+
+    @property
+    def identity(self) -> str: ...
+    @property
+    def room(self) -> int: ...
+    def tokens(self, text: str) -> int: ...
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]: ...
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry; patience: seconds of one call."""
+
+    setting: str = "frozen"
+    seed: int = 0
+    tokens: int = 512
+    words: int = 60
+    patience: float = 60.0
+    poison: Poison = field(default_factory=Poison)
+
+
+@dataclass(slots=True)
+class Row:
+    """One question put to one system. scores: by metric; found: per depth the share of evidence turns among the first items, and
+    of sessions; `points`: where its evidence got lost (see `stage`). error: of the system, which then scores 0."""
+
+    key: str
+    cluster: str
+    type: str
+    system: str
+    setting: str
+    seed: int
+    answer: str = ""
+    scores: dict[str, float] = field(default_factory=dict)
+    found: dict[str, float] = field(default_factory=dict)
+    points: str = ""
+    items: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    error: str = ""
+
+
+def measure(
+    name: str,
+    make: Maker,
+    tasks: Sequence[Task],
+    plan: Plan,
+    reader: BenchmarkReader | None,
+    *,
+    done: frozenset[str] = frozenset(),
+    keep: Callable[[Row], None],
+    told: Callable[[Mapping[str, Any]], None] = lambda record: None,
+) -> None:
+    """Ask one system everything that is not `done`. keep: takes each row when it is known; told: what writing took, a haystack.
+
+    A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
+    asked = Asked(name, make, tasks, plan, reader, keep, told)
+    asked.all(done)
+
+
+class Asked:
+    """One system on the tasks of a benchmark."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Maker,
+        tasks: Sequence[Task],
+        plan: Plan,
+        reader: BenchmarkReader | None,
+        keep: Callable[[Row], None],
+        told: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self.name, self.tasks, self.plan, self.reader = name, tasks, plan, reader
+        self.keep, self.told = keep, told
+        self.system = Guarded(make(), plan.patience)
+        self.rewards = Rewards(plan.setting, plan.seed)
+        self.first: frozenset[str] | None = None
+        self.waiting: list[tuple[Row, Task, list[Shown]]] = []
+
+    def all(self, done: frozenset[str]) -> None:
+        groups = sharing(self.tasks)
+        live = self.plan.setting in LIVE_SETTINGS
+        try:
+            for number, group in enumerate(groups):
+                open_ = [self.tasks[one] for one in group if live or self.tasks[one].key not in done]
+                if any(task.key not in done for task in open_):
+                    about = self._told(groups, number)
+                    self._group(open_, about, done)
+            self._answer()
+        finally:
+            self.system.close()
+
+    def _told(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
+        """Tasks whose haystack is told: their own, or a stranger's."""
+        own = [self.tasks[one] for one in groups[number]]
+        if self.plan.setting != "another":
+            return own
+        evidence = {session for task in own for session in task.evidence}
+        for step in range(1, len(groups)):
+            other = [self.tasks[one] for one in groups[(number + step) % len(groups)]]
+            if not evidence & {session.id for session in other[0].sessions}:
+                return other
+        raise KeepworthError(
+            "no other question's memory can be shown: all questions share one haystack.",
+            "Leave the setting `another` out, or measure on a benchmark with several haystacks.",
+        )
+
+    def _group(self, open_: Sequence[Task], about: Sequence[Task], done: frozenset[str]) -> None:
+        plan, began = self.plan, time.perf_counter()
+        entries = written(about, plan.setting, plan.poison, plan.words)
+        trouble = ""
+        try:
+            self.system.begin(plan.seed)
+            self.system.write(entries)
+            evidence = [place(entry) for task in open_ for entry in evidence_of(task, plan.words)]
+            self.first = self.system.kept(list(dict.fromkeys(evidence)))
+            self.told(
+                {
+                    "system": self.name,
+                    "setting": plan.setting,
+                    "seed": plan.seed,
+                    "haystack": about[0].key,
+                    "entries": len(entries),
+                    "seconds": time.perf_counter() - began,
+                    "bytes": self.system.size(),
+                }
+            )
+        except SystemFailed as error:
+            trouble = error.message
+        for task in open_:
+            row = Row(task.key, cluster_of(task), str(task.tags.get("type", "")), self.name, plan.setting, plan.seed)
+            # A live system lives through all of it again, or it would not have learned what it had learned.
+            known = task.key in done
+            shown = self._ask(task, row, trouble)
+            if row.error:
+                self._score(row, task, "")
+                if not known:
+                    self.keep(row)
+            elif plan.setting in LIVE_SETTINGS:
+                self._finish([(row, task, shown)], keep=not known)
+                earned = self.rewards.told(row.scores.get("score", 0.0))
+                try:
+                    if earned is not None:
+                        self.system.learn(earned)
+                except SystemFailed as error:
+                    trouble = error.message
+            else:
+                self.waiting.append((row, task, shown))
+                if len(self.waiting) >= CHUNK:
+                    self._answer()
+
+    def _ask(self, task: Task, row: Row, trouble: str) -> list[Shown]:
+        plan = self.plan
+        evidence = evidence_of(task, plan.words)
+        gold = [place(entry) for entry in evidence]
+        if trouble:
+            row.error = trouble
+            return []
+        began = time.perf_counter()
+        try:
+            if plan.setting == "oracle":
+                given = oracle(evidence)
+            else:
+                given = self.system.ask(Question(task.input, MOST, task.asked_at, task.options))
+            row.seconds, row.calls = time.perf_counter() - began, given.calls
+            kept = self.system.kept(gold) if gold else None
+        except SystemFailed as error:
+            row.error = error.message
+            return []
+        shown = self._fitting(given, row)
+        ranked = [item.item for item in given.shown]
+        if gold:
+            row.found = {} if self.system.whole else evidence_found(gold, ranked)
+            row.found["shown"] = share({turn_of(id) for id in gold}, map(turn_of, (item.item for item in shown)))
+        row.points = stage(
+            gold, None if self.first is None else self.first & set(gold), kept, ranked, [item.item for item in shown]
+        )
+        row.answer = given.answer if given.answer is not None else ""
+        if given.answer is not None:
+            row.scores["answered itself"] = 1.0
+        return shown
+
+    def _fitting(self, given: Answered, row: Row) -> list[Shown]:
+        """The best of what was found that fit into the budget, in order of what they are called, which is that of time."""
+        count = self.reader.tokens if self.reader is not None else lambda text: len(text.split())
+        if self.system.whole:
+            row.items, row.tokens = len(given.shown), sum(count(item.text) for item in given.shown)
+            if self.reader is not None and row.tokens > self.reader.room:
+                row.error = DOES_NOT_FIT
+            return list(given.shown)
+        kept: list[Shown] = []
+        for item in given.shown:
+            more = count(item.text)
+            if row.tokens + more > self.plan.tokens:
+                break
+            kept.append(item)
+            row.tokens += more
+        row.items = len(kept)
+        return kept
+
+    def _answer(self) -> None:
+        if self.waiting:
+            self._finish(self.waiting, keep=True)
+            self.waiting = []
+
+    def _finish(self, asked: Sequence[tuple[Row, Task, list[Shown]]], *, keep: bool) -> None:
+        order = {task.key: _moments(task) for _, task, _ in asked}
+        if self.reader is not None:
+            open_ = [each for each in asked if "answered itself" not in each[0].scores]
+            shown = [in_time(each[2], order[each[1].key]) for each in open_]
+            chosen = [(each, texts) for each, texts in zip(open_, shown, strict=True) if each[1].options]
+            said = [(each, texts) for each, texts in zip(open_, shown, strict=True) if not each[1].options]
+            if said:
+                answers = self.reader.answers([(each[1].input, texts) for each, texts in said])
+                for (each, _), answer in zip(said, answers, strict=True):
+                    each[0].answer = answer
+            if chosen:
+                picks = self.reader.choices([(e[1].input, texts, offered(e[1])) for e, texts in chosen])
+                for (each, _), pick in zip(chosen, picks, strict=True):
+                    each[0].answer = offered(each[1])[pick]
+        for row, task, _ in asked:
+            row.scores.pop("answered itself", None)
+            self._score(row, task, row.answer)
+            if keep:
+                self.keep(row)
+
+    def _score(self, row: Row, task: Task, answer: str) -> None:
+        if self.reader is None and not answer and not row.error:
+            return
+        if row.error == DOES_NOT_FIT:
+            return
+        row.scores = scored(task, answer)
+        if row.scores["score"] >= RIGHT:
+            row.points = "right"
+        elif not row.points:
+            row.points = "not used"
+
+
+LIVE_SETTINGS = frozenset({"live", "shuffled", "masked"})
+DOES_NOT_FIT = "does not fit"
+RIGHT = 0.5
+"""A score from which an answer counts as right where points are followed."""
+
+
+def scored(task: Task, answer: str) -> dict[str, float]:
+    """Every metric of one answer. score: what it earned, by the task's own verifier, else its F1, or whether the option is right."""
+    if task.options:
+        return {"score": float(answer in task.answers)}
+    f1, em = token_f1(answer, task.answers), exact_match(answer, task.answers)
+    own = f1 if task.verifier in ("token_f1", "none", "") else verify(task, answer)
+    return {"score": own, "f1": f1, "em": em, "bleu1": bleu1(answer, task.answers)}
+
+
+def offered(task: Task) -> list[str]:
+    """The options in an order that says nothing, the same for every system."""
+    return sorted(task.options, key=lambda option: draw_order("options", task.key, option))
+
+
+def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, float]:
+    """Share of the turns, and of the sessions, with evidence among the first items; at each of DEPTHS."""
+    turns, sessions = {turn_of(id) for id in gold}, {session_of(id) for id in gold}
+    found = {}
+    for depth in DEPTHS:
+        first = ranked[:depth]
+        found[f"turn@{depth}"] = share(turns, map(turn_of, first))
+        found[f"session@{depth}"] = share(sessions, map(session_of, first))
+    return found
+
+
+def share(wanted: set[str], met: Iterable[str]) -> float:
+    return len(wanted & set(met)) / len(wanted) if wanted else math.nan
+
+
+def stage(
+    gold: Sequence[str],
+    first: frozenset[str] | None,
+    kept: frozenset[str] | None,
+    ranked: Sequence[str],
+    shown: Sequence[str],
+) -> str:
+    """Where the evidence of a question went, "" where all of it was shown or there is none: the first loss counts.
+
+    never written: the memory did not hold it after it was told; lost: it no longer does when it is asked; not found: not among
+    what it found; not shown: found, and cut by the budget. first, kept: what it held then and now, None where it cannot tell."""
+    if not gold:
+        return ""
+    turns = {turn_of(id) for id in gold}
+    if first is not None and share(turns, map(turn_of, first)) < 1.0:
+        return "never written"
+    if kept is not None and share(turns, map(turn_of, kept)) < 1.0:
+        return "lost"
+    if share(turns, map(turn_of, ranked)) < 1.0:
+        return "not found"
+    return "" if share(turns, map(turn_of, shown)) >= 1.0 else "not shown"
+
+
+def _moments(task: Task) -> dict[str, int]:
+    return {session.id: number for number, session in enumerate(task.sessions)}
+
+
+def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:
+    """Texts in order of time; what has no place in it, as a system's own texts have, stays before in its order."""
+
+    def moment(item: Shown) -> tuple[int, int, int]:
+        session, _, rest = item.item.rpartition("/")
+        turn, _, window = rest.partition(".")
+        if session not in sessions or not turn.isdigit():
+            return (-1, 0, 0)
+        return (sessions[session], int(turn), int(window) if window.isdigit() else 0)
+
+    return [item.text for item in sorted(shown, key=moment)]
+
+
+# Rows on disk.
+
+
+class Record:
+    """The rows of an evaluation in a folder: what was measured under what, and one line a question as it comes.
+
+    Given again, the same evaluation goes on. Raises KeepworthError where the folder holds another one."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows, self.writes = folder / "rows.jsonl", folder / "writes.jsonl"
+        note = folder / "plan.json"
+        if note.exists():
+            differing = unlike(json.loads(note.read_text(encoding="utf-8")), identity)
+            if differing:
+                raise KeepworthError(
+                    f"{folder} holds an evaluation with other {', '.join(differing)}.",
+                    "Give another folder as --out, or remove it.",
+                )
+        else:
+            _written(note, json.dumps(identity, indent=1, ensure_ascii=False) + "\n")
+        _whole_lines(self.rows)
+        _whole_lines(self.writes)
+
+    def read(self) -> list[Row]:
+        return [Row(**record) for record in _lines(self.rows)]
+
+    def done(self, system: str, plan: Plan) -> frozenset[str]:
+        return frozenset(
+            row.key for row in self.read() if (row.system, row.setting, row.seed) == (system, plan.setting, plan.seed)
+        )
+
+    def keep(self, row: Row) -> None:
+        _append(self.rows, asdict(row))
+
+    def told(self, record: Mapping[str, Any]) -> None:
+        _append(self.writes, record)
+
+    def costs(self) -> list[dict[str, Any]]:
+        return list(_lines(self.writes))
+
+
+FREE = ("versions", "machine", "began")
+"""Of an evaluation's identity, what may differ where it goes on."""
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any], free: Iterable[str] = FREE) -> list[str]:
+    """Names of what differs between two evaluations, in order."""
+    names = dict.fromkeys((*one, *other))
+    return [name for name in names if name not in free and one.get(name) != other.get(name)]
+
+
+def _append(path: Path, record: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
+
+
+def _whole_lines(path: Path) -> None:
+    """Take off what a killed process began to write."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+
+
+def _written(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,64 @@
+"""Who answers from what a memory shows: a model in this process, or one behind an OpenAI-compatible URL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+
+from keepworth.episodes.text import as_line
+
+PROMPT = """Answer the question from the memory. Give the answer alone, as short as it can be.
+
+Memory:
+{memory}
+
+Question: {question}"""
+CHOICE = """{options}
+
+Give the number of the right option alone."""
+CHARACTERS = 4
+"""Of a token, for a model whose tokenizer is not here: what a budget counts by."""
+
+
+class ChatReader:
+    """A chat model as a reader. complete: one user message to the assistant's text; name: of the model, for the record; room:
+    tokens that may be shown."""
+
+    def __init__(self, complete: Callable[[str], str], name: str, room: int = 8000) -> None:
+        self._complete, self._name, self._room = complete, name, room
+        self._known: dict[str, str] = {}
+
+    @property
+    def identity(self) -> str:
+        return f"{self._name} chat-{hashlib.sha256((PROMPT + CHOICE).encode()).hexdigest()[:8]}"
+
+    @property
+    def room(self) -> int:
+        return self._room
+
+    def tokens(self, text: str) -> int:
+        return -(-len(text) // CHARACTERS)
+
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        return [self._asked(_prompt(question, memories)).strip() for question, memories in queries]
+
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        """The option that was named; the first where none was."""
+        picked = []
+        for question, memories, options in queries:
+            listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
+            said = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
+            numbers = [int(each) for each in re.findall(r"\d+", said)]
+            picked.append(numbers[0] - 1 if numbers and 1 <= numbers[0] <= len(options) else 0)
+        return picked
+
+    def _asked(self, prompt: str) -> str:
+        if prompt not in self._known:
+            self._known[prompt] = self._complete(prompt)
+        return self._known[prompt]
+
+
+def _prompt(question: str, memories: Sequence[str]) -> str:
+    lines = "\n".join(f"- {as_line(text)}" for text in memories) or "(empty)"
+    return PROMPT.format(memory=lines, question=as_line(question))

@@ -1,0 +1,102 @@
+"""What the rows of an evaluation sum up to: a line per system with intervals, what memory gained, and where points went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from keepworth.evaluation.harness import DOES_NOT_FIT, Row
+from keepworth.evaluation.statistics import MeanEstimate, estimate
+
+BASELINE = "none"
+
+
+def arm_of(row: Row) -> str:
+    return _named(row.system, row.setting)
+
+
+def _named(system: str, setting: str) -> str:
+    return setting if setting == "oracle" else system if setting == "frozen" else f"{system}+{setting}"
+
+
+def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """arms: by name, metrics with intervals over clusters, evidence, costs, and where points went; gains: of each arm over the
+    one without memory, question by question. Rows of several seeds count once a question, as their mean."""
+    by_arm: dict[str, list[Row]] = {}
+    for row in rows:
+        by_arm.setdefault(arm_of(row), []).append(row)
+    arms = {
+        arm: _arm(own, [cost for cost in costs if _named(cost["system"], cost["setting"]) == arm])
+        for arm, own in by_arm.items()
+    }
+    return {"arms": arms, "gains": gains(by_arm)}
+
+
+def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict[str, Any]:
+    """Of each arm, the mean paired difference in score to `baseline` with its interval over clusters; nothing where that was not
+    run."""
+    if baseline not in by_arm:
+        return {}
+    base = per_question(by_arm[baseline], lambda row: row.scores.get("score"))
+    found = {}
+    for arm, rows in by_arm.items():
+        own = per_question(rows, lambda row: row.scores.get("score"))
+        both = [key for key in own if key in base]
+        if arm == baseline or not both:
+            continue
+        clusters = {row.key: row.cluster for row in rows}
+        values = [own[key] - base[key] for key in both]
+        found[arm] = _cell(estimate(values, clusters=[clusters[key] for key in both]), len(both))
+    return found
+
+
+def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> dict[str, float]:
+    """The mean of a value over the seeds of each question; questions without one are left out."""
+    met: dict[str, list[float]] = {}
+    for row in rows:
+        own = value(row)
+        if own is not None:
+            met.setdefault(row.key, []).append(own)
+    return {key: sum(values) / len(values) for key, values in met.items()}
+
+
+def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    fits = [row for row in rows if row.error != DOES_NOT_FIT]
+    clusters = {row.key: row.cluster for row in rows}
+
+    def cells(names: Sequence[str], value: Callable[[Row, str], float | None]) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            own = per_question(fits, lambda row, name=name: value(row, name))  # type: ignore[misc]
+            if own:
+                mean = estimate(list(own.values()), clusters=[clusters[key] for key in own])
+                found[name] = _cell(mean, len(own))
+        return found
+
+    scores = dict.fromkeys(name for row in rows for name in row.scores)
+    depths = dict.fromkeys(name for row in rows for name in row.found)
+    errors = Counter(row.error for row in rows if row.error and row.error != DOES_NOT_FIT)
+    points = Counter(row.points for row in fits if row.points)
+    measured = max(1, len(fits))
+    return {
+        "questions": len({row.key for row in rows}),
+        "seeds": len({row.seed for row in rows}),
+        "clusters": len(set(clusters.values())),
+        "does not fit": len(rows) - len(fits),
+        "scores": cells(list(scores), lambda row, name: row.scores.get(name)),
+        "evidence": cells(list(depths), lambda row, name: row.found.get(name)),
+        "points": dict(points.most_common()),
+        "shown items": sum(row.items for row in fits) / measured,
+        "shown tokens": sum(row.tokens for row in fits) / measured,
+        "calls": sum(row.calls for row in fits) / measured,
+        "ask ms": 1e3 * sum(row.seconds for row in fits) / measured,
+        "write ms an entry": 1e3 * sum(c["seconds"] for c in costs) / max(1, sum(c["entries"] for c in costs)),
+        "bytes": max((c["bytes"] for c in costs if c.get("bytes") is not None), default=None),
+        "errors": dict(errors.most_common(5)),
+        "failed": sum(errors.values()),
+    }
+
+
+def _cell(value: MeanEstimate, questions: int) -> dict[str, Any]:
+    return {"mean": value.mean, "low": value.low, "high": value.high, "clusters": value.n, "n": questions}

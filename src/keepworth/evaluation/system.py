@@ -1,0 +1,280 @@
+"""Systems under test: whatever keeps what it is told and shows some of it when it is asked. One interface for our own memory, the
+rivals, a command and an endpoint, and the settings that each of them can be measured under."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from keepworth.agents.recall import spoken
+from keepworth.episodes.episode import Shown, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.benchmark import haystack, place
+from keepworth.tasks.entries import MemoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a system is asked. most: how many items it may show at most; asked_at: ISO 8601, "" where it is not known."""
+
+    text: str
+    most: int
+    asked_at: str = ""
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """shown: what the system found, the best first, with the ids it was given (`benchmark.place`), "" for a text of its own.
+
+    answer: of a system that answers by itself, None of one that leaves that to the reader. calls: of a language model."""
+
+    shown: tuple[Shown, ...] = ()
+    answer: str | None = None
+    calls: int = 0
+
+
+class System(Protocol):
+    """begin: forget everything, somebody else follows; write: keep these, in order of time; ask: see `Answered`; learn: what the
+    last answer earned, from 0 to 1, told only where the setting says so; kept: which of these ids it still holds, and size: bytes
+    that it takes, both None where it cannot tell."""
+
+    def begin(self, seed: int) -> None: ...
+    def write(self, entries: Sequence[MemoryEntry]) -> None: ...
+    def ask(self, question: Question) -> Answered: ...
+    def learn(self, reward: float) -> None: ...
+    def kept(self, ids: Sequence[str]) -> frozenset[str] | None: ...
+    def size(self) -> int | None: ...
+    def close(self) -> None: ...
+
+
+Maker = Callable[[], System]
+
+
+class Nothing:
+    """The arm without memory."""
+
+    def begin(self, seed: int) -> None: ...
+    def write(self, entries: Sequence[MemoryEntry]) -> None: ...
+    def ask(self, question: Question) -> Answered:
+        return Answered()
+
+    def learn(self, reward: float) -> None: ...
+    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+        return frozenset()
+
+    def size(self) -> int | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+class Listing(Nothing):
+    """A system that holds all that it was told as it is. Below it: what to show of it."""
+
+    def begin(self, seed: int) -> None:
+        self.entries: dict[str, MemoryEntry] = {}
+        self.draws = random.Random(seed)
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        self.entries.update((place(entry), entry) for entry in entries)
+
+    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+        return frozenset(id for id in ids if id in self.entries)
+
+    def _shown(self, ids: Sequence[str]) -> Answered:
+        return Answered(tuple(Shown(id, 1.0 / (1 + rank), said(self.entries[id])) for rank, id in enumerate(ids)))
+
+
+class Everything(Listing):
+    """The whole haystack, in order of time."""
+
+    whole = True
+
+    def ask(self, question: Question) -> Answered:
+        return self._shown(list(self.entries))
+
+
+class Chance(Listing):
+    """Entries at random."""
+
+    def ask(self, question: Question) -> Answered:
+        ids = list(self.entries)
+        return self._shown(self.draws.sample(ids, min(question.most, len(ids))))
+
+
+class Latest(Listing):
+    """The newest entries, whatever is asked."""
+
+    def ask(self, question: Question) -> Answered:
+        return self._shown(list(self.entries)[::-1][: question.most])
+
+
+def said(entry: MemoryEntry) -> str:
+    """An entry as it is remembered by every system: `8 May 2023, Caroline: I went ...`."""
+    return spoken(entry, dates=True)
+
+
+# Trouble.
+
+
+class SystemFailed(KeepworthError):
+    """A system raised, hung, or answered what is no answer."""
+
+
+class Guarded:
+    """A system whose mistakes are its own: what raises or takes longer than `seconds` fails with SystemFailed, and a system that
+    hung is not asked again. It runs on a thread of its own, so one that never returns holds nobody up."""
+
+    def __init__(self, system: System, seconds: float) -> None:
+        self._system, self._seconds, self._hung = system, seconds, ""
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="keepworth-system", daemon=True).start()
+
+    def begin(self, seed: int) -> None:
+        self._call("begin", lambda: self._system.begin(seed))
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        # A longer text may take longer, and the limit is for one call that never ends.
+        self._call("write", lambda: self._system.write(entries), 1.0 + len(entries) / 100.0)
+
+    def ask(self, question: Question) -> Answered:
+        found = self._call("ask", lambda: self._system.ask(question))
+        if not isinstance(found, Answered):
+            raise SystemFailed(f"ask returned {found!r:.80}.", "Return an Answered.")
+        return found
+
+    def learn(self, reward: float) -> None:
+        self._call("learn", lambda: self._system.learn(reward))
+
+    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+        found: frozenset[str] | None = self._call("kept", lambda: self._system.kept(ids))
+        return found
+
+    def size(self) -> int | None:
+        found: int | None = self._call("size", self._system.size)
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Whether it shows all there is, which is never cut to a budget."""
+        return bool(getattr(self._system, "whole", False))
+
+    def close(self) -> None:
+        if not self._hung:
+            self._call("close", self._system.close)
+        self._work.put(None)
+
+    def _call(self, what: str, call: Callable[[], Any], times: float = 1.0) -> Any:
+        if self._hung:
+            raise SystemFailed(self._hung, "See why it does not come back; rows after it were not measured.")
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._work.put((call, answer))
+        try:
+            found, error = answer.get(timeout=self._seconds * times)
+        except queue.Empty:
+            self._hung = f"{what} did not come back within {self._seconds * times:.0f} s"
+            raise SystemFailed(f"{self._hung}.", "Give it more time with --patience, or see why it hangs.") from None
+        if isinstance(error, SystemFailed):
+            raise error
+        if error is not None:
+            raise SystemFailed(f"{what} raised {type(error).__name__}: {error!s:.200}", "") from error
+        return found
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            call, answer = work
+            try:
+                answer.put((call(), None))
+            except Exception as error:  # whatever it is, it is the system's
+                answer.put((None, error))
+
+
+# Settings: under what a system is measured. One word each, for every system alike.
+
+
+SETTINGS: Mapping[str, str] = {
+    "frozen": "it is written once and told no reward",
+    "live": "it is told after each question what the answer earned",
+    "shuffled": "live, with the reward of another question: what is left of a gain was not learned from rewards",
+    "masked": "live, with the same reward for every answer: it is used, and can learn nothing",
+    "poisoned": "frozen, among entries that say something wrong",
+    "oracle": "shown is what holds the answer, and nothing else: what there is to gain",
+    "another": "frozen, with the memory of another question: what is gained by any text at all",
+}
+LIVE = frozenset({"live", "shuffled", "masked"})
+MASKED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """share: of the haystack, how many entries more that say something wrong about the questions to come."""
+
+    share: float = 0.1
+    seed: int = 0
+
+    def among(self, entries: Sequence[MemoryEntry], tasks: Sequence[Task]) -> list[MemoryEntry]:
+        """Entries with the question's words and the answer of another, as if somebody had said so, at random times."""
+        draws = random.Random(f"{self.seed}/{tasks[0].key}")
+        answers = [answer for task in tasks for answer in task.answers[:1]]
+        if len(set(answers)) < 2 or not entries:
+            return list(entries)
+        found = list(entries)
+        for number in range(max(1, round(self.share * len(entries)))):
+            task = tasks[number % len(tasks)]
+            wrong = draws.choice([answer for answer in answers if answer not in task.answers] or answers)
+            at = draws.randrange(len(found))
+            beside = found[at]
+            text = f"{task.input} {wrong}."
+            found.insert(at, replace(beside, text=text, turn=beside.turn, window=POISONED + number, evidence=False))
+        return found
+
+
+POISONED = 10_000
+"""Windows from this number on were planted."""
+
+
+def written(tasks: Sequence[Task], setting: str, poison: Poison, words: int) -> list[MemoryEntry]:
+    """What a system is told before tasks over one haystack are asked. The hidden marks are taken off."""
+    entries = [replace(entry, evidence=False) for entry in haystack(tasks[0], words)]
+    return poison.among(entries, tasks) if setting == "poisoned" else entries
+
+
+def evidence_of(task: Task, words: int) -> list[MemoryEntry]:
+    """The entries of turns that hold the answer, in order of time."""
+    marked = []
+    for session in task.sessions:
+        turns = tuple(turn for turn in session.turns if turn.evidence)
+        if turns:
+            marked.append(replace(session, turns=turns))
+    return haystack(replace(task, sessions=tuple(marked)), words)
+
+
+def oracle(gold: Sequence[MemoryEntry]) -> Answered:
+    """What holds the answer, in order of time."""
+    return Answered(tuple(Shown(place(entry), 1.0, said(entry)) for entry in gold))
+
+
+@dataclass(slots=True)
+class Rewards:
+    """What a system is told its answers earned."""
+
+    setting: str
+    seed: int
+    past: list[float] = field(default_factory=list)
+
+    def told(self, earned: float) -> float | None:
+        """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did."""
+        if self.setting not in LIVE:
+            return None
+        if self.setting == "masked":
+            return MASKED
+        if self.setting == "live":
+            return earned
+        drawn = random.Random(f"{self.seed}/{len(self.past)}").choice(self.past) if self.past else earned
+        self.past.append(earned)
+        return drawn

@@ -1,0 +1,229 @@
+"""Systems that `keepworth eval run` knows by name: our own memory under each policy, and what it is measured against."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.evaluation.system import (
+    Answered,
+    Chance,
+    Everything,
+    Latest,
+    Listing,
+    Maker,
+    Nothing,
+    Question,
+    System,
+    said,
+)
+from keepworth.memory.item import Provenance
+from keepworth.tasks.benchmark import place
+from keepworth.tasks.entries import MemoryEntry
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from keepworth.episodes.model import Encoder, EncoderIdentity
+    from keepworth.memory.memory import Memory
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class KeptVectors:
+    """An encoder whose vectors are kept in a folder, so that a text is encoded once for all systems and all runs."""
+
+    def __init__(self, encoder: Encoder, folder: Path | None) -> None:
+        self._encoder = encoder
+        self._rows: dict[bytes, int] = {}
+        self._vectors = np.zeros((0, encoder.identity.dimension), dtype=np.float32)
+        self._file = None if folder is None else folder / f"vectors-{_file_name(encoder.identity)}"
+        if self._file is not None:
+            self._read()
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        return self._encoder.identity
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
+        if fresh:
+            made = np.asarray(self._encoder.encode(list(fresh.values())), dtype=np.float32)
+            self._add(list(fresh), made)
+            if self._file is not None:
+                with self._file.open("ab") as file:
+                    file.write(b"".join(key + row.tobytes() for key, row in zip(fresh, made, strict=True)))
+        return self._vectors[[self._rows[key] for key in keys]]
+
+    def _add(self, keys: Sequence[bytes], made: Vectors) -> None:
+        count = len(self._rows)
+        if count + len(made) > len(self._vectors):
+            larger = np.zeros((max(1024, 2 * (count + len(made))), made.shape[1]), dtype=np.float32)
+            larger[:count] = self._vectors[:count]
+            self._vectors = larger
+        self._vectors[count : count + len(made)] = made
+        self._rows.update((key, count + number) for number, key in enumerate(keys))
+
+    def _read(self) -> None:
+        """What is on file; a record that was cut short by a killed process is left out, and so is what follows it."""
+        assert self._file is not None
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        if not self._file.exists():
+            return
+        width = 16 + 4 * self._encoder.identity.dimension
+        data = self._file.read_bytes()
+        whole = len(data) // width * width
+        if whole < len(data):
+            os.truncate(self._file, whole)
+        table = np.frombuffer(data[:whole], dtype=np.uint8).reshape(-1, width)
+        keys = [row.tobytes() for row in table[:, :16]]
+        vectors = np.ascontiguousarray(table[:, 16:]).view(np.float32)
+        distinct = {key: number for number, key in enumerate(keys)}
+        if distinct:
+            self._add(list(distinct), vectors[list(distinct.values())])
+
+
+def _file_name(identity: EncoderIdentity) -> str:
+    plain = "".join(c if c.isalnum() else "-" for c in identity.model)
+    return f"{plain}-{identity.dimension}.bin"
+
+
+class Keepworth:
+    """Our own memory: each entry an item, found by its search and chosen by its policy.
+
+    policy: by name, None for the search alone. mode: of the search, None for the policy's own."""
+
+    def __init__(self, policy: str | None, encoder: Encoder | None, mode: str | None = None) -> None:
+        self._policy, self._encoder, self._mode = policy, encoder, mode
+        self._folder = Path(tempfile.mkdtemp(prefix="keepworth-eval-"))
+        self._memory: Memory | None = None
+        self._places: dict[str, str] = {}
+        self._items: dict[str, str] = {}
+        self._decision, self._number = "", 0
+
+    def begin(self, seed: int) -> None:
+        from keepworth.memory.memory import Memory
+
+        if self._memory is not None:
+            self._memory.close()
+            for file in self._folder.iterdir():
+                file.unlink() if file.is_file() else shutil.rmtree(file)
+        options: dict[str, Any] = {} if self._policy is None else {"seed": seed, "reward_range": (0.0, 1.0)}
+        self._number += 1
+        self._memory = Memory(
+            self._folder / f"{self._number}.mem", encoder=self._encoder, policy=self._policy, **options
+        )
+        self._places, self._items = {}, {}
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        assert self._memory is not None
+        sources = [Provenance("conversation", e.session, e.turn, e.speaker, e.date) for e in entries]
+        items = self._memory.add_many([said(entry) for entry in entries], provenances=sources, repeat=True)
+        self._places.update((item.id, place(entry)) for item, entry in zip(items, entries, strict=True))
+        self._items = {place: id for id, place in self._places.items()}
+
+    def ask(self, question: Question) -> Answered:
+        assert self._memory is not None
+        if not self._places:
+            return Answered()
+        hits = self._memory.search(question.text, top_k=question.most, mode=self._mode)
+        self._decision = hits.decision
+        return Answered(tuple(Shown(self._places.get(hit.id, ""), hit.score, hit.text) for hit in hits))
+
+    def learn(self, reward: float) -> None:
+        assert self._memory is not None
+        if self._policy is not None and self._decision:
+            self._memory.reward(self._decision, reward)
+
+    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+        assert self._memory is not None
+        return frozenset(id for id in ids if id in self._items and self._memory.get(self._items[id]).open)
+
+    def size(self) -> int | None:
+        return sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Dense(Listing):
+    """The nearest entries by cosine: a matrix and a product, no engine of ours."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self._ids: list[str] = []
+        self._matrix = np.zeros((0, self._encoder.identity.dimension), dtype=np.float32)
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        super().write(entries)
+        if entries:
+            self._ids += [place(entry) for entry in entries]
+            self._matrix = np.concatenate([self._matrix, self._encoder.encode([said(entry) for entry in entries])])
+
+    def ask(self, question: Question) -> Answered:
+        near = self._matrix @ self._encoder.encode([question.text])[0]
+        best = np.argsort(-near, kind="stable")[: question.most]
+        return self._shown([self._ids[row] for row in best])
+
+    def size(self) -> int | None:
+        return int(self._matrix.nbytes)
+
+
+NAMES: Mapping[str, str] = {
+    "none": "no memory",
+    "random": "entries at random",
+    "latest": "the newest entries",
+    "full": "the whole haystack, where it fits",
+    "bm25": "search by words alone",
+    "dense": "the nearest by cosine, without an engine",
+    "search": "our search by words and meaning, without a policy",
+    "keepworth": "our memory as it is opened: search, and the default policy",
+}
+"""And `policy:NAME` for our memory with any policy."""
+
+
+def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
+    """How a system is made by its name. encoder: one for all who need one. Raises UnknownName."""
+    plain: dict[str, Callable[[], System]] = {
+        "none": Nothing,
+        "random": Chance,
+        "latest": Latest,
+        "full": Everything,
+        "bm25": lambda: Keepworth(None, None, "lexical"),
+        "dense": lambda: Dense(encoder()),
+        "search": lambda: Keepworth(None, encoder()),
+        "keepworth": lambda: Keepworth("effect", encoder()),
+    }
+    if name in plain:
+        return plain[name]
+    kind, colon, rest = name.partition(":")
+    if kind == "policy" and colon:
+        from keepworth.memory.policy.effect import NAME
+        from keepworth.recipes.experience_methods import METHODS
+
+        require_known("policy", rest, (NAME, *METHODS))
+        return lambda: Keepworth(rest, encoder())
+    raise UnknownName("system", name, [*NAMES, "policy:NAME"])
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Names without repeats; raises KeepworthError where a name comes twice."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise KeepworthError(f"the system {twice!r} is named twice.", "Name each once.")
+    return list(names)

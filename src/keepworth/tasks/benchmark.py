@@ -1,0 +1,219 @@
+"""Benchmarks: what there is to measure a memory on, behind one interface. Each gives tasks with a haystack to remember, a
+question and the hidden key; who measures never knows where they came from.
+
+    tasks = load("longmemeval", "test", distractors=50)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.tasks.entries import MemoryEntry, entries
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.splits import SPLITS
+
+Kind = Literal["answer", "choice", "stream"]
+"""answer: a reader answers in words; choice: it chooses among `Task.options`; stream: tasks that reward what was done."""
+
+
+class LeakingSplit(KeepworthError):
+    """A question, or a session that holds its evidence, stands on two sides of a split."""
+
+
+class WrongFormat(KeepworthError):
+    """A file of questions that cannot be read as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """loader: `module:function` under `keepworth.tasks`, called with the split and, by name, `data`, `seed` and the dials.
+    dials: the settings that a variant of it is. metric: the headline, as `keepworth.evaluation.harness` names it.
+
+    licence: of the data; shipped: whether it comes with the package, else `--data` says where it is."""
+
+    name: str
+    about: str
+    loader: str
+    kind: Kind = "answer"
+    metric: str = "f1"
+    licence: str = "Apache-2.0"
+    shipped: bool = False
+    dials: Mapping[str, Any] = field(default_factory=dict)
+
+    def function(self) -> Callable[..., list[Task]]:
+        module, _, name = self.loader.partition(":")
+        found: Callable[..., list[Task]] = getattr(import_module(f"keepworth.tasks.{module}"), name)
+        return found
+
+    def settings(self) -> dict[str, inspect.Parameter]:
+        """What can be set, by name: the keywords of its loader but those that every loader has."""
+        known = inspect.signature(self.function()).parameters
+        return {name: each for name, each in known.items() if each.kind is each.KEYWORD_ONLY and name != "data"}
+
+    def tasks(self, split: str, *, data: Path | None = None, **dials: Any) -> list[Task]:
+        """The tasks of one split. dials: come before those of the benchmark itself. Raises UnknownName, MissingData,
+        WrongFormat, LeakingSplit."""
+        require_known("split", split, SPLITS)
+        known = self.settings()
+        for name in dials:
+            if name not in known:
+                raise UnknownName("setting", name, known, f"benchmark {self.name!r}")
+        given = {"data": data} if "data" in inspect.signature(self.function()).parameters else {}
+        if data is not None and not given:
+            raise KeepworthError(f"the benchmark {self.name!r} comes with the package.", "Leave --data out.")
+        found = self.function()(split, **given, **{**self.dials, **dials})
+        if not found:
+            raise KeepworthError(
+                f"the benchmark {self.name!r} has no question in its split {split!r} with these settings.",
+                "Choose another split, or wider settings.",
+            )
+        return found
+
+
+def typed(benchmark: Benchmark, assignments: Iterable[str]) -> dict[str, Any]:
+    """`name=value` words as settings of a benchmark, of the type of their defaults. Raises KeepworthError."""
+    known, found = benchmark.settings(), dict[str, Any]()
+    for word in assignments:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
+        if name not in known:
+            raise UnknownName("setting", name, known, f"benchmark {benchmark.name!r}")
+        found[name] = _as(str(known[name].annotation), value, name)
+    return found
+
+
+def _as(annotation: str, value: str, name: str) -> Any:
+    if annotation.startswith("bool"):
+        if value.lower() not in ("true", "false"):
+            raise KeepworthError(f"{name}={value}: it is on or off.", f"Write {name}=true or {name}=false.")
+        return value.lower() == "true"
+    for kind in (int, float):
+        if annotation.startswith(kind.__name__):
+            try:
+                return kind(value)
+            except ValueError:
+                raise KeepworthError(f"{name}={value} is no number.", f"Write {name}=1 or another number.") from None
+    return tuple(value.split(",")) if annotation.startswith("Sequence") else value
+
+
+# What of a task is remembered.
+
+
+def haystack(task: Task, words: int = 60) -> list[MemoryEntry]:
+    """Everything that was said, by everybody, in order of time, in windows of at most `words` words. The key is left out: no
+    system learns from it what is evidence."""
+    speakers = sorted({turn.speaker for session in task.sessions for turn in session.turns})
+    return entries(task, words, speakers) if speakers else []
+
+
+def place(entry: MemoryEntry) -> str:
+    """The id of an entry: session, turn and window."""
+    return f"{entry.session}/{entry.turn}.{entry.window}"
+
+
+def turn_of(place: str) -> str:
+    """The turn that an entry's id speaks of."""
+    return place.rpartition(".")[0]
+
+
+def session_of(place: str) -> str:
+    return place.rpartition("/")[0]
+
+
+def sharing(tasks: Sequence[Task]) -> list[list[int]]:
+    """Places of tasks by haystack, in the order in which haystacks are first met: who reads a conversation once may be asked all
+    its questions."""
+    met: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for number, task in enumerate(tasks):
+        met.setdefault(tuple((session.id, len(session.turns)) for session in task.sessions), []).append(number)
+    return list(met.values())
+
+
+def cluster_of(task: Task) -> str:
+    """What a question is one draw of: questions over one conversation are alike, so whole conversations are resampled."""
+    return str(task.tags.get("cluster") or task.tags.get("conversation") or task.key)
+
+
+def digest(tasks: Sequence[Task]) -> str:
+    """A hash of all that tasks ask, hold and accept: equal data has equal ones."""
+    whole = hashlib.sha256()
+    known: dict[int, bytes] = {}
+    for task in tasks:
+        for part in (task.key, task.input, *task.answers, *task.options, task.asked_at):
+            whole.update(part.encode("utf-8", "surrogatepass") + b"\x1f")
+        for session in task.sessions:
+            if id(session.turns) not in known:
+                said = "\x1f".join(
+                    (session.id, session.date, *(f"{t.speaker}\x1e{t.text}\x1e{t.evidence}" for t in session.turns))
+                )
+                known[id(session.turns)] = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+            whole.update(known[id(session.turns)])
+    return whole.hexdigest()
+
+
+def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
+    """Raises LeakingSplit where a question, in whatever spelling, or a session with evidence is on two sides."""
+    asked: dict[str, tuple[str, str]] = {}
+    shown: dict[str, tuple[str, str]] = {}
+    for side, tasks in sides.items():
+        for task in tasks:
+            question = "\x1f".join((normalise(task.input), *sorted(map(normalise, task.answers))))
+            marks = [(asked, question, "question"), *((shown, session, "session") for session in task.evidence)]
+            for met, mark, what in marks:
+                before = met.setdefault(mark, (side, task.key))
+                if before[0] != side:
+                    raise LeakingSplit(
+                        f"the {what} of {task.key} ({side}) is also that of {before[1]} ({before[0]}): who learned on one side "
+                        "knows the other.",
+                        "Put both on one side, or take one of them out.",
+                    )
+
+
+# The table.
+
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    Benchmark(
+        "longmemeval",
+        "questions about a user's own chats with an assistant; the sessions that hold the answer",
+        "longmemeval:longmemeval",
+        licence="MIT",
+        shipped=True,
+    ),
+    Benchmark(
+        "longmemeval+50",
+        "the same among 50 sessions of other users",
+        "longmemeval:longmemeval",
+        licence="MIT",
+        shipped=True,
+        dials={"distractors": 50},
+    ),
+    Benchmark(
+        "locomo",
+        "questions about ten very long conversations of two people",
+        "locomo:locomo",
+        licence="CC BY-NC 4.0",
+    ),
+    Benchmark(
+        "locomo-corrected",
+        "the same with the answer key corrected by an audit",
+        "locomo:locomo",
+        licence="CC BY-NC 4.0",
+        dials={"corrected": True},
+    ),
+)
+
+
+def named(name: str) -> Benchmark:
+    """Raises UnknownName."""
+    require_known("benchmark", name, [each.name for each in BENCHMARKS])
+    return next(each for each in BENCHMARKS if each.name == name)

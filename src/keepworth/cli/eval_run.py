@@ -235,6 +235,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str) -> BenchmarkRea
 def show(console: Any, summary: dict[str, Any]) -> None:
     """The table, what memory gained, and where points went."""
     from keepworth.cli.show import print_table
+    from keepworth.evaluation.power import fewest
     from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 
     arms = summary["arms"]
@@ -263,6 +264,8 @@ def show(console: Any, summary: dict[str, Any]) -> None:
         console.print(f"{arm}: {values['shown tokens']:.0f} tokens shown, {cost}", highlight=False)
     for arm, gain in summary["gains"].items():
         verdict = "helps" if gain["low"] > 0 else "harms" if gain["high"] < 0 else "no difference can be told"
+        if gain["clusters"] < fewest(1):
+            verdict = f"too few to tell: {fewest(1)} clusters are needed"
         console.print(
             f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {verdict} "
             f"({gain['n']} questions, {gain['clusters']} clusters)",
@@ -270,7 +273,10 @@ def show(console: Any, summary: dict[str, Any]) -> None:
         )
     for arm, values in arms.items():
         if values["points"]:
-            parts = ", ".join(f"{stage} {count}" for stage, count in values["points"].items())
+            parts = ", ".join(f"{stage} {share:.3f}" for stage, share in values["points"].items())
             console.print(f"{arm}, where points went: {parts}", highlight=False)
+        elif values["stages"]:
+            parts = ", ".join(f"{stage} {count}" for stage, count in values["stages"].items())
+            console.print(f"{arm}, where evidence went: {parts}", highlight=False)
         for error, count in values["errors"].items():
             console.print(f"{arm} failed {count} times: {error}", highlight=False)

@@ -7,7 +7,6 @@ first, as much as fits into `tokens` of the reader. The reader and its prompt ar
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.diagnostics import recall_at, stage
 from keepworth.evaluation.system import (
     Answered,
     Guarded,
@@ -69,7 +69,7 @@ class Plan:
 @dataclass(slots=True)
 class Row:
     """One question put to one system. scores: by metric; found: per depth the share of evidence turns among the first items, and
-    of sessions; `points`: where its evidence got lost (see `stage`). error: of the system, which then scores 0."""
+    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). error: of the system, which then scores 0."""
 
     key: str
     cluster: str
@@ -80,7 +80,7 @@ class Row:
     answer: str = ""
     scores: dict[str, float] = field(default_factory=dict)
     found: dict[str, float] = field(default_factory=dict)
-    points: str = ""
+    stage: str = ""
     items: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -162,7 +162,8 @@ class Asked:
             self.system.begin(plan.seed)
             self.system.write(entries)
             evidence = [place(entry) for task in open_ for entry in evidence_of(task, plan.words)]
-            self.first = self.system.kept(list(dict.fromkeys(evidence)))
+            own = plan.setting not in ("oracle", "another")
+            self.first = self.system.kept(list(dict.fromkeys(evidence))) if own else None
             self.told(
                 {
                     "system": self.name,
@@ -212,7 +213,7 @@ class Asked:
             else:
                 given = self.system.ask(Question(task.input, MOST, task.asked_at, task.options))
             row.seconds, row.calls = time.perf_counter() - began, given.calls
-            kept = self.system.kept(gold) if gold else None
+            kept = self.system.kept(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
             row.error = error.message
             return []
@@ -220,9 +221,14 @@ class Asked:
         ranked = [item.item for item in given.shown]
         if gold:
             row.found = {} if self.system.whole else evidence_found(gold, ranked)
-            row.found["shown"] = share({turn_of(id) for id in gold}, map(turn_of, (item.item for item in shown)))
-        row.points = stage(
-            gold, None if self.first is None else self.first & set(gold), kept, ranked, [item.item for item in shown]
+            met = {turn_of(item.item) for item in shown}
+            row.found["shown"] = len(met & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
+        row.stage = stage(
+            map(turn_of, gold),
+            shown=[turn_of(item.item) for item in shown],
+            candidates=None if self.system.whole else map(turn_of, ranked),
+            kept_items=None if kept is None else map(turn_of, kept),
+            written=None if self.first is None else map(turn_of, self.first),
         )
         row.answer = given.answer if given.answer is not None else ""
         if given.answer is not None:
@@ -279,20 +285,14 @@ class Asked:
         if row.error == DOES_NOT_FIT:
             return
         row.scores = scored(task, answer)
-        if row.scores["score"] >= RIGHT:
-            row.points = "right"
-        elif not row.points:
-            row.points = "not used"
 
 
 LIVE_SETTINGS = frozenset({"live", "shuffled", "masked"})
 DOES_NOT_FIT = "does not fit"
-RIGHT = 0.5
-"""A score from which an answer counts as right where points are followed."""
 
 
 def scored(task: Task, answer: str) -> dict[str, float]:
-    """Every metric of one answer. score: what it earned, by the task's own verifier, else its F1, or whether the option is right."""
+    """Every metric of one answer. score: what it earned, by the task's own verifier, else F1; of options, whether it is right."""
     if task.options:
         return {"score": float(answer in task.answers)}
     f1, em = token_f1(answer, task.answers), exact_match(answer, task.answers)
@@ -306,41 +306,14 @@ def offered(task: Task) -> list[str]:
 
 
 def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, float]:
-    """Share of the turns, and of the sessions, with evidence among the first items; at each of DEPTHS."""
-    turns, sessions = {turn_of(id) for id in gold}, {session_of(id) for id in gold}
+    """Share of the turns, and of the sessions, with evidence among the first items, at each of DEPTHS; each turn counts once."""
     found = {}
     for depth in DEPTHS:
-        first = ranked[:depth]
-        found[f"turn@{depth}"] = share(turns, map(turn_of, first))
-        found[f"session@{depth}"] = share(sessions, map(session_of, first))
+        for name, of in (("turn", turn_of), ("session", session_of)):
+            met = recall_at(ranked, gold, depth, of)
+            if met is not None:
+                found[f"{name}@{depth}"] = met.share
     return found
-
-
-def share(wanted: set[str], met: Iterable[str]) -> float:
-    return len(wanted & set(met)) / len(wanted) if wanted else math.nan
-
-
-def stage(
-    gold: Sequence[str],
-    first: frozenset[str] | None,
-    kept: frozenset[str] | None,
-    ranked: Sequence[str],
-    shown: Sequence[str],
-) -> str:
-    """Where the evidence of a question went, "" where all of it was shown or there is none: the first loss counts.
-
-    never written: the memory did not hold it after it was told; lost: it no longer does when it is asked; not found: not among
-    what it found; not shown: found, and cut by the budget. first, kept: what it held then and now, None where it cannot tell."""
-    if not gold:
-        return ""
-    turns = {turn_of(id) for id in gold}
-    if first is not None and share(turns, map(turn_of, first)) < 1.0:
-        return "never written"
-    if kept is not None and share(turns, map(turn_of, kept)) < 1.0:
-        return "lost"
-    if share(turns, map(turn_of, ranked)) < 1.0:
-        return "not found"
-    return "" if share(turns, map(turn_of, shown)) >= 1.0 else "not shown"
 
 
 def _moments(task: Task) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from keepworth.evaluation.diagnostics import where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 
@@ -77,7 +78,13 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
     scores = dict.fromkeys(name for row in rows for name in row.scores)
     depths = dict.fromkeys(name for row in rows for name in row.found)
     errors = Counter(row.error for row in rows if row.error and row.error != DOES_NOT_FIT)
-    points = Counter(row.points for row in fits if row.points)
+    answered = [row for row in fits if row.scores and row.stage]
+    points = (
+        where_points_go([row.stage for row in answered], [row.scores["score"] for row in answered])
+        if answered
+        else None
+    )
+    stages = Counter(row.stage for row in fits if row.stage)
     measured = max(1, len(fits))
     return {
         "questions": len({row.key for row in rows}),
@@ -86,7 +93,8 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "does not fit": len(rows) - len(fits),
         "scores": cells(list(scores), lambda row, name: row.scores.get(name)),
         "evidence": cells(list(depths), lambda row, name: row.found.get(name)),
-        "points": dict(points.most_common()),
+        "points": None if points is None else {"scored": points.scored, **points.lost, "lucky": points.lucky},
+        "stages": dict(stages.most_common()),
         "shown items": sum(row.items for row in fits) / measured,
         "shown tokens": sum(row.tokens for row in fits) / measured,
         "calls": sum(row.calls for row in fits) / measured,

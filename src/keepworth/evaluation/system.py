@@ -78,7 +78,7 @@ class Listing(Nothing):
 
     def begin(self, seed: int) -> None:
         self.entries: dict[str, MemoryEntry] = {}
-        self.draws = random.Random(seed)
+        self.seed = seed
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
         self.entries.update((place(entry), entry) for entry in entries)
@@ -104,7 +104,8 @@ class Chance(Listing):
 
     def ask(self, question: Question) -> Answered:
         ids = list(self.entries)
-        return self._shown(self.draws.sample(ids, min(question.most, len(ids))))
+        draws = random.Random(f"{self.seed}/{question.text}")
+        return self._shown(draws.sample(ids, min(question.most, len(ids))))
 
 
 class Latest(Listing):

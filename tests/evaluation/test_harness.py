@@ -1,0 +1,278 @@
+"""The harness: rows that are right by hand, systems that misbehave, settings that do what they say."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth.episodes.episode import Session, Shown, Task, Turn
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.harness import DOES_NOT_FIT, Plan, Record, Row, measure, scored
+from keepworth.evaluation.summary import summed
+from keepworth.evaluation.system import Answered, Chance, Everything, Latest, Listing, Nothing, Question
+from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
+
+QUESTIONS = 24
+
+
+def tasks_of(count: int = QUESTIONS, alike: bool = False) -> list[Task]:
+    """Each with its own haystack of six turns, the fourth of which holds the answer; `alike`: all over the same haystack."""
+    found = []
+    for number in range(count):
+        own = 0 if alike else number
+        turns = tuple(
+            Turn(
+                "user", f"Word{own} is value{own}." if place == 3 else f"Talk {place} about nothing.", place, place == 3
+            )
+            for place in range(6)
+        )
+        session = Session(f"s{own}", "2026-01-01T10:00", turns)
+        found.append(
+            Task(f"made/{number}", "made", f"What is Word{own}?", (f"value{own}",), "token_f1", sessions=(session,),
+                 evidence=(session.id,), tags={"type": "made"})
+        )  # fmt: skip
+    return found
+
+
+class Copies:
+    """A reader that answers with the last word of the last memory that is shown: it can be computed by hand."""
+
+    identity, room = "copies", 1000
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        self.asked += [(question, tuple(memories)) for question, memories in queries]
+        return [memories[-1].split()[-1] if memories else "" for _, memories in queries]
+
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        return [0 for _ in queries]
+
+
+class Finds(Listing):
+    """The entry that names what is asked, and then the rest."""
+
+    def ask(self, question: Question) -> Answered:
+        wanted = question.text.split()[-1].rstrip("?")
+        ids = sorted(self.entries, key=lambda id: wanted not in self.entries[id].text)
+        return self._shown(ids)
+
+
+def ran(make: Any, tasks: Sequence[Task], plan: Plan | None = None, reader: Any = None) -> list[Row]:
+    rows: list[Row] = []
+    measure("it", make, tasks, plan or Plan(tokens=8), reader or Copies(), keep=rows.append)
+    return sorted(rows, key=lambda row: int(row.key.rpartition("/")[2]))
+
+
+def test_a_system_that_finds_the_answer_scores_all_of_it_and_one_without_memory_nothing() -> None:
+    tasks = tasks_of()
+    found, nothing = ran(Finds, tasks), ran(Nothing, tasks)
+    assert [row.scores["score"] for row in found] == [1.0] * QUESTIONS
+    assert {row.stage for row in found} == {"not used"}  # all evidence was shown: nothing was lost before the reader
+    assert all(row.found["turn@1"] == row.found["shown"] == 1.0 for row in found)
+    assert [row.scores["score"] for row in nothing] == [0.0] * QUESTIONS
+    assert {row.stage for row in nothing} == {"never written"}
+
+
+def test_a_random_system_is_at_chance() -> None:
+    rows = ran(Chance, tasks_of(240), Plan(tokens=5))
+    at_first = sum(row.found["turn@1"] for row in rows) / len(rows)
+    assert abs(at_first - 1 / 6) < 0.08  # three standard deviations
+    assert all(row.found["turn@10"] == 1.0 for row in rows)
+
+
+def test_shuffled_gold_lowers_every_score() -> None:
+    tasks = tasks_of()
+    golds = [task.answers for task in tasks[1:] + tasks[:1]]
+    from dataclasses import replace
+
+    wrong = [replace(task, answers=gold) for task, gold in zip(tasks, golds, strict=True)]
+    for name in ("score", "f1", "em", "bleu1"):
+        right = sum(row.scores[name] for row in ran(Finds, tasks))
+        assert sum(row.scores[name] for row in ran(Finds, wrong)) < right
+
+
+def test_metrics_of_an_answer_are_those_worked_out_by_hand() -> None:
+    task = Task("k", "s", "q", ("the red brick house",), "token_f1")
+    # Normalised gold: red brick house. Two of three words of the answer are right: P = 2/3, R = 2/3.
+    assert scored(task, "a red stone house") == {"score": 2 / 3, "f1": 2 / 3, "em": 0.0, "bleu1": 2 / 3}
+    number = Task("k", "s", "q", ("12",), "numeric")
+    assert scored(number, "The answer is 12.0")["score"] == 1.0
+    choice = Task("k", "s", "q", ("b",), "none", options=("a", "b"))
+    assert scored(choice, "b") == {"score": 1.0}
+    assert scored(choice, "a") == {"score": 0.0}
+
+
+class Raises(Finds):
+    def ask(self, question: Question) -> Answered:
+        if question.text.endswith("Word3?"):
+            raise ZeroDivisionError("on purpose")
+        return super().ask(question)
+
+
+class Hangs(Finds):
+    def ask(self, question: Question) -> Answered:
+        if question.text.endswith("Word3?"):
+            time.sleep(30)
+        return super().ask(question)
+
+
+class SaysNothing(Finds):
+    def ask(self, question: Question) -> Answered:
+        return None  # type: ignore[return-value]
+
+
+def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
+    rows = ran(Raises, tasks_of(6))
+    assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+    assert rows[3].error == "ask raised ZeroDivisionError: on purpose"
+
+
+def test_a_system_that_hangs_is_not_waited_for_and_not_asked_again() -> None:
+    began = time.monotonic()
+    rows = ran(Hangs, tasks_of(6), Plan(tokens=8, patience=0.2))
+    assert time.monotonic() - began < 10
+    assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert "did not come back" in rows[3].error
+    assert "did not come back" in rows[5].error
+
+
+def test_a_system_that_returns_nothing_is_scored_and_reported() -> None:
+    rows = ran(SaysNothing, tasks_of(3))
+    assert [row.scores["score"] for row in rows] == [0.0] * 3
+    assert all(row.error.startswith("ask returned None") for row in rows)
+
+
+def test_everything_is_never_cut_and_says_where_it_does_not_fit() -> None:
+    reader = Copies()
+    reader.room = 10
+    rows = ran(Everything, tasks_of(2), reader=reader)
+    assert {row.error for row in rows} == {DOES_NOT_FIT}
+    assert all(not row.scores for row in rows)
+    reader.room = 1000
+    assert all(row.items == 6 and not row.error for row in ran(Everything, tasks_of(2), reader=reader))
+
+
+def test_every_system_shows_at_most_the_same_number_of_tokens_in_order_of_time() -> None:
+    reader = Copies()
+    rows = ran(Latest, tasks_of(1), Plan(tokens=13), reader)
+    # Each of the six windows has 9 tokens with its date: one fits.
+    assert rows[0].tokens <= 13
+    whole = ran(Latest, tasks_of(1), Plan(tokens=500), reader)
+    assert whole[0].items == 6
+    shown = reader.asked[-1][1]
+    assert [text.split()[4] for text in shown if "Talk" in text] == ["0", "1", "2", "4", "5"]
+
+
+class Remembers(Finds):
+    """It keeps what it was told its answers earned."""
+
+    told: list[float]
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self.told = getattr(self, "told", [])
+
+    def learn(self, reward: float) -> None:
+        self.told.append(reward)
+
+
+@pytest.mark.parametrize("setting", ["frozen", "live", "shuffled", "masked"])
+def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
+    kept = Remembers()
+    tasks = tasks_of(8, alike=True)
+    from dataclasses import replace
+
+    tasks = [replace(task, answers=("value0",) if number % 2 else ("else",)) for number, task in enumerate(tasks)]
+    ran(lambda: kept, tasks, Plan(tokens=8, setting=setting))
+    earned = [float(number % 2) for number in range(8)]
+    if setting == "frozen":
+        assert kept.told == []
+    elif setting == "live":
+        assert kept.told == earned
+    elif setting == "masked":
+        assert kept.told == [0.5] * 8
+    else:
+        # The reward of an earlier question: the own one only where there is no earlier.
+        assert kept.told[0] == earned[0]
+        assert all(value in earned[:number] for number, value in enumerate(kept.told) if number)
+
+
+def test_another_memory_holds_no_evidence_and_one_haystack_has_no_other() -> None:
+    rows = ran(Finds, tasks_of(6), Plan(tokens=8, setting="another"))
+    assert all(row.found["turn@10"] == 0.0 for row in rows)
+    with pytest.raises(KeepworthError, match="one haystack"):
+        ran(Finds, tasks_of(3, alike=True), Plan(tokens=8, setting="another"))
+
+
+def test_poison_is_among_what_is_written_and_the_oracle_shows_the_evidence_alone() -> None:
+    reader = Copies()
+    rows = ran(Everything, tasks_of(2, alike=True), Plan(setting="poisoned"), reader)
+    assert all(row.items == 6 for row in rows)  # all questions have one answer: nothing wrong can be said
+    tasks = tasks_of(2)
+    shared = [Task(t.key, t.source, t.input, t.answers, t.verifier, sessions=tasks[0].sessions) for t in tasks]
+    rows = ran(Everything, shared, Plan(setting="poisoned"), reader)
+    assert all(row.items == 7 for row in rows)
+    assert any("What is Word0? value1." in text for _, texts in reader.asked for text in texts)
+    rows = ran(Nothing, tasks_of(2), Plan(setting="oracle"), reader)
+    assert all(row.items == 1 and row.scores["score"] == 1.0 for row in rows)
+
+
+def test_an_evaluation_goes_on_where_it_stopped_and_refuses_another(tmp_path: Path) -> None:
+    tasks = tasks_of(5)
+    record = Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
+    plan = Plan(tokens=8)
+    measure("it", Finds, tasks[:2], plan, Copies(), keep=record.keep, told=record.told)
+    with (tmp_path / "out" / "rows.jsonl").open("a") as file:
+        file.write('{"key": "made/3", "clus')  # a process that was killed while it wrote
+    again = Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
+    assert again.done("it", plan) == {"made/0", "made/1"}
+    reader = Copies()
+    measure("it", Finds, tasks, plan, reader, done=again.done("it", plan), keep=again.keep, told=again.told)
+    assert len(reader.asked) == 3
+    assert sorted(row.key for row in again.read()) == [task.key for task in tasks]
+    with pytest.raises(KeepworthError, match="other data"):
+        Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
+
+
+def test_the_summary_pairs_questions_and_resamples_clusters() -> None:
+    tasks = tasks_of(8)
+    rows: list[Row] = []
+    for name, make in (("none", Nothing), ("it", Finds)):
+        measure(name, make, tasks, Plan(tokens=8), Copies(), keep=rows.append)
+    found = summed(rows, [])
+    assert found["gains"]["it"]["mean"] == 1.0
+    assert found["gains"]["it"]["clusters"] == 8
+    assert found["arms"]["it"]["points"]["scored"] == 1.0
+    assert found["arms"]["none"]["points"] == {"scored": 0.0, "never written": 1.0, "lucky": 0.0}
+    json.dumps(found)
+
+
+def test_a_planted_leak_is_caught() -> None:
+    tasks = tasks_of(4)
+    refuse_leaks({"train": tasks[:2], "test": tasks[2:]})
+    with pytest.raises(LeakingSplit, match="question"):
+        refuse_leaks({"train": tasks[:2], "test": [*tasks[2:], tasks[0]]})
+    spelt = Task("other", "made", "what is  the word1", tasks[1].answers, "token_f1")
+    with pytest.raises(LeakingSplit, match="other"):
+        refuse_leaks({"train": tasks[:2], "test": [spelt]})
+    shared = Task("new", "made", "Something else?", ("x",), "token_f1", evidence=("s0",))
+    with pytest.raises(LeakingSplit, match="session"):
+        refuse_leaks({"train": tasks[:2], "test": [shared]})
+
+
+def test_questions_over_one_haystack_stand_together_and_count_as_one_cluster() -> None:
+    alike = tasks_of(3, alike=True)
+    assert sharing([*alike, *tasks_of(2)[1:]]) == [[0, 1, 2], [3]]
+    tagged = Task("k", "s", "q", ("a",), "token_f1", tags={"conversation": "7"})
+    assert cluster_of(tagged) == "7"
+    assert Shown("s0/3.0", 1.0, "x").item.rpartition("/")[0] == "s0"

@@ -12,9 +12,17 @@ import pytest
 
 from keepworth.episodes.episode import Session, Shown, Task, Turn
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.harness import DOES_NOT_FIT, Plan, Record, Row, measure, scored
+from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, scored
 from keepworth.evaluation.summary import summed
-from keepworth.evaluation.system import Answered, Chance, Everything, Latest, Listing, Nothing, Question
+from keepworth.evaluation.system import (
+    Answered,
+    AskedQuestion,
+    FullContext,
+    LatestEntries,
+    Listing,
+    NoMemory,
+    RandomEntries,
+)
 from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
 
 QUESTIONS = 24
@@ -61,33 +69,33 @@ class Copies:
 class Finds(Listing):
     """The entry that names what is asked, and then the rest."""
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         wanted = question.text.split()[-1].rstrip("?")
         ids = sorted(self.entries, key=lambda id: wanted not in self.entries[id].text)
         return self._shown(ids)
 
 
-def ran(make: Any, tasks: Sequence[Task], plan: Plan | None = None, reader: Any = None) -> list[Row]:
+def ran(make: Any, tasks: Sequence[Task], plan: Conditions | None = None, reader: Any = None) -> list[Row]:
     rows: list[Row] = []
-    measure("it", make, tasks, plan or Plan(tokens=8), reader or Copies(), keep=rows.append)
+    measure("it", make, tasks, plan or Conditions(tokens=8), reader or Copies(), keep=rows.append)
     return sorted(rows, key=lambda row: int(row.key.rpartition("/")[2]))
 
 
 def test_a_system_that_finds_the_answer_scores_all_of_it_and_one_without_memory_nothing() -> None:
     tasks = tasks_of()
-    found, nothing = ran(Finds, tasks), ran(Nothing, tasks)
+    found, nothing = ran(Finds, tasks), ran(NoMemory, tasks)
     assert [row.scores["score"] for row in found] == [1.0] * QUESTIONS
     assert {row.stage for row in found} == {"not used"}  # all evidence was shown: nothing was lost before the reader
-    assert all(row.found["turn@1"] == row.found["shown"] == 1.0 for row in found)
+    assert all(row.recall["turn@1"] == row.recall["shown"] == 1.0 for row in found)
     assert [row.scores["score"] for row in nothing] == [0.0] * QUESTIONS
     assert {row.stage for row in nothing} == {"never written"}
 
 
 def test_a_random_system_is_at_chance() -> None:
-    rows = ran(Chance, tasks_of(240), Plan(tokens=5))
-    at_first = sum(row.found["turn@1"] for row in rows) / len(rows)
+    rows = ran(RandomEntries, tasks_of(240), Conditions(tokens=5))
+    at_first = sum(row.recall["turn@1"] for row in rows) / len(rows)
     assert abs(at_first - 1 / 6) < 0.08  # three standard deviations
-    assert all(row.found["turn@10"] == 1.0 for row in rows)
+    assert all(row.recall["turn@10"] == 1.0 for row in rows)
 
 
 def test_shuffled_gold_lowers_every_score() -> None:
@@ -113,21 +121,21 @@ def test_metrics_of_an_answer_are_those_worked_out_by_hand() -> None:
 
 
 class Raises(Finds):
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         if question.text.endswith("Word3?"):
             raise ZeroDivisionError("on purpose")
         return super().ask(question)
 
 
 class Hangs(Finds):
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         if question.text.endswith("Word3?"):
             time.sleep(30)
         return super().ask(question)
 
 
 class SaysNothing(Finds):
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         return None  # type: ignore[return-value]
 
 
@@ -139,7 +147,7 @@ def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
 
 def test_a_system_that_hangs_is_not_waited_for_and_not_asked_again() -> None:
     began = time.monotonic()
-    rows = ran(Hangs, tasks_of(6), Plan(tokens=8, patience=0.2))
+    rows = ran(Hangs, tasks_of(6), Conditions(tokens=8, patience=0.2))
     assert time.monotonic() - began < 10
     assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert "did not come back" in rows[3].error
@@ -155,19 +163,19 @@ def test_a_system_that_returns_nothing_is_scored_and_reported() -> None:
 def test_everything_is_never_cut_and_says_where_it_does_not_fit() -> None:
     reader = Copies()
     reader.room = 10
-    rows = ran(Everything, tasks_of(2), reader=reader)
+    rows = ran(FullContext, tasks_of(2), reader=reader)
     assert {row.error for row in rows} == {DOES_NOT_FIT}
     assert all(not row.scores for row in rows)
     reader.room = 1000
-    assert all(row.items == 6 and not row.error for row in ran(Everything, tasks_of(2), reader=reader))
+    assert all(row.items == 6 and not row.error for row in ran(FullContext, tasks_of(2), reader=reader))
 
 
 def test_every_system_shows_at_most_the_same_number_of_tokens_in_order_of_time() -> None:
     reader = Copies()
-    rows = ran(Latest, tasks_of(1), Plan(tokens=13), reader)
+    rows = ran(LatestEntries, tasks_of(1), Conditions(tokens=13), reader)
     # Each of the six windows has 9 tokens with its date: one fits.
     assert rows[0].tokens <= 13
-    whole = ran(Latest, tasks_of(1), Plan(tokens=500), reader)
+    whole = ran(LatestEntries, tasks_of(1), Conditions(tokens=500), reader)
     assert whole[0].items == 6
     shown = reader.asked[-1][1]
     assert [text.split()[4] for text in shown if "Talk" in text] == ["0", "1", "2", "4", "5"]
@@ -176,14 +184,14 @@ def test_every_system_shows_at_most_the_same_number_of_tokens_in_order_of_time()
 class Remembers(Finds):
     """It keeps what it was told its answers earned."""
 
-    told: list[float]
+    note: list[float]
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
-        self.told = getattr(self, "told", [])
+        self.note = getattr(self, "told", [])
 
     def learn(self, reward: float) -> None:
-        self.told.append(reward)
+        self.note.append(reward)
 
 
 @pytest.mark.parametrize("setting", ["frozen", "live", "shuffled", "masked"])
@@ -193,62 +201,62 @@ def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
     from dataclasses import replace
 
     tasks = [replace(task, answers=("value0",) if number % 2 else ("else",)) for number, task in enumerate(tasks)]
-    ran(lambda: kept, tasks, Plan(tokens=8, setting=setting))
+    ran(lambda: kept, tasks, Conditions(tokens=8, setting=setting))
     earned = [float(number % 2) for number in range(8)]
     if setting == "frozen":
-        assert kept.told == []
+        assert kept.note == []
     elif setting == "live":
-        assert kept.told == earned
+        assert kept.note == earned
     elif setting == "masked":
-        assert kept.told == [0.5] * 8
+        assert kept.note == [0.5] * 8
     else:
         # The reward of an earlier question: the own one only where there is no earlier.
-        assert kept.told[0] == earned[0]
-        assert all(value in earned[:number] for number, value in enumerate(kept.told) if number)
+        assert kept.note[0] == earned[0]
+        assert all(value in earned[:number] for number, value in enumerate(kept.note) if number)
 
 
 def test_another_memory_holds_no_evidence_and_one_haystack_has_no_other() -> None:
-    rows = ran(Finds, tasks_of(6), Plan(tokens=8, setting="another"))
-    assert all(row.found["turn@10"] == 0.0 for row in rows)
+    rows = ran(Finds, tasks_of(6), Conditions(tokens=8, setting="another"))
+    assert all(row.recall["turn@10"] == 0.0 for row in rows)
     with pytest.raises(KeepworthError, match="one haystack"):
-        ran(Finds, tasks_of(3, alike=True), Plan(tokens=8, setting="another"))
+        ran(Finds, tasks_of(3, alike=True), Conditions(tokens=8, setting="another"))
 
 
 def test_poison_is_among_what_is_written_and_the_oracle_shows_the_evidence_alone() -> None:
     reader = Copies()
-    rows = ran(Everything, tasks_of(2, alike=True), Plan(setting="poisoned"), reader)
+    rows = ran(FullContext, tasks_of(2, alike=True), Conditions(setting="poisoned"), reader)
     assert all(row.items == 6 for row in rows)  # all questions have one answer: nothing wrong can be said
     tasks = tasks_of(2)
     shared = [Task(t.key, t.source, t.input, t.answers, t.verifier, sessions=tasks[0].sessions) for t in tasks]
-    rows = ran(Everything, shared, Plan(setting="poisoned"), reader)
+    rows = ran(FullContext, shared, Conditions(setting="poisoned"), reader)
     assert all(row.items == 7 for row in rows)
     assert any("What is Word0? value1." in text for _, texts in reader.asked for text in texts)
-    rows = ran(Nothing, tasks_of(2), Plan(setting="oracle"), reader)
+    rows = ran(NoMemory, tasks_of(2), Conditions(setting="oracle"), reader)
     assert all(row.items == 1 and row.scores["score"] == 1.0 for row in rows)
 
 
 def test_an_evaluation_goes_on_where_it_stopped_and_refuses_another(tmp_path: Path) -> None:
     tasks = tasks_of(5)
-    record = Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
-    plan = Plan(tokens=8)
-    measure("it", Finds, tasks[:2], plan, Copies(), keep=record.keep, told=record.told)
+    record = EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
+    plan = Conditions(tokens=8)
+    measure("it", Finds, tasks[:2], plan, Copies(), keep=record.keep, note=record.note)
     with (tmp_path / "out" / "rows.jsonl").open("a") as file:
         file.write('{"key": "made/3", "clus')  # a process that was killed while it wrote
-    again = Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
+    again = EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
     assert again.done("it", plan) == {"made/0", "made/1"}
     reader = Copies()
-    measure("it", Finds, tasks, plan, reader, done=again.done("it", plan), keep=again.keep, told=again.told)
+    measure("it", Finds, tasks, plan, reader, done=again.done("it", plan), keep=again.keep, note=again.note)
     assert len(reader.asked) == 3
     assert sorted(row.key for row in again.read()) == [task.key for task in tasks]
     with pytest.raises(KeepworthError, match="other data"):
-        Record(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
+        EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
 
 
 def test_the_summary_pairs_questions_and_resamples_clusters() -> None:
     tasks = tasks_of(8)
     rows: list[Row] = []
-    for name, make in (("none", Nothing), ("it", Finds)):
-        measure(name, make, tasks, Plan(tokens=8), Copies(), keep=rows.append)
+    for name, make in (("none", NoMemory), ("it", Finds)):
+        measure(name, make, tasks, Conditions(tokens=8), Copies(), keep=rows.append)
     found = summed(rows, [])
     assert found["gains"]["it"]["mean"] == 1.0
     assert found["gains"]["it"]["clusters"] == 8

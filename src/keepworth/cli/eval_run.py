@@ -96,7 +96,7 @@ def run(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.harness import Plan, Record, measure
+    from keepworth.evaluation.harness import Conditions, EvaluationFolder, measure
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import KeptVectors, chosen, maker
@@ -130,10 +130,10 @@ def run(
     }
     from keepworth.learning.run_folder import versions
 
-    record = Record(folder, {**identity, "versions": versions()})
+    record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal()
     jobs = [
-        (name, Plan(setting, seed, tokens, words, patience))
+        (name, Conditions(setting, seed, tokens, words, patience))
         for seed in range(seeds)
         for setting in wanted
         for name in arms_of(names, setting)
@@ -148,7 +148,7 @@ def run(
                 record.keep(row)
                 progress.advance(bar)
 
-            measure(name, makers[name], tasks, plan, answering, done=done, keep=keep, told=record.told)
+            measure(name, makers[name], tasks, plan, answering, done=done, keep=keep, note=record.note)
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
     summary = {**identity, "versions": versions(), **summed(rows, record.costs())}

@@ -19,10 +19,10 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import recall_at, stage
 from keepworth.evaluation.system import (
     Answered,
+    AskedQuestion,
     Guarded,
     Maker,
     Poison,
-    Question,
     Rewards,
     SystemFailed,
     evidence_of,
@@ -55,7 +55,7 @@ class BenchmarkReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Conditions:
     """Under what everything is measured. tokens: of what is shown, at most; words: of an entry; patience: seconds of one call."""
 
     setting: str = "frozen"
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Row:
-    """One question put to one system. scores: by metric; found: per depth the share of evidence turns among the first items, and
+    """One question put to one system. scores: by metric; recall: per depth the share of evidence turns among the first items, and
     of sessions; stage: where its evidence got lost (see `diagnostics.stage`). error: of the system, which then scores 0."""
 
     key: str
@@ -79,7 +79,7 @@ class Row:
     seed: int
     answer: str = ""
     scores: dict[str, float] = field(default_factory=dict)
-    found: dict[str, float] = field(default_factory=dict)
+    recall: dict[str, float] = field(default_factory=dict)
     stage: str = ""
     items: int = 0
     tokens: int = 0
@@ -92,21 +92,21 @@ def measure(
     name: str,
     make: Maker,
     tasks: Sequence[Task],
-    plan: Plan,
+    plan: Conditions,
     reader: BenchmarkReader | None,
     *,
     done: frozenset[str] = frozenset(),
     keep: Callable[[Row], None],
-    told: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    note: Callable[[Mapping[str, Any]], None] = lambda record: None,
 ) -> None:
-    """Ask one system everything that is not `done`. keep: takes each row when it is known; told: what writing took, a haystack.
+    """Ask one system everything that is not `done`. keep: takes each row when it is known; note: what writing took, a haystack.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
-    asked = Asked(name, make, tasks, plan, reader, keep, told)
+    asked = _Run(name, make, tasks, plan, reader, keep, note)
     asked.all(done)
 
 
-class Asked:
+class _Run:
     """One system on the tasks of a benchmark."""
 
     def __init__(
@@ -114,13 +114,13 @@ class Asked:
         name: str,
         make: Maker,
         tasks: Sequence[Task],
-        plan: Plan,
+        plan: Conditions,
         reader: BenchmarkReader | None,
         keep: Callable[[Row], None],
-        told: Callable[[Mapping[str, Any]], None],
+        note: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self.name, self.tasks, self.plan, self.reader = name, tasks, plan, reader
-        self.keep, self.told = keep, told
+        self.keep, self.note = keep, note
         self.system = Guarded(make(), plan.patience)
         self.rewards = Rewards(plan.setting, plan.seed)
         self.first: frozenset[str] | None = None
@@ -140,7 +140,7 @@ class Asked:
             self.system.close()
 
     def _told(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
-        """Tasks whose haystack is told: their own, or a stranger's."""
+        """Tasks whose haystack is note: their own, or a stranger's."""
         own = [self.tasks[one] for one in groups[number]]
         if self.plan.setting != "another":
             return own
@@ -163,8 +163,8 @@ class Asked:
             self.system.write(entries)
             evidence = [place(entry) for task in open_ for entry in evidence_of(task, plan.words)]
             own = plan.setting not in ("oracle", "another")
-            self.first = self.system.kept(list(dict.fromkeys(evidence))) if own else None
-            self.told(
+            self.first = self.system.holds(list(dict.fromkeys(evidence))) if own else None
+            self.note(
                 {
                     "system": self.name,
                     "setting": plan.setting,
@@ -188,7 +188,7 @@ class Asked:
                     self.keep(row)
             elif plan.setting in LIVE_SETTINGS:
                 self._finish([(row, task, shown)], keep=not known)
-                earned = self.rewards.told(row.scores.get("score", 0.0))
+                earned = self.rewards.passed_on(row.scores.get("score", 0.0))
                 try:
                     if earned is not None:
                         self.system.learn(earned)
@@ -211,18 +211,18 @@ class Asked:
             if plan.setting == "oracle":
                 given = oracle(evidence)
             else:
-                given = self.system.ask(Question(task.input, MOST, task.asked_at, task.options))
+                given = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, task.options))
             row.seconds, row.calls = time.perf_counter() - began, given.calls
-            kept = self.system.kept(gold) if gold and plan.setting != "oracle" else None
+            kept = self.system.holds(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
             row.error = error.message
             return []
         shown = self._fitting(given, row)
         ranked = [item.item for item in given.shown]
         if gold:
-            row.found = {} if self.system.whole else evidence_found(gold, ranked)
+            row.recall = {} if self.system.whole else evidence_found(gold, ranked)
             met = {turn_of(item.item) for item in shown}
-            row.found["shown"] = len(met & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
+            row.recall["shown"] = len(met & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
         row.stage = stage(
             map(turn_of, gold),
             shown=[turn_of(item.item) for item in shown],
@@ -259,7 +259,7 @@ class Asked:
             self.waiting = []
 
     def _finish(self, asked: Sequence[tuple[Row, Task, list[Shown]]], *, keep: bool) -> None:
-        order = {task.key: _moments(task) for _, task, _ in asked}
+        order = {task.key: _order_of(task) for _, task, _ in asked}
         if self.reader is not None:
             open_ = [each for each in asked if "answered itself" not in each[0].scores]
             shown = [in_time(each[2], order[each[1].key]) for each in open_]
@@ -316,27 +316,27 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
     return found
 
 
-def _moments(task: Task) -> dict[str, int]:
+def _order_of(task: Task) -> dict[str, int]:
     return {session.id: number for number, session in enumerate(task.sessions)}
 
 
 def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:
     """Texts in order of time; what has no place in it, as a system's own texts have, stays before in its order."""
 
-    def moment(item: Shown) -> tuple[int, int, int]:
+    def position(item: Shown) -> tuple[int, int, int]:
         session, _, rest = item.item.rpartition("/")
         turn, _, window = rest.partition(".")
         if session not in sessions or not turn.isdigit():
             return (-1, 0, 0)
         return (sessions[session], int(turn), int(window) if window.isdigit() else 0)
 
-    return [item.text for item in sorted(shown, key=moment)]
+    return [item.text for item in sorted(shown, key=position)]
 
 
 # Rows on disk.
 
 
-class Record:
+class EvaluationFolder:
     """The rows of an evaluation in a folder: what was measured under what, and one line a question as it comes.
 
     Given again, the same evaluation goes on. Raises KeepworthError where the folder holds another one."""
@@ -361,7 +361,7 @@ class Record:
     def read(self) -> list[Row]:
         return [Row(**record) for record in _lines(self.rows)]
 
-    def done(self, system: str, plan: Plan) -> frozenset[str]:
+    def done(self, system: str, plan: Conditions) -> frozenset[str]:
         return frozenset(
             row.key for row in self.read() if (row.system, row.setting, row.seed) == (system, plan.setting, plan.seed)
         )
@@ -369,7 +369,7 @@ class Record:
     def keep(self, row: Row) -> None:
         _append(self.rows, asdict(row))
 
-    def told(self, record: Mapping[str, Any]) -> None:
+    def note(self, record: Mapping[str, Any]) -> None:
         _append(self.writes, record)
 
     def costs(self) -> list[dict[str, Any]]:

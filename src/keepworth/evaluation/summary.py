@@ -76,7 +76,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         return found
 
     scores = dict.fromkeys(name for row in rows for name in row.scores)
-    depths = dict.fromkeys(name for row in rows for name in row.found)
+    depths = dict.fromkeys(name for row in rows for name in row.recall)
     errors = Counter(row.error for row in rows if row.error and row.error != DOES_NOT_FIT)
     answered = [row for row in fits if row.scores and row.stage]
     points = (
@@ -92,7 +92,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "clusters": len(set(clusters.values())),
         "does not fit": len(rows) - len(fits),
         "scores": cells(list(scores), lambda row, name: row.scores.get(name)),
-        "evidence": cells(list(depths), lambda row, name: row.found.get(name)),
+        "evidence": cells(list(depths), lambda row, name: row.recall.get(name)),
         "points": None if points is None else {"scored": points.scored, **points.lost, "lucky": points.lucky},
         "stages": dict(stages.most_common()),
         "shown items": sum(row.items for row in fits) / measured,

@@ -18,7 +18,7 @@ from keepworth.tasks.entries import MemoryEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedQuestion:
     """What a system is asked. most: how many items it may show at most; asked_at: ISO 8601, "" where it is not known."""
 
     text: str
@@ -38,33 +38,33 @@ class Answered:
     calls: int = 0
 
 
-class System(Protocol):
+class MemorySystem(Protocol):
     """begin: forget everything, somebody else follows; write: keep these, in order of time; ask: see `Answered`; learn: what the
-    last answer earned, from 0 to 1, told only where the setting says so; kept: which of these ids it still holds, and size: bytes
+    last answer earned, from 0 to 1, told only where the setting says so; holds: which of these ids it still has, and size: bytes
     that it takes, both None where it cannot tell."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
-    def ask(self, question: Question) -> Answered: ...
+    def ask(self, question: AskedQuestion) -> Answered: ...
     def learn(self, reward: float) -> None: ...
-    def kept(self, ids: Sequence[str]) -> frozenset[str] | None: ...
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None: ...
     def size(self) -> int | None: ...
     def close(self) -> None: ...
 
 
-Maker = Callable[[], System]
+Maker = Callable[[], MemorySystem]
 
 
-class Nothing:
+class NoMemory:
     """The arm without memory."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         return Answered()
 
     def learn(self, reward: float) -> None: ...
-    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         return frozenset()
 
     def size(self) -> int | None:
@@ -73,7 +73,7 @@ class Nothing:
     def close(self) -> None: ...
 
 
-class Listing(Nothing):
+class Listing(NoMemory):
     """A system that holds all that it was told as it is. Below it: what to show of it."""
 
     def begin(self, seed: int) -> None:
@@ -83,39 +83,41 @@ class Listing(Nothing):
     def write(self, entries: Sequence[MemoryEntry]) -> None:
         self.entries.update((place(entry), entry) for entry in entries)
 
-    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         return frozenset(id for id in ids if id in self.entries)
 
     def _shown(self, ids: Sequence[str]) -> Answered:
-        return Answered(tuple(Shown(id, 1.0 / (1 + rank), said(self.entries[id])) for rank, id in enumerate(ids)))
+        return Answered(
+            tuple(Shown(id, 1.0 / (1 + rank), as_remembered(self.entries[id])) for rank, id in enumerate(ids))
+        )
 
 
-class Everything(Listing):
+class FullContext(Listing):
     """The whole haystack, in order of time."""
 
     whole = True
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         return self._shown(list(self.entries))
 
 
-class Chance(Listing):
+class RandomEntries(Listing):
     """Entries at random."""
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         ids = list(self.entries)
         draws = random.Random(f"{self.seed}/{question.text}")
         return self._shown(draws.sample(ids, min(question.most, len(ids))))
 
 
-class Latest(Listing):
+class LatestEntries(Listing):
     """The newest entries, whatever is asked."""
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         return self._shown(list(self.entries)[::-1][: question.most])
 
 
-def said(entry: MemoryEntry) -> str:
+def as_remembered(entry: MemoryEntry) -> str:
     """An entry as it is remembered by every system: `8 May 2023, Caroline: I went ...`."""
     return spoken(entry, dates=True)
 
@@ -131,7 +133,7 @@ class Guarded:
     """A system whose mistakes are its own: what raises or takes longer than `seconds` fails with SystemFailed, and a system that
     hung is not asked again. It runs on a thread of its own, so one that never returns holds nobody up."""
 
-    def __init__(self, system: System, seconds: float) -> None:
+    def __init__(self, system: MemorySystem, seconds: float) -> None:
         self._system, self._seconds, self._hung = system, seconds, ""
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="keepworth-system", daemon=True).start()
@@ -143,7 +145,7 @@ class Guarded:
         # A longer text may take longer, and the limit is for one call that never ends.
         self._call("write", lambda: self._system.write(entries), 1.0 + len(entries) / 100.0)
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         found = self._call("ask", lambda: self._system.ask(question))
         if not isinstance(found, Answered):
             raise SystemFailed(f"ask returned {found!r:.80}.", "Return an Answered.")
@@ -152,8 +154,8 @@ class Guarded:
     def learn(self, reward: float) -> None:
         self._call("learn", lambda: self._system.learn(reward))
 
-    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
-        found: frozenset[str] | None = self._call("kept", lambda: self._system.kept(ids))
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
+        found: frozenset[str] | None = self._call("holds", lambda: self._system.holds(ids))
         return found
 
     def size(self) -> int | None:
@@ -257,7 +259,7 @@ def evidence_of(task: Task, words: int) -> list[MemoryEntry]:
 
 def oracle(gold: Sequence[MemoryEntry]) -> Answered:
     """What holds the answer, in order of time."""
-    return Answered(tuple(Shown(place(entry), 1.0, said(entry)) for entry in gold))
+    return Answered(tuple(Shown(place(entry), 1.0, as_remembered(entry)) for entry in gold))
 
 
 @dataclass(slots=True)
@@ -268,7 +270,7 @@ class Rewards:
     seed: int
     past: list[float] = field(default_factory=list)
 
-    def told(self, earned: float) -> float | None:
+    def passed_on(self, earned: float) -> float | None:
         """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did."""
         if self.setting not in LIVE:
             return None

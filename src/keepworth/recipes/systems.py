@@ -16,15 +16,15 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.system import (
     Answered,
-    Chance,
-    Everything,
-    Latest,
+    AskedQuestion,
+    FullContext,
+    LatestEntries,
     Listing,
     Maker,
-    Nothing,
-    Question,
-    System,
-    said,
+    MemorySystem,
+    NoMemory,
+    RandomEntries,
+    as_remembered,
 )
 from keepworth.memory.item import Provenance
 from keepworth.tasks.benchmark import place
@@ -98,7 +98,7 @@ def _file_name(identity: EncoderIdentity) -> str:
     return f"{plain}-{identity.dimension}.bin"
 
 
-class Keepworth:
+class OwnMemory:
     """Our own memory: each entry an item, found by its search and chosen by its policy.
 
     policy: by name, None for the search alone. mode: of the search, None for the policy's own."""
@@ -128,11 +128,11 @@ class Keepworth:
     def write(self, entries: Sequence[MemoryEntry]) -> None:
         assert self._memory is not None
         sources = [Provenance("conversation", e.session, e.turn, e.speaker, e.date) for e in entries]
-        items = self._memory.add_many([said(entry) for entry in entries], provenances=sources, repeat=True)
+        items = self._memory.add_many([as_remembered(entry) for entry in entries], provenances=sources, repeat=True)
         self._places.update((item.id, place(entry)) for item, entry in zip(items, entries, strict=True))
         self._items = {place: id for id, place in self._places.items()}
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         assert self._memory is not None
         if not self._places:
             return Answered()
@@ -145,7 +145,7 @@ class Keepworth:
         if self._policy is not None and self._decision:
             self._memory.reward(self._decision, reward)
 
-    def kept(self, ids: Sequence[str]) -> frozenset[str] | None:
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         assert self._memory is not None
         return frozenset(id for id in ids if id in self._items and self._memory.get(self._items[id]).open)
 
@@ -173,9 +173,11 @@ class Dense(Listing):
         super().write(entries)
         if entries:
             self._ids += [place(entry) for entry in entries]
-            self._matrix = np.concatenate([self._matrix, self._encoder.encode([said(entry) for entry in entries])])
+            self._matrix = np.concatenate(
+                [self._matrix, self._encoder.encode([as_remembered(entry) for entry in entries])]
+            )
 
-    def ask(self, question: Question) -> Answered:
+    def ask(self, question: AskedQuestion) -> Answered:
         near = self._matrix @ self._encoder.encode([question.text])[0]
         best = np.argsort(-near, kind="stable")[: question.most]
         return self._shown([self._ids[row] for row in best])
@@ -199,15 +201,15 @@ NAMES: Mapping[str, str] = {
 
 def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
     """How a system is made by its name. encoder: one for all who need one. Raises UnknownName."""
-    plain: dict[str, Callable[[], System]] = {
-        "none": Nothing,
-        "random": Chance,
-        "latest": Latest,
-        "full": Everything,
-        "bm25": lambda: Keepworth(None, None, "lexical"),
+    plain: dict[str, Callable[[], MemorySystem]] = {
+        "none": NoMemory,
+        "random": RandomEntries,
+        "latest": LatestEntries,
+        "full": FullContext,
+        "bm25": lambda: OwnMemory(None, None, "lexical"),
         "dense": lambda: Dense(encoder()),
-        "search": lambda: Keepworth(None, encoder()),
-        "keepworth": lambda: Keepworth("effect", encoder()),
+        "search": lambda: OwnMemory(None, encoder()),
+        "keepworth": lambda: OwnMemory("effect", encoder()),
     }
     if name in plain:
         return plain[name]
@@ -217,7 +219,7 @@ def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
         from keepworth.recipes.experience_methods import METHODS
 
         require_known("policy", rest, (NAME, *METHODS))
-        return lambda: Keepworth(rest, encoder())
+        return lambda: OwnMemory(rest, encoder())
     raise UnknownName("system", name, [*NAMES, "policy:NAME"])
 
 

@@ -5,7 +5,7 @@ to, called a cluster: a rule set, a house, a conversation, a composition. Tasks 
 are resampled and tasks are not.
 
 Few clusters have a t interval, because the percentile bootstrap is too narrow there: with 5 normal values a 95 % interval holds
-the truth in 84 % of runs (`benchmarks/statistics/coverage.json`).
+the truth in 82.5 % of runs (`benchmarks/statistics/coverage.json`).
 """
 
 from __future__ import annotations

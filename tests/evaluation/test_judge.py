@@ -1,0 +1,136 @@
+"""A judge may fail, and its own error is known."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from keepworth.evaluation.diagnostics import abstains
+from keepworth.evaluation.judge import (
+    PATIENCE,
+    PLANTED,
+    Planted,
+    by_verifier,
+    corrected,
+    errors,
+    judged,
+    planted_abstentions,
+    planted_answers,
+)
+from keepworth.models.errors import ChatError
+from keepworth.tasks.metrics import exact_match, token_f1
+from keepworth.tasks.verifiers import VERIFIERS
+
+COMMITTED = Path(__file__).parents[2] / "benchmarks" / "statistics" / "verifiers.json"
+ASKED = [("q", "gold", str(number)) for number in range(8)]
+
+
+def test_a_judge_that_fails_is_counted_and_the_rest_goes_on() -> None:
+    def judge(question: str, gold: str, answer: str) -> float:
+        if answer == "1":
+            raise ChatError("the server is busy.")
+        return {"2": 1.5, "3": float("nan")}.get(answer, int(answer) / 10)
+
+    found = judged(judge, ASKED)
+    assert found.scores == (0.0, None, None, None, 0.4, 0.5, 0.6, 0.7)
+    assert found.failed == 3
+    assert found.failure is not None
+    assert (found.failure.failed, found.failure.of) == (3, 8)
+    assert str(found.failure).startswith(
+        "The judge failed on 3 of 8 answers; the first time: ChatError: the server is busy. The lexical scores are complete."
+    )
+    assert judged(judge, ASKED[4:]).failure is None
+
+
+def test_a_judge_that_is_not_there_is_not_asked_for_ever() -> None:
+    asked = Counter[str]()
+
+    def judge(question: str, gold: str, answer: str) -> float:
+        asked[answer] += 1
+        raise ConnectionError("nobody listens")
+
+    found = judged(judge, ASKED)
+    assert found.failed == len(ASKED)
+    assert asked.total() == PATIENCE
+
+
+def test_planted_answers_are_right_or_wrong_by_construction() -> None:
+    planted = planted_answers()
+    assert len(planted) == 24 * 8
+    assert Counter(each.right for each in planted) == {True: 72, False: 120}
+    assert len({(each.question, each.answer) for each in planted}) == len(planted)
+    for name, make in PLANTED.items():
+        cases = make()
+        assert make() == cases, name  # the same at each call
+        assert not {(each.gold, each.answer) for each in cases if each.right} & {
+            (each.gold, each.answer) for each in cases if not each.right
+        }, name
+
+
+def test_errors_by_hand() -> None:
+    planted = [
+        Planted("q", "a", "a", True, "as it is"),
+        Planted("q", "a", "an a", True, "in a sentence"),
+        Planted("q", "a", "b", False, "another value"),
+        Planted("q", "a", "a or b", False, "list of guesses"),
+        Planted("q", "a", "?", False, "vague"),
+    ]
+
+    def judge(question: str, gold: str, answer: str) -> float:
+        if answer == "?":
+            raise ValueError("what?")
+        return float(answer.startswith("a "))
+
+    found = errors(judge, planted)
+    assert found.precision is not None
+    assert found.recall is not None
+    assert found.false_accept is not None
+    assert (found.precision.mean, found.recall.mean, found.false_accept.mean) == (0.0, 0.0, 1 / 3)
+    assert (found.failed, found.n) == (1, 5)
+    assert found.by_form["list of guesses"][0] is False
+    assert found.by_form["list of guesses"][1].mean == 1.0
+
+
+def test_what_is_behind_a_share_of_accepted_answers() -> None:
+    # Four in five right answers accepted, one in five wrong ones: .5 accepted are (.5 - .2) / .6 right.
+    planted = [Planted("", "", str(number), number < 5, "") for number in range(10)]
+    found = errors(lambda question, gold, answer: float(answer in "01235"), planted)
+    assert corrected(0.5, found) == pytest.approx(0.5)
+    assert corrected(0.2, found) == 0.0
+    assert corrected(0.68, found) == pytest.approx(0.8)
+    useless = errors(lambda question, gold, answer: 1.0, planted)
+    assert corrected(0.5, useless) is None
+
+
+def test_committed_errors_of_verifiers_are_those_of_today() -> None:
+    """But for math_verify, which needs a package."""
+    committed = json.loads(COMMITTED.read_text())["verifiers"]
+    assert set(committed) == {*VERIFIERS, "abstains"}
+    for name in sorted(set(VERIFIERS) - {"math_verify"}):
+        found = errors(by_verifier(VERIFIERS[name]), PLANTED[name]())
+        assert found.precision is not None
+        assert found.recall is not None
+        row = committed[name]
+        assert (row["n"], row["precision"]["mean"], row["recall"]["mean"]) == (
+            found.n,
+            found.precision.mean,
+            found.recall.mean,
+        ), name
+        assert {form: each["mean"] for form, each in row["accepted by form"].items()} == {
+            form: share.mean for form, (_, share) in found.by_form.items()
+        }
+    found = errors(lambda question, gold, answer: float(abstains(answer)), planted_abstentions())
+    assert found.recall is not None
+    assert committed["abstains"]["recall"]["mean"] == found.recall.mean
+
+
+def test_shuffled_gold_lowers_lexical_scores() -> None:
+    planted = [each for each in planted_answers() if each.right]
+    golds = [each.gold for each in planted]
+    for metric in (exact_match, token_f1):
+        own = sum(metric(each.answer, (each.gold,)) for each in planted)
+        others = sum(metric(each.answer, (gold,)) for each, gold in zip(planted, golds[3:] + golds[:3], strict=True))
+        assert others < 0.3 * own

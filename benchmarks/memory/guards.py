@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from keepworth import Memory
 from keepworth.defaults import encoder as encoder_named
-from keepworth.environments.data_sets import read
+from keepworth.environments.data_sets import labelled_table
 from keepworth.episodes.model import Encoder
 from keepworth.evaluation.statistics import paired_difference
 
@@ -51,7 +51,7 @@ class Remembered:
 def drawn(folder: Path, seed: int, length: int, distinct: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Items and queries, of the training half."""
     generator = np.random.default_rng([101, seed])
-    pairs = read(folder / "train.csv.gz")
+    pairs = labelled_table(folder / "train.csv.gz")
     order = [pairs[place] for place in generator.permutation(len(pairs))]
     items, rest, counts = [], [], dict[str, int]()
     for text, intent in order:

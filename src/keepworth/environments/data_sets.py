@@ -164,10 +164,11 @@ def _within(folder: Path | None, name: str) -> Path:
 def _banking(folder: Path) -> tuple[Labelled, Labelled]:
     """BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et al.,
     2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
-    return _table(folder / "train.csv.gz"), _table(folder / "test.csv.gz")
+    return labelled_table(folder / "train.csv.gz"), _table(folder / "test.csv.gz")
 
 
-def _table(path: Path) -> Labelled:
+def labelled_table(path: Path) -> Labelled:
+    """(text, category) of each row. KeepworthError for a file of another shape."""
     rows = list(csv.DictReader(_text(path).splitlines()))
     if not rows or set(rows[0]) != {"text", "category"}:
         raise KeepworthError(f"{path} does not have the columns text and category.", "Use the files as published.")

@@ -164,7 +164,7 @@ def _within(folder: Path | None, name: str) -> Path:
 def _banking(folder: Path) -> tuple[Labelled, Labelled]:
     """BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et al.,
     2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
-    return labelled_table(folder / "train.csv.gz"), _table(folder / "test.csv.gz")
+    return labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
 
 
 def labelled_table(path: Path) -> Labelled:

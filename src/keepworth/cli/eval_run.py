@@ -22,7 +22,7 @@ def listing(
     """What can be measured, on what, and under which settings."""
     from keepworth.cli.output import say
     from keepworth.environments.streams import NAMES
-    from keepworth.evaluation.system import SETTINGS
+    from keepworth.evaluation.system import SETTINGS, Poison
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.tasks.benchmark import BENCHMARKS
 
@@ -96,7 +96,7 @@ def run(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.harness import Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import KeptVectors, chosen, maker
@@ -125,8 +125,11 @@ def run(
     identity |= {
         "tokens": tokens,
         "words": words,
+        "most": MOST,
+        "poison": Poison().share,
         "encoder": encoder,
         "reader": answering.identity if answering is not None else "none",
+        "judge": "none",
     }
     from keepworth.learning.run_folder import versions
 

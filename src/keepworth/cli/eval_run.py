@@ -98,7 +98,7 @@ def run(
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.summary import summed
-    from keepworth.evaluation.system import SETTINGS
+    from keepworth.evaluation.system import SETTINGS, Poison
     from keepworth.recipes.systems import KeptVectors, chosen, maker
 
     require("train", "keepworth eval run", "scipy")

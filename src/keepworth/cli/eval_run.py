@@ -22,7 +22,7 @@ def listing(
     """What can be measured, on what, and under which settings."""
     from keepworth.cli.output import say
     from keepworth.environments.streams import NAMES
-    from keepworth.evaluation.system import SETTINGS, Poison
+    from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.tasks.benchmark import BENCHMARKS
 

@@ -69,7 +69,8 @@ class Conditions:
 @dataclass(slots=True)
 class Row:
     """One question put to one system. scores: by metric; recall: per depth the share of evidence turns among the first items, and
-    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). error: of the system, which then scores 0."""
+    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). shown: ids of what
+    the reader saw. error: of the system, which then scores 0."""
 
     key: str
     cluster: str
@@ -81,6 +82,7 @@ class Row:
     scores: dict[str, float] = field(default_factory=dict)
     recall: dict[str, float] = field(default_factory=dict)
     stage: str = ""
+    shown: list[str] = field(default_factory=list)
     items: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -218,6 +220,7 @@ class _Run:
             row.error = error.message
             return []
         shown = self._fitting(given, row)
+        row.shown = [] if self.system.whole else [item.item for item in shown]
         ranked = [item.item for item in given.shown]
         if gold:
             row.recall = {} if self.system.whole else evidence_found(gold, ranked)

@@ -9,6 +9,7 @@ from typing import Any
 
 from keepworth.environments import alfworld, data_sets, household, science, seen_before
 from keepworth.environments import generated as generators
+from keepworth.environments.dials import dialled, parsed
 from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
@@ -43,7 +44,8 @@ one kind are wrong for another, so they are tuned for each."""
 
 
 def kind_of(name: str) -> str:
-    """The kind of the stream `name`."""
+    """The kind of the stream `name`, which its dials leave as it is."""
+    name = name.partition("~")[0]
     for kind, names in KINDS.items():
         if name in names:
             return kind
@@ -69,7 +71,10 @@ def generated(
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:
     """What keeps the stream `name` from running here, with its fix; None where nothing does.
 
-    Raises UnknownName for a stream that there is not."""
+    Raises UnknownName for a stream or a dial that there is not, and KeepworthError for a dial out of range."""
+    name, _, dials = name.partition("~")
+    if dials:
+        parsed(dials, length=2)
     if name not in NAMES:
         raise UnknownName("stream", name, NAMES)
     if name in data_sets.LABELLED and data is None:
@@ -93,10 +98,15 @@ def opened(
 ) -> Stream:
     """The stream `name`, generated or from other people's data and worlds. length: where not the stream's own.
 
+    NAME~swap, NAME~hidden=0.5~event ... is that stream under dials of chance (`keepworth.environments.dials`).
     Errors: UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks
+    plain, _, dials = name.partition("~")
+    if dials:
+        stream = opened(plain, split=split, seed=seed, order=order, length=length, data=data)
+        return replace(dialled(stream, parsed(dials, len(stream.tasks))), family=name)
     if name in data_sets.LABELLED:
         of, variant = data_sets.LABELLED[name]
         return data_sets.labelled(of, data, variant=variant, split=split, seed=seed, order=order, length=length)

@@ -12,6 +12,7 @@ from keepworth.cli.evaluate import app
 from keepworth.environments.streams import FAMILIES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.evaluation.statistics import TooFewSeeds
 from keepworth.learning.run_folder import stored_episodes
 
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
@@ -31,6 +32,9 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     assert set(summary["table"]["near-miss"]) == {"none", "exprag", "advantage", "advantage+shuffled"}
     assert all(values["n"] == 3 for values in summary["table"]["near-miss"].values())
     assert (out / "report.png").stat().st_size > 5_000
+    assert "3 seeds: expect +-14.9 points. Of 2 comparisons corrected together" in " ".join(done.output.split())
+    assert "No verdict is possible: 2 comparisons corrected together need at least 7 seeds." in done.output
+    assert json.loads((out / "plan.json").read_text())["power"]["need"] == 7
     rows = (out / "rows.jsonl").read_text()
     again = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert again.exit_code == 0
@@ -39,6 +43,18 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
         CliRunner().invoke(
             app, ["stream", *SMALL, "--seeds", "3", "--split", "held-out", "--out", str(out)], catch_exceptions=False
         )
+
+
+def test_too_few_seeds_for_an_interval_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    asked = ["stream", *SMALL, "--out", str(out), "--half-width", "1"]
+    with pytest.raises(TooFewSeeds, match=r"An interval of \+-1.0 points needs at least 154 seeds .*there are 20"):
+        CliRunner().invoke(app, [*asked, "--seeds", "20"], catch_exceptions=False)
+    with pytest.raises(KeepworthError, match="nothing to compare"):
+        CliRunner().invoke(app, [*asked, "--seeds", "1"], catch_exceptions=False)
+    with pytest.raises(UnknownName, match="no arm 'exprg'"):
+        CliRunner().invoke(app, [*asked, "--method", "exprg"], catch_exceptions=False)
+    assert not out.exists()
 
 
 def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:

@@ -61,22 +61,23 @@ def test_what_is_said_before_a_run() -> None:
     assert planned.need == seeds_for_half_width(0.028, 0.01)
     assert planned.text.splitlines() == [
         "Spread of a paired difference over seeds: 2.8 points (declared).",
-        "12 seeds, one comparison: expect +-1.8 points; a difference of 2.5 points is found four times in five.",
+        "12 seeds: expect +-1.8 points. Of one comparison, a difference of 2.5 points is found four times in five.",
         f"For +-1.0 points, {planned.need} seeds are needed: {planned.need - 12} more than there are.",
     ]
     assert planned.record()["need"] == planned.need
     both = plan(PairedSpread(0.028), 12, wanted=0.05, effect=0.02, comparisons=20)
-    assert both.need == seeds_for_effect(0.028, 0.02, 20) > seeds_for_half_width(0.028, 0.05, 20)
+    assert both.need == seeds_for_effect(0.028, 0.02, 20) > seeds_for_half_width(0.028, 0.05)
     assert "No verdict is possible" in plan(PairedSpread(0.028), 5, comparisons=20).text
 
 
 def test_a_question_that_cannot_be_answered_is_refused() -> None:
-    few = plan(PairedSpread(0.028), 5, comparisons=20)
-    with pytest.raises(
-        TooFewSeeds, match=r"Is ours ahead \(20 comparisons .*needs at least 10 .*there are 5. Run 5 more."
-    ):
-        require_enough(few, "Is ours ahead")
-    require_enough(plan(PairedSpread(0.028), 10, comparisons=20), "Is ours ahead")
+    with pytest.raises(TooFewSeeds, match=r"A verdict on 20 comparisons needs at least 10 .*there are 5. Run 5 more."):
+        require_enough(plan(PairedSpread(0.028), 5, comparisons=20))
+    require_enough(plan(PairedSpread(0.028), 10, comparisons=20))
+    with pytest.raises(TooFewSeeds, match=r"An interval of \+-1.0 points needs at least 39 .*there are 30"):
+        require_enough(plan(PairedSpread(0.028), 30, wanted=0.01))
+    with pytest.raises(TooFewSeeds, match=r"Finding a difference of 1.4 points needs at least 34"):
+        require_enough(plan(PairedSpread(0.028), 30, effect=0.014))
     with pytest.raises(KeepworthError, match=r"half-width of 0.0 cannot be planned"):
         plan(PairedSpread(0.028), 12, wanted=0.0)
     with pytest.raises(KeepworthError, match="more than 1000000 seeds"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keepworth.evaluation.stream import Results, StreamRow
-from keepworth.evaluation.stream_claims import claims, pilot, rivals
+from keepworth.evaluation.stream_claims import claims, pilot, planned, rivals
 
 ARMS = {
     "none": 0.3,
@@ -37,7 +37,7 @@ def rows(seeds: int, arms: dict[str, float] = ARMS, spread: float = 0.02) -> Res
 
 
 def test_rivals_are_all_arms_that_learn_and_are_not_ours() -> None:
-    assert rivals(rows(3)) == ["memrl", "kernel-mean", "exprag+published"]
+    assert rivals(rows(3).arms) == ["memrl", "kernel-mean", "exprag+published"]
 
 
 def test_the_best_rival_is_found_and_a_lead_is_one_over_all() -> None:
@@ -86,14 +86,27 @@ def test_any_arm_can_be_the_method() -> None:
     assert {each["verdict"] for each in found["against_rivals"]} == {"ahead"}
 
 
-def test_a_pilot_gives_the_widest_spread_and_the_size_of_the_family() -> None:
+def test_a_pilot_gives_the_widest_spread_and_the_plan_the_size_of_the_family() -> None:
     results = rows(5)
-    spread, comparisons = pilot(results)
+    spread = pilot(results)
     gaps = {
         (arm, which): np.std(results.differences("near-miss", "advantage", arm, which), ddof=1)
-        for arm in rivals(results)
+        for arm in rivals(results.arms)
         for which in (lambda each: each.auc, lambda each: each.final)
     }
-    assert comparisons == len(gaps) == 6
+    assert len(gaps) == 6
     assert spread.sd == max(gaps.values())
     assert spread.n == 5
+    aim = planned(["near-miss", "drift"], list(ARMS), 12, before=results, wanted=0.05)
+    assert aim is not None
+    assert (aim.comparisons, aim.spread, aim.have) == (12, spread, 12)
+    assert planned(["near-miss"], list(ARMS), 1) is None
+    assert planned(["near-miss"], ["none", "advantage"], 12) is None
+
+
+def test_after_a_run_it_is_said_whether_it_was_as_sharp_as_planned() -> None:
+    aim = planned(["near-miss"], list(ARMS), 12, wanted=0.001)
+    found = claims(rows(12), aim=aim)["against_each"]
+    assert all(each["sharpness"].startswith("planned for +-0.1 points, got +-") for each in found)
+    assert all("seeds would do" in each["sharpness"] for each in found)
+    assert {each["sharpness"] for each in claims(rows(12))["against_each"]} == {""}

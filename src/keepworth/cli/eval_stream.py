@@ -37,7 +37,10 @@ def stream(
     streams: Annotated[
         str,
         typer.Option(
-            "--streams", help="Names, separated by commas; 'all', 'attacks', or 'list' to see them.", show_default="all"
+            "--streams",
+            help="Names, separated by commas; 'all', 'attacks', or 'list' to see them. NAME~swap, ~event, ~drift, ~hidden=0.5 "
+            "... is that stream with chance in it.",
+            show_default="all",
         ),
     ] = STREAMS,
     arms: Annotated[
@@ -81,6 +84,21 @@ def stream(
         Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
+    method: Annotated[
+        str, typer.Option("--method", help="The arm that claims are made of; every other that learns is its rival.")
+    ] = "advantage",
+    pilot: Annotated[
+        Path | None,
+        typer.Option(
+            "--pilot", help="A folder of an earlier run: how many seeds are needed is planned from its spread."
+        ),
+    ] = None,
+    half_width: Annotated[
+        float,
+        typer.Option(
+            "--half-width", min=0.0, help="Points: refused before anything runs where the seeds are too few for it."
+        ),
+    ] = 0.0,
     episodes: Annotated[
         bool,
         typer.Option(
@@ -102,8 +120,9 @@ def stream(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.stream import Results, draw, run_matrix, table
-    from keepworth.evaluation.stream_claims import CONTROLS, claims
+    from keepworth.evaluation.power import require_enough
+    from keepworth.evaluation.stream import Results, draw, load, run_matrix, table
+    from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims, planned
     from keepworth.recipes.experience_methods import METHODS
 
     console = terminal()
@@ -138,7 +157,20 @@ def stream(
         raise UnknownName("agent", agent, AGENTS)
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
+    if method not in chosen and method != METHOD:
+        raise UnknownName("arm", method, chosen, "--arms")
     settings = _settings(tuned, chosen)
+    before_it = None if pilot is None else Results(load(pilot / "rows.jsonl"))
+    aim = planned(names, chosen, seeds, method=method, before=before_it, wanted=half_width / 100.0 or None)
+    if half_width and aim is None:
+        raise KeepworthError(
+            f"--half-width asks how {method} stands to its rivals, and there is nothing to compare.",
+            "Give --arms with the method and a rival, and at least 2 seeds.",
+        )
+    if aim is not None:
+        console.print(aim.text, highlight=False)
+        if half_width:
+            require_enough(aim)
     out.mkdir(parents=True, exist_ok=True)
     plan: dict[str, Any] = {
         "streams": names,
@@ -150,6 +182,8 @@ def stream(
         "encoder": encoder,
         "settings": settings,
         "episodes": episodes,
+        "method": method,
+        "power": None if aim is None else aim.record(),
     }
     note = out / "plan.json"
     fixed = ("arms", "split", "length", "agent", "encoder", "settings", "episodes")
@@ -183,7 +217,7 @@ def stream(
             progress=lambda done, total: progress.update(bar, completed=done),
         )
     results = Results(rows)
-    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results)}
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
     _print(console, summary)
@@ -336,6 +370,13 @@ def _print(console: Any, summary: dict[str, Any]) -> None:
             f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; the best of {each['rivals']} rivals is {each['rival']} "
             f"with {each['rival_mean']:.3f}: {each['verdict']}, {each['difference']:+.3f} "
             f"[{each['low']:+.3f}, {each['high']:+.3f}] (against all: {counts})",
+            highlight=False,
+        )
+    for each in claimed["against_each"]:
+        console.print(
+            f"{each['stream']}, {each['measure']}: {each['verdict']}, taken by the worst of {each['rivals']}: {each['name']} "
+            f"{each['difference']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]"
+            + (f"; {each['sharpness']}" if each["sharpness"] else ""),
             highlight=False,
         )
     if claimed["against_rivals"]:

@@ -16,7 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.power import PairedSpread, fewest, seeds_for_effect, spread
+from keepworth.evaluation.power import (
+    DECLARED,
+    PairedSpread,
+    SeedPlan,
+    fewest,
+    plan,
+    seeds_for_effect,
+    spread,
+)
+from keepworth.evaluation.power import (
+    verdict as sharpness,
+)
 from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, against_each, family, paired_difference
 from keepworth.evaluation.statistics import MARGIN as LEVEL_MARGIN
 from keepworth.evaluation.stream import Results, StreamRow
@@ -44,12 +55,12 @@ def final(each: StreamRow) -> float:
 MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
 
 
-def rivals(results: Results, method: str = METHOD) -> list[str]:
+def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
     """Arms that learn from reward, other than `method` and what was made of it. ARM+published counts: it is another setting."""
     own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
-        for arm in results.arms
+        for arm in arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published")
         and arm != method
@@ -57,15 +68,17 @@ def rivals(results: Results, method: str = METHOD) -> list[str]:
     ]
 
 
-def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
-    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name."""
-    others = rivals(results, method)
+def claims(results: Results, method: str = METHOD, aim: SeedPlan | None = None) -> dict[str, Any]:
+    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name.
+
+    aim: what was planned, for saying whether the run was as sharp."""
+    others = rivals(results.arms, method)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
     against = _family(_all(results, method, others))
     return {
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
-        "against_each": _each(results, method, others),
+        "against_each": _each(results, method, others, aim),
         "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
         "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
         "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
@@ -74,11 +87,28 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     }
 
 
-def pilot(results: Results, method: str = METHOD) -> tuple[PairedSpread, int]:
-    """What a plan of the full run takes from a run with few seeds: the widest spread of `method` against a rival on a stream, and
-    how many comparisons there will be."""
-    named = _all(results, method, rivals(results, method))
-    return spread(dict(named)), len(named)
+def pilot(results: Results, method: str = METHOD) -> PairedSpread:
+    """What a plan takes from a run with few seeds: the widest spread of `method` against a rival on a stream."""
+    return spread(dict(_all(results, method, rivals(results.arms, method))))
+
+
+def planned(
+    streams: Sequence[str],
+    arms: Sequence[str],
+    seeds: int,
+    *,
+    method: str = METHOD,
+    before: Results | None = None,
+    wanted: float | None = None,
+) -> SeedPlan | None:
+    """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival.
+
+    before: rows of a pilot; the spread is declared without. wanted: half-width of the interval against each rival."""
+    comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
+    if seeds < 2 or not comparisons or method not in arms:
+        return None
+    spread_seen = PairedSpread(DECLARED) if before is None else pilot(before, method)
+    return plan(spread_seen, seeds, wanted=wanted, comparisons=comparisons)
 
 
 def verdict(each: Comparison, needed: int) -> str:
@@ -134,7 +164,7 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
     return found
 
 
-def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
+def _each(results: Results, method: str, others: Sequence[str], aim: SeedPlan | None = None) -> list[dict[str, Any]]:
     """Per stream and measure: `method` against each rival at the plain level; the one with the lowest interval, and the verdict.
 
     A verdict for one stream alone takes as many seeds as a sign-flip test of one comparison."""
@@ -146,6 +176,7 @@ def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str
                 continue
             stands = against_each(named, margin=LEVEL_MARGIN)
             few = stands.worst.clusters < fewest(1)
+            widest = max(stands.comparisons, key=lambda each: each.half_width)
             found.append(
                 {
                     **_record(stands.worst),
@@ -153,7 +184,8 @@ def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str
                     "measure": where,
                     "rivals": len(named),
                     "margin": LEVEL_MARGIN,
-                    "half_width": max(each.half_width for each in stands.comparisons),
+                    "half_width": widest.half_width,
+                    "sharpness": sharpness(aim, widest) if aim is not None and widest.half_width else "",
                     "verdict": "too few seeds" if few else stands.verdict,
                     "holds": not few and stands.verdict in ("ahead", "not worse"),
                 }

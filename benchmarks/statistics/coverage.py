@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.evaluation.power import half_width, seeds_for_half_width
-from keepworth.evaluation.statistics import SMALL, against_each, bootstrapped, paired_difference, student
+from keepworth.evaluation.statistics import against_each, bootstrapped, paired_difference, student
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 RESAMPLES = 1000
@@ -136,7 +136,6 @@ def main() -> None:
         "runs": asked.runs,
         "seed": SEED,
         "resamples": RESAMPLES,
-        "bound": SMALL,
         "intervals": intervals(asked.runs),
         "units": units(asked.runs),
         "verdicts": verdicts(min(asked.runs, 1000)),

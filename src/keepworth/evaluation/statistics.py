@@ -55,7 +55,7 @@ def bootstrapped(
     return float(interval.low), float(interval.high)
 
 
-SMALL = 30
+SMALL = 60
 """Fewer clusters than this have a t interval. `benchmarks/statistics/coverage.json` measures what both cover."""
 LEAST = 3
 """Fewer clusters than this have no interval that could be believed."""

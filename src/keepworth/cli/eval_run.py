@@ -96,6 +96,7 @@ def run(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.evaluation_page import write_page
     from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
@@ -157,7 +158,8 @@ def run(
     summary = {**identity, "versions": versions(), **summed(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show(console, summary)
-    console.print(f"{folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+    page = write_page(folder, summary, rows, tasks)
+    console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
 
 
 def opened(
@@ -283,3 +285,36 @@ def show(console: Any, summary: dict[str, Any]) -> None:
             console.print(f"{arm}, where evidence went: {parts}", highlight=False)
         for error, count in values["errors"].items():
             console.print(f"{arm} failed {count} times: {error}", highlight=False)
+
+
+def board(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of `keepworth eval run`, or their summary.json.")],
+    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path("board.html"),
+) -> None:
+    """Put several evaluations on one page: every system a row, sorted by what you click."""
+    from keepworth.cli.output import say
+    from keepworth.evaluation.evaluation_page import write_board
+
+    say(write_board(folders, out))
+
+
+def compare(
+    one: Annotated[str, typer.Argument(help="FOLDER:ARM, such as runs/eval/locomo:bm25; without an arm, all of them.")],
+    other: Annotated[str, typer.Argument(help="What it is compared with.")],
+    allow: Annotated[
+        str,
+        typer.Option(
+            "--allow", help="What is meant to differ, such as reader, encoder or tokens; separated by commas."
+        ),
+    ] = "",
+) -> None:
+    """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
+    from keepworth.cli.output import say
+    from keepworth.evaluation.evaluation_page import compared_arms
+
+    for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):
+        verdict = "ahead" if comparison.low > 0 else "behind" if comparison.high < 0 else "no difference can be told"
+        say(
+            f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "
+            f"p {comparison.adjusted:.3g} after correction, {comparison.clusters} clusters: {verdict}"
+        )

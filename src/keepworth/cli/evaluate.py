@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.eval_run import listing, run
+from keepworth.cli.eval_run import board, compare, listing, run
 from keepworth.cli.eval_stream import stream
 from keepworth.cli.output import Runs
 
@@ -20,6 +20,8 @@ app = typer.Typer(help="Measure models and runs on held-out questions, and memor
 
 app.command("list")(listing)
 app.command()(run)
+app.command()(compare)
+app.command()(board)
 app.command()(stream)
 
 

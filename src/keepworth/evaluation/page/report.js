@@ -1,5 +1,5 @@
 "use strict";
-// Two things: the numbers under the pointer in a chart, and the episode browser. Everything else on the page is plain HTML.
+// Three things: the numbers under the pointer in a chart, the episode browser, and tables that are sorted and searched. Everything else on the page is plain HTML.
 
 // What is no finite number comes as a text.
 const fixed = (value, digits) => typeof value === "number" ? value.toFixed(digits) : String(value);
@@ -56,23 +56,21 @@ if (browser) {
   const controls = Object.fromEntries([...document.querySelectorAll("[data-filter]")].map(each => [each.dataset.filter, each]));
   const colour = reward => reward >= 0.5 ? "good" : reward > 0 ? "middling" : "bad";
   let found = [], visible = 0, selected = null;
-  const PAGE = 120;
+  const PAGE = 120, unit = browser.dataset.unit ?? "episodes";
 
   function fill() {
     const words = controls.words.value.toLowerCase();
     found = episodes.filter(each =>
-      (!controls.step.value || String(each.step) === controls.step.value) &&
-      (!controls.arm.value || each.arm === controls.arm.value) &&
-      (!controls.role.value || each.role === controls.role.value) &&
+      ["step", "arm", "role"].every(name => !controls[name]?.value || String(each[name]) === controls[name].value) &&
       (!words || `${texts[each.question]} ${each.answer} ${each.expected.join(" ")}`.toLowerCase().includes(words)));
     if (controls.order.value === "worst") found.sort((a, b) => a.reward - b.reward);
     if (controls.order.value === "best") found.sort((a, b) => b.reward - a.reward);
     if (controls.order.value === "late") found.sort((a, b) => b.step - a.step);
     list.replaceChildren();
     visible = 0;
-    document.querySelector(".count").textContent = `${found.length.toLocaleString("en")} of ${episodes.length.toLocaleString("en")} episodes`;
+    document.querySelector(".count").textContent = `${found.length.toLocaleString("en")} of ${episodes.length.toLocaleString("en")} ${unit}`;
     if (found.length) { more(); select(0); }
-    else { list.append(element("div", "empty", "No episode fits.")); detail.replaceChildren(); }
+    else { list.append(element("div", "empty", `None of the ${unit} fits.`)); detail.replaceChildren(); }
   }
 
   function more() {
@@ -82,7 +80,7 @@ if (browser) {
       const each = found[visible], index = visible;
       const row = element("button");
       row.append(element("span", `reward ${colour(each.reward)}`, fixed(each.reward, 2)), element("span", "question", texts[each.question]),
-        element("span", "where", `step ${each.step} · ${each.arm} · ${each.role}`));
+        element("span", "where", each.where ?? `step ${each.step} · ${each.arm} · ${each.role}`));
       row.addEventListener("click", () => select(index));
       list.append(row);
     }
@@ -97,7 +95,7 @@ if (browser) {
     selected = index;
     [...list.children].forEach((row, at) => row.setAttribute("aria-selected", at === index));
     const each = found[index];
-    const meta = `step ${each.step} · ${each.arm} · ${each.role} · ${each.task} · ${each.stop}`;
+    const meta = each.where ? `${each.where} · ${each.task}` : `step ${each.step} · ${each.arm} · ${each.role} · ${each.task} · ${each.stop}`;
     const pair = element("div", "pair");
     for (const [title, text, name] of [["Answer", each.answer || "(nothing)", colour(each.reward)], ["Expected", each.expected.join("\n") || "(no answer key)", ""]]) {
       const half = element("div", name);
@@ -121,7 +119,7 @@ if (browser) {
     for (const [id, score, text] of each.shown) {
       const line = element("div", "memory"), body = element("div");
       body.append(marked(texts[text], each.expected), element("div", "id", id));
-      line.append(element("div", "score", fixed(score, 3)), body);
+      line.append(element("div", "score", score ? fixed(score, 3) : ""), body);
       detail.append(line);
     }
     for (const error of each.errors) detail.append(element("div", "bad", error));
@@ -148,4 +146,26 @@ if (browser) {
   });
   for (const control of Object.values(controls)) control.addEventListener("input", fill);
   fill();
+}
+
+// Tables that can be sorted by a column: numbers by size, what is missing last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  for (const button of table.querySelectorAll("button[data-sort]")) {
+    button.addEventListener("click", () => {
+      const down = button.getAttribute("aria-sort") !== "descending", place = Number(button.dataset.sort);
+      for (const other of table.querySelectorAll("button[data-sort]")) other.removeAttribute("aria-sort");
+      button.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = row => row.cells[place].dataset.value, numeric = button.parentElement.classList.contains("number");
+      const order = (a, b) => {
+        if (!key(a) || !key(b)) return key(a) ? -1 : key(b) ? 1 : 0;
+        return (numeric ? Number(key(b)) - Number(key(a)) : key(a).localeCompare(key(b)) * -1) * (down ? 1 : -1);
+      };
+      body.append(...[...body.rows].sort(order));
+    });
+  }
+  document.querySelector("[data-board=words]")?.addEventListener("input", event => {
+    const words = event.target.value.toLowerCase();
+    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(words);
+  });
 }

@@ -1,0 +1,432 @@
+"""Pages over evaluations: one page for each, and a board over several. One file each that needs nothing else, online or off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.diagnostics import STAGES
+from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
+from keepworth.evaluation.power import fewest
+from keepworth.evaluation.report import embedded, page_html, settings_html, whisker
+from keepworth.evaluation.statistics import Comparison, compared
+from keepworth.evaluation.summary import BASELINE, arm_of, per_question
+from keepworth.evaluation.system import as_remembered
+from keepworth.evaluation.tables import Cell
+from keepworth.tasks.benchmark import haystack, place
+
+MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")
+"""Of an evaluation's identity, what is said at the top."""
+CONTROLS = ("oracle", "random", "latest")
+"""Arms that are no memory anybody would use."""
+BROWSED = 6_000
+"""Answers that a page holds at most: those of the first arms."""
+
+
+def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
+    """`report.html` in the folder of an evaluation. tasks: whose texts the page shows beside the answers."""
+    path = folder / "report.html"
+    name = f"{summary['benchmark']}, {summary['split']}"
+    title = f"Does memory help? {name}"
+    measured = {key: summary[key] for key in MEASURED if summary.get(key) not in (None, {}, "")}
+    facts = "".join(f"<span>{escape(key)} <b>{escape(_plain(value))}</b></span>" for key, value in measured.items())
+    body = "".join(
+        (
+            f"<section><h2>What was answered</h2>{_scores(summary)}</section>",
+            _section("Where points went", _points(summary["arms"])),
+            _section("Evidence found", _evidence(summary["arms"])),
+            f"<section><h2>What it cost</h2>{_costs(summary['arms'])}</section>",
+            _section("Every answer", _browser(rows, tasks)),
+            f"<section><h2>What was measured</h2>{settings_html(_settings(summary))}</section>",
+        )
+    )
+    said = f'<p class="headline">{escape(verdict(summary))}</p><div class="facts">{facts}</div>'
+    footer = (
+        "The numbers: <code>summary.json</code>, <code>rows.jsonl</code> and <code>plan.json</code> beside this page."
+    )
+    path.write_text(page_html(name, title, "evaluation", said, body, footer), encoding="utf-8")
+    return path
+
+
+def verdict(summary: Mapping[str, Any]) -> str:
+    """One sentence: whether memory helped."""
+    gains = summary["gains"]
+    arms = {arm: gain for arm, gain in gains.items() if "+" not in arm and arm not in CONTROLS}
+    if not arms:
+        return "Nothing was compared with no memory, so this says how systems stand to each other and not whether memory helps."
+    best = max(arms, key=lambda arm: arms[arm]["mean"])
+    gain = arms[best]
+    interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
+    if gain["clusters"] < fewest(1):
+        return (
+            f"Too few to tell: {gain['clusters']} clusters, and {fewest(1)} are needed. The best, {best}: {interval}."
+        )
+    room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
+    if gain["low"] > 0:
+        return f"Memory helps. The most with {best}: {interval}.{room}"
+    if gain["high"] < 0:
+        return f"Memory harms, even with {best}: {interval}.{room}"
+    return f"No difference to no memory can be told. The best, {best}: {interval}.{room}"
+
+
+# Parts of a page.
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Of a table that becomes a list of cards where there is no room. numeric: sorted by number, and set to the right."""
+
+    name: str
+    numeric: bool = True
+
+
+def cards_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, object]]], *, sortable: bool = False
+) -> str:
+    """rows: of each cell its HTML and what it is sorted by."""
+    heads = "".join(
+        f"<th{' class=number' if each.numeric else ''}>"
+        + (f'<button type="button" data-sort="{place}">{escape(each.name)}</button>' if sortable else escape(each.name))
+        + "</th>"
+        for place, each in enumerate(columns)
+    )
+    lines = []
+    for row in rows:
+        cells = "".join(
+            f'<td{" class=number" if column.numeric else ""} data-label="{escape(column.name)}"'
+            f' data-value="{escape(_sorted(value))}">{html}</td>'
+            for column, (html, value) in zip(columns, row, strict=True)
+        )
+        lines.append(f"<tr>{cells}</tr>")
+    kind = "cards sortable" if sortable else "cards"
+    return f'<div class="card"><table class="{kind}"><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _sorted(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _scores(summary: Mapping[str, Any]) -> str:
+    arms, gains = summary["arms"], summary["gains"]
+    scores = {arm: values["scores"].get("score") for arm, values in arms.items()}
+    drawn = [cell for cell in scores.values() if cell is not None]
+    if not drawn:
+        return '<p class="note">No reader answered: only what was found was measured.</p>'
+    low, high = min(0.0, *(cell["low"] for cell in drawn)), max(cell["high"] for cell in drawn)
+    others = [name for name in ("em", "bleu1") if any(name in values["scores"] for values in arms.values())]
+    columns = [Column("system", False), Column("score"), Column("95 %"), Column("", False), Column("over no memory")]
+    columns += [Column(name.upper()) for name in others] + [Column("questions")]
+    rows = []
+    for number, (arm, values) in enumerate(arms.items()):
+        cell, gain = scores[arm], gains.get(arm)
+        if cell is None:
+            reason = "does not fit" if values["does not fit"] else "not answered"
+            rows.append([(escape(arm), arm), (reason, None), *[("", None)] * (len(columns) - 2)])
+            continue
+        mark = whisker(Cell(cell["mean"], cell["low"], cell["high"]), low, high, number % 8, 160)
+        over = "" if gain is None else f"{gain['mean']:+.3f} [{gain['low']:+.2f}, {gain['high']:+.2f}]"
+        more = [_number(values["scores"].get(name)) for name in others]
+        rows.append(
+            [
+                (escape(arm), arm),
+                (f"{cell['mean']:.3f}", cell["mean"]),
+                (f"[{cell['low']:.2f}, {cell['high']:.2f}]", cell["low"]),
+                (mark, cell["mean"]),
+                (over, None if gain is None else gain["mean"]),
+                *more,
+                (f"{cell['n']:,}", cell["n"]),
+            ]
+        )
+    clusters = max(cell["clusters"] for cell in drawn)
+    note = (
+        f"Intervals of 95 % over {clusters} clusters: what is alike, such as the questions over one conversation, is resampled "
+        f"together. `{BASELINE}` has no memory, `oracle` is shown the evidence and nothing else."
+    )
+    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
+
+
+def _points(arms: Mapping[str, Any]) -> str:
+    """A bar for each arm: what was scored, then what was lost and where."""
+    names = [name for name in STAGES if any((values["points"] or {}).get(name) for values in arms.values())]
+    if not names:
+        return ""
+    colours = {"scored": "--good", **{name: f"--c{number % 8}" for number, name in enumerate(names, start=1)}}
+    bars = []
+    for arm, values in arms.items():
+        if not values["points"]:
+            continue
+        parts = [(name, values["points"].get(name, 0.0)) for name in ("scored", *names)]
+        pieces = "".join(
+            f'<i style="width:{100 * share:.2f}%;background:var({colours[name]})" title="{escape(name)} {share:.3f}"></i>'
+            for name, share in parts
+            if share
+        )
+        text = ", ".join(f"{name} {100 * share:.0f} %" for name, share in parts if share >= 0.005)
+        bars.append(
+            f'<div class="bar"><b>{escape(arm)}</b><div class="pieces" role="img" aria-label="{escape(text)}">{pieces}</div>'
+            f"<small>{escape(text)}</small></div>"
+        )
+    legend = "".join(
+        f'<span class="key"><i style="background:var({colours[name]})"></i>{escape(name)}</span>'
+        for name in ("scored", *names)
+    )
+    note = (
+        "Each point that was not scored counts where its evidence was first lost: never written, lost since, not retrieved, "
+        "retrieved and not selected into the budget, or shown and not used by the reader."
+    )
+    return f'<div class="legend">{legend}</div><div class="card bars">{"".join(bars)}</div><p class="note">{escape(note)}</p>'
+
+
+def _evidence(arms: Mapping[str, Any]) -> str:
+    names = list(dict.fromkeys(name for values in arms.values() for name in values["evidence"]))
+    wanted = [name for name in ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown") if name in names]
+    if not wanted:
+        return ""
+    columns = [Column("system", False), *(Column(name) for name in wanted)]
+    rows = [
+        [(escape(arm), arm), *(_number(values["evidence"].get(name)) for name in wanted)]
+        for arm, values in arms.items()
+        if values["evidence"]
+    ]
+    note = "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget of tokens."
+    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
+
+
+def _costs(arms: Mapping[str, Any]) -> str:
+    names = ("tokens shown", "ms a question", "ms an entry", "bytes", "model calls", "failed")
+    columns = [Column("system", False), *map(Column, names)]
+    rows = []
+    for arm, values in arms.items():
+        size = values["bytes"]
+        rows.append(
+            [
+                (escape(arm), arm),
+                (f"{values['shown tokens']:,.0f}", values["shown tokens"]),
+                (f"{values['ask ms']:.1f}", values["ask ms"]),
+                (f"{values['write ms an entry']:.2f}", values["write ms an entry"]),
+                ("" if size is None else f"{size:,}", size),
+                (f"{values['calls']:g}", values["calls"]),
+                (f"{values['failed']:,}", values["failed"]),
+            ]
+        )
+    return cards_table(columns, rows)
+
+
+def _browser(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
+    """Every answer with what was shown, wrong ones first."""
+    known = {task.key: task for task in tasks}
+    kept = [row for row in rows if row.key in known and (row.scores or row.error)][:BROWSED]
+    if not kept:
+        return ""
+    texts: dict[str, int] = {}
+    said: dict[int, dict[str, str]] = {}
+    records = []
+    for row in kept:
+        task = known[row.key]
+        own = said.setdefault(id(task.sessions[0]) if task.sessions else 0, {})
+        if not own:
+            own.update((place(entry), as_remembered(entry)) for entry in haystack(task))
+        records.append(
+            {
+                "step": row.seed,
+                "arm": arm_of(row),
+                "role": row.stage if row.scores.get("score", 0.0) < 1.0 else "right",
+                "where": " · ".join(filter(None, (arm_of(row), row.type, row.stage))),
+                "task": row.key,
+                "question": texts.setdefault(task.input, len(texts)),
+                "answer": row.answer,
+                "expected": list(task.answers),
+                "reward": round(row.scores.get("score", 0.0), 4),
+                "terms": [[name, round(value, 4), 1] for name, value in row.scores.items()],
+                "shown": [
+                    [id, 0, texts.setdefault(own.get(id, "(a text of the system's own)"), len(texts))]
+                    for id in row.shown
+                ],
+                "operations": [],
+                "stop": row.type,
+                "errors": [row.error] if row.error else [],
+            }
+        )
+    arms = dict.fromkeys(str(record["arm"]) for record in records)
+    stages = dict.fromkeys(str(record["role"]) for record in records)
+    filters = "".join(
+        (
+            _choice("arm", "system", [("", "all"), *((arm, arm) for arm in arms)]),
+            _choice("role", "evidence", [("", "all"), *((stage, stage) for stage in stages)]),
+            _choice("order", "order", [("worst", "lowest score"), ("best", "highest score"), ("", "as asked")]),
+            '<label>words<input type="search" data-filter="words" placeholder="question or answer"></label>',
+        )
+    )
+    note = (
+        ""
+        if len(kept) == len(rows)
+        else f'<p class="note">{len(kept):,} of {len(rows):,} answers are on this page.</p>'
+    )
+    return (
+        f'<div class="filters">{filters}<span class="count"></span></div>'
+        '<div class="browser card" id="browser" data-unit="answers"><div class="rows"></div><div class="detail"></div></div>'
+        f"{note}"
+        f'<script type="application/json" id="episodes">{embedded({"texts": list(texts), "episodes": records})}</script>'
+    )
+
+
+def _choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
+    listed = "".join(f'<option value="{escape(value)}">{escape(text)}</option>' for value, text in options)
+    return f'<label>{label}<select data-filter="{name}">{listed}</select></label>'
+
+
+def _section(title: str, html: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{html}</section>" if html else ""
+
+
+def _number(cell: Mapping[str, float] | None) -> tuple[str, float | None]:
+    return ("", None) if cell is None else (f"{cell['mean']:.3f}", cell["mean"])
+
+
+def _settings(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in summary.items() if key not in ("arms", "gains")}
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {own}" for key, own in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# The board: every system of several evaluations in one table.
+
+
+def write_board(folders: Sequence[Path], path: Path) -> Path:
+    """Raises KeepworthError where a folder holds no finished evaluation."""
+    columns = [
+        Column("benchmark", False),
+        Column("system", False),
+        Column("score"),
+        Column("95 %", False),
+        Column("over no memory"),
+        Column("evidence shown"),
+        Column("tokens"),
+        Column("ms"),
+        Column("questions"),
+        Column("reader", False),
+    ]
+    rows = []
+    for folder in folders:
+        summary = read_summary(folder)
+        name = summary["benchmark"] if summary["split"] == "test" else f"{summary['benchmark']}, {summary['split']}"
+        for arm, values in summary["arms"].items():
+            cell, gain = values["scores"].get("score"), summary["gains"].get(arm)
+            shown = values["evidence"].get("shown")
+            interval = "" if cell is None else f"[{cell['low']:.3f}, {cell['high']:.3f}]"
+            reason = "does not fit" if values["does not fit"] else ""
+            reader = str(summary["reader"]).split(" ")[0].split("@")[0]
+            rows.append(
+                [
+                    (escape(name), name),
+                    (escape(arm), arm),
+                    (reason if cell is None else f"{cell['mean']:.3f}", None if cell is None else cell["mean"]),
+                    (interval, None if cell is None else cell["low"]),
+                    ("" if gain is None else f"{gain['mean']:+.3f}", None if gain is None else gain["mean"]),
+                    _number(shown),
+                    (f"{values['shown tokens']:,.0f}", values["shown tokens"]),
+                    (f"{values['ask ms']:.1f}", values["ask ms"]),
+                    (f"{values['questions']:,}", values["questions"]),
+                    (escape(reader), reader),
+                ]
+            )
+    search = '<label>show<input type="search" data-board="words" placeholder="benchmark or system"></label>'
+    filters = f'<div class="filters">{search}</div>'
+    body = f"<section>{filters}{cards_table(columns, rows, sortable=True)}</section>"
+    note = "Rows of one benchmark were asked the same questions; rows of different readers or budgets are not to be compared."
+    footer = f"Made by <code>keepworth eval board</code> from {len(folders)} evaluations."
+    page = page_html(
+        "board", "Memory systems, side by side", "board", f'<p class="headline">{escape(note)}</p>', body, footer
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Raises KeepworthError."""
+    path = folder if folder.suffix == ".json" else folder / "summary.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KeepworthError(
+            f"{path} holds no summary of an evaluation: {error}.",
+            "Name a folder that `keepworth eval run` has finished.",
+        ) from error
+    if "arms" not in found or "benchmark" not in found:
+        raise KeepworthError(f"{path} is no summary of an evaluation.", "Name a folder of `keepworth eval run`.")
+    return found
+
+
+def rows_of(folder: Path) -> list[Row]:
+    """Raises KeepworthError where the folder holds no rows."""
+    summary = read_summary(folder)
+    rows = EvaluationFolder(folder, json.loads((folder / "plan.json").read_text(encoding="utf-8"))).read()
+    if not rows:
+        raise KeepworthError(f"{folder} holds no rows of {summary['benchmark']}.", "Give its command again.")
+    return rows
+
+
+# Two evaluations, arm against arm.
+
+
+def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
+    """one, other: `FOLDER:ARM`, or a folder for all of its arms. allow: names of the identity that are meant to differ.
+
+    Raises KeepworthError where anything else differs, or where an arm is not there."""
+    (first, arms), (second, others) = _named(one), _named(other)
+    identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]
+    if unknown := [name for name in allow if name not in identities[0]]:
+        raise KeepworthError(
+            f"--allow names {unknown[0]!r}, which no evaluation has.", f"There are {', '.join(identities[0])}."
+        )
+    differing = unlike(identities[0], identities[1], (*FREE, *allow))
+    if differing:
+        pairs = "; ".join(f"{name}: {identities[0].get(name)} and {identities[1].get(name)}" for name in differing)
+        raise KeepworthError(
+            f"these are not alike: {pairs}.",
+            f"Run both under the same, or say with --allow {','.join(differing)} that it is meant to differ.",
+        )
+    scores: dict[str, dict[str, float]] = {}
+    clusters: dict[str, str] = {}
+    for folder, wanted in ((first, arms), (second, others)):
+        by_arm: dict[str, list[Row]] = {}
+        for row in rows_of(folder):
+            by_arm.setdefault(arm_of(row), []).append(row)
+            clusters[row.key] = row.cluster
+        for arm in wanted or list(by_arm):
+            if arm not in by_arm:
+                raise KeepworthError(f"{folder} has no arm {arm!r}.", f"There are {', '.join(by_arm)}.")
+            name = arm if first == second else f"{folder.name}:{arm}"
+            scores[name] = per_question(by_arm[arm], lambda row: row.scores.get("score"))
+    named_first = [name for name in scores if _within(name, first, arms, first == second)]
+    named_second = [name for name in scores if _within(name, second, others, first == second)]
+    pairs_ = [(a, b) for a in named_first for b in named_second if a != b]
+    if not arms and not others and first != second:
+        pairs_ = [(a, b) for a, b in pairs_ if a.partition(":")[2] == b.partition(":")[2]]
+    return compared(scores, pairs_, clusters)
+
+
+def _named(text: str) -> tuple[Path, list[str]]:
+    folder, colon, arm = text.rpartition(":")
+    path = Path(folder) if colon and not Path(text).is_dir() else Path(text)
+    if not (path / "plan.json").is_file():
+        raise KeepworthError(
+            f"{path} holds no evaluation.", "Name a folder of `keepworth eval run`, and :ARM behind it."
+        )
+    return path, [arm] if path != Path(text) else []
+
+
+def _within(name: str, folder: Path, arms: Sequence[str], same: bool) -> bool:
+    arm = name if same else name.partition(":")[2]
+    return (same or name.startswith(f"{folder.name}:")) and (not arms or arm in arms)

@@ -1,0 +1,169 @@
+"""`keepworth eval run`, `list`, `compare` and `board` on questions of one's own, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from keepworth.cli.main import app
+from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.benchmark import LeakingSplit, WrongFormat
+from keepworth.tasks.json_lines import json_lines
+
+
+def lines(count: int = 8) -> list[dict[str, object]]:
+    return [
+        {
+            "id": f"chat-{number}",
+            "writes": [
+                {"id": "home", "text": f"I live in town number {number}.", "time": "2026-01-03T10:00"},
+                {"text": "I had soup for lunch."},
+                {"text": "The weather is fine today."},
+            ],
+            "questions": [{"text": "In which town do I live?", "answers": [str(number)], "evidence": ["home"]}],
+        }
+        for number in range(count)
+    ]
+
+
+def saved(path: Path, records: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def called(*words: object) -> str:
+    result = CliRunner().invoke(app, ["eval", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def ran(path: Path, out: Path, *words: object) -> str:
+    return called("run", path, *words, "--reader", "none", "--encoder", "hashing:256", "--out", out)
+
+
+def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
+    ran(path, out, "none", "bm25", "search", "keepworth", "random")
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["benchmark"] == "mine"
+    assert summary["arms"]["bm25"]["evidence"]["turn@1"]["mean"] == 1.0
+    assert summary["arms"]["none"]["evidence"]["turn@1"]["mean"] == 0.0
+    rows = (out / "rows.jsonl").read_text()
+    ran(path, out, "none", "bm25", "search", "keepworth", "random")
+    assert (out / "rows.jsonl").read_text() == rows  # nothing was asked again
+    assert "board" in called("board", out, "--out", tmp_path / "board.html")
+    page = (tmp_path / "board.html").read_text()
+    assert page.count("<tr>") == 1 + 5
+
+
+def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_it(tmp_path: Path) -> None:
+    one, other = saved(tmp_path / "one.jsonl", lines()), saved(tmp_path / "two.jsonl", lines(9))
+    ran(one, tmp_path / "one", "bm25", "random")
+    ran(other, tmp_path / "two", "bm25")
+    with pytest.raises(KeepworthError, match=r"another|other benchmark"):
+        ran(other, tmp_path / "one", "bm25")
+    with pytest.raises(KeepworthError, match="not alike: benchmark: one and two"):
+        called("compare", tmp_path / "one:bm25", tmp_path / "two:bm25")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"write": []}, "there is no field 'write'"),
+        ({"writes": [{"text": ""}]}, "line 1, write 0: its text is empty"),
+        ({"writes": [{"id": "a", "text": "x"}, {"id": "a", "text": "y"}]}, "the id 'a' is taken"),
+        ({"questions": []}, "there is no question"),
+        ({"questions": [{"text": "q", "answers": []}]}, "there is no right answer"),
+        ({"questions": [{"text": "q", "answers": ["a"], "options": ["b"]}]}, "none of its options"),
+        ({"questions": [{"text": "q", "answers": ["a"], "evidence": ["z"]}]}, "evidence names 'z'"),
+        ({"questions": [{"text": "q", "answers": ["a"], "verifier": "nobody"}]}, "there is no verifier 'nobody'"),
+        ({"questions": [{"answers": ["a"]}]}, "'text' is missing"),
+        ({"split": "tset"}, "split is 'tset'"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = saved(tmp_path / "bad.jsonl", [{**lines(1)[0], **change}])
+    with pytest.raises(WrongFormat, match=re.escape(message)):
+        json_lines("test", data=path)
+
+
+def test_a_file_that_is_no_file_of_lines_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongFormat, match="is no file"):
+        json_lines("test", data=tmp_path / "nothing.jsonl")
+    (tmp_path / "list.jsonl").write_text("[{}]")
+    with pytest.raises(WrongFormat, match="no object"):
+        json_lines("test", data=tmp_path / "list.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    with pytest.raises(WrongFormat, match="holds no line"):
+        json_lines("test", data=tmp_path / "empty.jsonl")
+
+
+def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
+    records = [{**record, "split": side} for record, side in zip(lines(2), ("train", "test"), strict=True)]
+    assert [task.tags["split"] for task in json_lines("train", data=saved(tmp_path / "s.jsonl", records))] == ["train"]
+    leaking = [*records, {**records[0], "id": "again", "split": "test"}]
+    with pytest.raises(LeakingSplit, match="question"):
+        ran(saved(tmp_path / "leak.jsonl", leaking), tmp_path / "out", "bm25")
+    with pytest.raises(LeakingSplit, match="chat-0"):
+        json_lines("test", data=saved(tmp_path / "id.jsonl", [*records, {**records[0], "split": "dev"}]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nobody"], "no system 'nobody'"),
+        (["policy:nobody"], "no policy 'nobody'"),
+        (["bm25", "bm25"], "named twice"),
+        (["bm25", "--setting", "warm"], "no setting 'warm'"),
+        (["bm25", "--setting", "live"], "no answer earns"),
+        (["bm25", "--model", "m"], "for an endpoint"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_runs(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    path = saved(tmp_path / "mine.jsonl", lines(2))
+    with pytest.raises(KeepworthError, match=message):
+        ran(path, tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_names_benchmarks_systems_and_settings() -> None:
+    text = called("list", "--details")
+    for name in ("locomo", "longmemeval", "bm25", "keepworth", "shuffled", "distractors="):
+        assert name in text
+
+
+@pytest.mark.slow
+def test_pages_need_no_sideways_scrolling(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser is installed")
+    out = tmp_path / "out"
+    ran(saved(tmp_path / "mine.jsonl", lines()), out, "none", "bm25", "search", "random")
+    called("board", out, "--out", tmp_path / "board.html")
+    for page in (out / "report.html", tmp_path / "board.html"):
+        text = page.read_text()
+        asks = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
+        page.write_text(text.replace("</body>", asks))
+        for width in (390, 830, 1280):
+            command = [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--window-size={width},900",
+                "--dump-dom",
+            ]
+            shown = subprocess.run(
+                [*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+            ).stdout
+            found = re.search(r"<title>(\d+) (\d+)</title>", shown)
+            assert found is not None
+            assert int(found[1]) <= int(found[2]), (page.name, width)

@@ -79,7 +79,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """Of a table that becomes a list of cards where there is no room. numeric: sorted by number, and set to the right."""
 
     name: str
@@ -87,7 +87,7 @@ class Column:
 
 
 def cards_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, object]]], *, sortable: bool = False
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[tuple[str, object]]], *, sortable: bool = False
 ) -> str:
     """rows: of each cell its HTML and what it is sorted by."""
     heads = "".join(
@@ -120,8 +120,14 @@ def _scores(summary: Mapping[str, Any]) -> str:
         return '<p class="note">No reader answered: only what was found was measured.</p>'
     low, high = min(0.0, *(cell["low"] for cell in drawn)), max(cell["high"] for cell in drawn)
     others = [name for name in ("em", "bleu1") if any(name in values["scores"] for values in arms.values())]
-    columns = [Column("system", False), Column("score"), Column("95 %"), Column("", False), Column("over no memory")]
-    columns += [Column(name.upper()) for name in others] + [Column("questions")]
+    columns = [
+        TableColumn("system", False),
+        TableColumn("score"),
+        TableColumn("95 %"),
+        TableColumn("", False),
+        TableColumn("over no memory"),
+    ]
+    columns += [TableColumn(name.upper()) for name in others] + [TableColumn("questions")]
     rows = []
     for number, (arm, values) in enumerate(arms.items()):
         cell, gain = scores[arm], gains.get(arm)
@@ -188,7 +194,7 @@ def _evidence(arms: Mapping[str, Any]) -> str:
     wanted = [name for name in ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown") if name in names]
     if not wanted:
         return ""
-    columns = [Column("system", False), *(Column(name) for name in wanted)]
+    columns = [TableColumn("system", False), *(TableColumn(name) for name in wanted)]
     rows = [
         [(escape(arm), arm), *(_number(values["evidence"].get(name)) for name in wanted)]
         for arm, values in arms.items()
@@ -200,7 +206,7 @@ def _evidence(arms: Mapping[str, Any]) -> str:
 
 def _costs(arms: Mapping[str, Any]) -> str:
     names = ("tokens shown", "ms a question", "ms an entry", "bytes", "model calls", "failed")
-    columns = [Column("system", False), *map(Column, names)]
+    columns = [TableColumn("system", False), *map(TableColumn, names)]
     rows = []
     for arm, values in arms.items():
         size = values["bytes"]
@@ -305,16 +311,16 @@ def _plain(value: object) -> str:
 def write_board(folders: Sequence[Path], path: Path) -> Path:
     """Raises KeepworthError where a folder holds no finished evaluation."""
     columns = [
-        Column("benchmark", False),
-        Column("system", False),
-        Column("score"),
-        Column("95 %", False),
-        Column("over no memory"),
-        Column("evidence shown"),
-        Column("tokens"),
-        Column("ms"),
-        Column("questions"),
-        Column("reader", False),
+        TableColumn("benchmark", False),
+        TableColumn("system", False),
+        TableColumn("score"),
+        TableColumn("95 %", False),
+        TableColumn("over no memory"),
+        TableColumn("evidence shown"),
+        TableColumn("tokens"),
+        TableColumn("ms"),
+        TableColumn("questions"),
+        TableColumn("reader", False),
     ]
     rows = []
     for folder in folders:

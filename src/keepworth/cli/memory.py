@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.model import EncoderIdentity
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
+    from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.store.purge import Erased
 
 app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
@@ -224,6 +226,84 @@ def stats(file: File = DEFAULT, as_json: Json = False) -> None:
 
 
 @app.command()
+def worth(
+    file: File = DEFAULT,
+    item: Annotated[str, typer.Option("--item", metavar="ID", help="One item, such as m17.")] = "",
+    source: Annotated[str, typer.Option("--source", help="All items from there.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Items that were never shown with a reward, too.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Wider intervals, which hold for any number of episodes.")
+    ] = False,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+    as_json: Json = False,
+) -> None:
+    """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
+
+    The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
+    with _open(file, "none", policy="effect", user_id=user, agent_id=agent, session_id=session) as memory:
+        ids = [item] if item else None
+        if everything:
+            ids = [each.id for each in memory.store.items(memory.scope, current=True)]
+        statement = memory.ledger(items=ids, source=source, exact=exact)
+        found = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
+        texts = {id: "(erased)" if one is None else one_line(one.text) for id, one in found.items()}
+        if as_json:
+            for account in statement.accounts:
+                _json({**_plain(account), "text": texts[account.item]})
+            _json(_plain(statement))
+            return
+        _tell_worth(statement, texts)
+
+
+def _plain(record: Account | Balance) -> dict[str, Any]:
+    """As JSON: what is not known is null."""
+    from dataclasses import asdict
+
+    more = {name: getattr(record, name) for name in ("verdict", "gross", "gain", "net") if hasattr(record, name)}
+    known = {name: value for name, value in asdict(record).items() if name != "accounts"} | more
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in known.items()
+    }
+
+
+def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
+    if statement.accounts:
+        say("  item  shown  withheld  success  effect  95 % interval     verdict")
+    for each in statement.accounts:
+        success = "      -" if math.isnan(each.success) else f"{each.success:7.2f}"
+        effect = f"{each.effect:+6.2f}" if each.rows else "     -"
+        interval = f"{each.low:+.2f} to {each.high:+.2f}" if math.isfinite(each.high) else "-"
+        more = f", about {each.needed:,} more episodes" if 0 < each.needed < 100_000 else ""
+        more = ", more than 100,000 more episodes" if each.needed >= 100_000 else more
+        counts = f"{each.shown:>5}  {each.withheld:>8}"
+        say(f"{each.item:>6}  {counts}  {success}  {effect}  {interval:<16}  {each.verdict}{more}")
+        say(f"        {texts[each.item]:.100}")
+    if not statement.accounts:
+        say(
+            "No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one.",
+            error=True,
+        )
+        return
+    usual = next((each.usual for each in statement.accounts if not math.isnan(each.usual)), math.nan)
+    say(
+        "shown, withheld: episodes in which chance decided. success: mean reward of all the times it was shown "
+        f"({usual:.2f} over all choices), which says nothing of what the item did. effect: with it less without it."
+    )
+    points = tuple(statement.points(each) for each in (statement.gross, statement.gain, statement.net))
+    say(
+        f"Withholding has cost {statement.gross:.1f} in rewards and brought {statement.gain:.1f}: net {statement.net:.1f}, or "
+        f"{points[2]:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them)."
+    )
+    if statement.unknown:
+        say(
+            f"Of {statement.unknown:,} searches the propensities are unknown: their log, of an earlier version or of a policy "
+            "that draws whole lists, does not say how likely each item was to be shown. They are left out."
+        )
+
+
+@app.command()
 def check(file: File = DEFAULT, quick: Annotated[bool, typer.Option("--quick", help="Do not replay.")] = False) -> None:
     """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
     from keepworth.memory.store.maintenance import check as check_store
@@ -341,8 +421,16 @@ def _lines_given() -> list[str]:
 
 
 @contextmanager
-def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIdentity | None = None) -> Iterator[Memory]:
-    """identity: the encoder to use where the file has no vectors yet and none was named."""
+def _open(
+    file: Path,
+    encoder: str,
+    *,
+    make: bool = False,
+    identity: EncoderIdentity | None = None,
+    policy: str | None = None,
+    **bounds: Any,
+) -> Iterator[Memory]:
+    """identity: the encoder to use where the file has no vectors yet and none was named; bounds: of the scope."""
     import keepworth
     from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 
@@ -359,7 +447,7 @@ def _open(file: Path, encoder: str, *, make: bool = False, identity: EncoderIden
     chosen: Any = None if encoder == "none" else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
-    memory = keepworth.Memory(file, encoder=chosen, policy=None)
+    memory = keepworth.Memory(file, encoder=chosen, policy=policy, **bounds)
     try:
         yield memory
     except BaseException:

@@ -109,6 +109,7 @@ from keepworth.memory.store.transaction import Transaction
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.ledger import Balance
     from keepworth.memory.policy.off_policy import Estimate
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
@@ -569,9 +570,25 @@ class Memory:
         return self._learns("demote").demote()
 
     def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say. Raises UnknownItem, InvalidPolicy."""
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
+
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", exact: bool = False) -> Balance:
+        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+
+        items: by id; source: those from there; by default all that were shown with a reward. exact: with intervals that hold for
+        any number of episodes, and are wider. Raises UnknownItem, InvalidPolicy."""
+        learning = self._learns("ledger")
+        self._decisions.flush()
+        if items is not None:
+            items = [self.get(id).id for id in several(items, "items", "m1")]
+        if source:
+            checked_source(source, "source")
+            there = [each.id for each in self.store.items(self.scope) if each.provenance.source == source]
+            items = there if items is None else [id for id in items if id in set(there)]
+        return learning.ledger(items, exact=exact)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""

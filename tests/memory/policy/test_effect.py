@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
-from keepworth.memory.policy.effect import Effect, Flips, bayes_factor, effect
+from keepworth.memory.policy.effect import Effect, bayes_factor, effect
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 
@@ -149,39 +149,16 @@ def test_what_was_not_shown_elsewhere_says_nothing_here() -> None:
     assert (worth.withheld, worth.factor) == (0.0, 1.0)
 
 
-@given(st.permutations(range(5)), st.integers(1, 6), st.floats(0.01, 1.0), st.sets(st.integers(0, 4)))
-def test_the_probability_of_what_is_shown_is_the_share_of_draws(
-    order: list[int], k: int, rate: float, open: set[int]
-) -> None:
-    flips = Flips(tuple(order), k, rate, tuple(sorted(open)), tuple(sorted(set(order) - open))[:1])
-    possible = {flips.order[: flips.k], *(flips.flipped(place) for place in flips.open)}
-    assert sum(flips.probability(slate) for slate in possible) == pytest.approx(1.0)
-    drawn, _ = flips.draw(np.random.default_rng(1))
-    assert flips.probability(drawn) > 0.0
-    assert flips.certain().probability(flips.order[: flips.k]) == 1.0
-
-
-def test_drawn_shares_are_the_stated_probabilities() -> None:
-    flips = Flips((2, 0, 1, 3), 2, 0.4, (0, 2), (3,))
-    generator = np.random.default_rng(7)
-    counts: dict[tuple[int, ...], int] = {}
-    for _ in range(20_000):
-        slate, _ = flips.draw(generator)
-        counts[slate] = counts.get(slate, 0) + 1
-    for slate, count in counts.items():
-        assert count / 20_000 == pytest.approx(flips.probability(slate), abs=0.012)
-
-
 def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
-    memory = opened(policy=lambda: effect(withhold=0.5, least=1))
+    memory = opened(policy=lambda: effect(withhold=0.4, least=1, budget=1.0))
     memory.add_many([HOLD, PULL])
     for number in range(40):
         memory.reward(memory.search(ASKED).decision, float(number % 2))
     shown = [len(memory.search(ASKED)) for _ in range(200)]
-    assert 60 <= shown.count(1) <= 140
+    assert 60 <= shown.count(1) <= 100
     assert set(shown) == {1, 2}
     hits = memory.search(ASKED)
-    assert hits.propensity == pytest.approx(0.5 if len(hits) == 2 else 0.25)
+    assert hits.propensity == pytest.approx(0.6 if len(hits) == 2 else 0.4)
 
 
 def test_without_withholding_no_other_policy_can_be_judged() -> None:
@@ -254,7 +231,7 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
     options |= {"keep_candidates": 1} if how == "few candidates" else {}
     with opened(path, **options) as memory:
         hold, _ = memory.add_many([HOLD, "coffee is made from beans"])
-        for _ in range(12):
+        for _ in range(10):  # as long as nothing is withheld
             episode = memory.episode(TASK)
             memory.search(
                 SEEN, top_k=1, mode="lexical" if how in ("by words", "few candidates") else None, episode=episode.id
@@ -263,7 +240,7 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
     if how == "old file":
         without_vectors(path)
     with opened(path) as memory:
-        assert memory.worth(hold.id, SEEN).shown == pytest.approx(12.0, rel=0.01)
+        assert memory.worth(hold.id, SEEN).shown == pytest.approx(10.0, rel=0.01)
         assert memory.worth(hold.id, TASK).shown < 1.0
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import (
+    Independent,
     Mixture,
     gumbel_top_k,
     plackett_luce,
@@ -116,3 +117,66 @@ def test_impossible_input_is_refused() -> None:
         thompson(np.zeros(2), np.array([0.0, 1.0]), (0,), 1)
     with pytest.raises(InvalidPolicy, match="distinct"):
         plackett_luce(np.zeros(2), (0, 0))
+
+
+@st.composite
+def independent(draw: st.DrawFn) -> Independent:
+    order = tuple(draw(st.permutations(range(6))))
+    rates = st.floats(0.01, 0.99)
+    known = tuple((place, draw(rates)) for place in draw(st.permutations(range(6)))[: draw(st.integers(0, 4))])
+    lower = draw(st.integers(0, 2))
+    down = tuple((place, draw(rates)) for place in order[len(order) - lower :])
+    earlier = draw(st.sets(st.integers(0, 5), max_size=2))
+    drawn = {place: (draw(rates), draw(st.booleans())) for place in sorted(earlier)}
+    return Independent(order, draw(st.integers(1, 7)), known, down, draw(st.integers(1, 4)), drawn)
+
+
+@settings(max_examples=200, deadline=None)
+@given(independent())
+def test_independent_draws_give_each_slate_the_product_of_their_probabilities(choice: Independent) -> None:
+    """Every way in which the draws can fall is another slate, of as many places as there are, and shows just what was drawn."""
+    odds = choice.odds
+    total, slates = 0.0, set()
+    for bits in range(2 ** len(odds)):
+        shown = {place: bool(bits >> number & 1) for number, place in enumerate(odds)}
+        slate = choice.slate(shown)
+        assert len(set(slate)) == len(slate) <= choice.k
+        assert {place: place in slate for place in odds} == shown
+        product = float(np.prod([p if shown[place] else 1.0 - p for place, p in odds.items()]))
+        assert choice.probability(slate) == pytest.approx(product, rel=1e-12)
+        slates.add(slate)
+        total += product
+    assert len(slates) == 2 ** len(odds)
+    assert total == pytest.approx(1.0)
+    fresh = [place for place in odds if place not in choice.drawn]
+    assert not fresh or len(odds) <= max(choice.together, 1)
+    drawn, _ = choice.draw(np.random.default_rng(1))
+    assert drawn in slates
+    assert all((place in drawn) == choice.drawn[place][1] for place in odds if place in choice.drawn)
+    assert choice.certain().probability(choice.order[: choice.k]) == 1.0
+
+
+def test_independent_draws_are_the_stated_shares() -> None:
+    """Chi-squared over all slates; 15 degrees of freedom, beyond 45.6 once in 20,000."""
+    choice = Independent((2, 0, 1, 3, 4), 3, ((0, 0.4), (2, 0.1), (1, 0.25)), ((4, 0.3),), together=4)
+    generator = np.random.default_rng(7)
+    counts = Counter(choice.draw(generator)[0] for _ in range(20_000))
+    expected = {
+        choice.slate(shown): 20_000
+        for bits in range(16)
+        for shown in [{place: bool(bits >> number & 1) for number, place in enumerate(choice.odds)}]
+    }
+    expected = {slate: 20_000 * choice.probability(slate) for slate in expected}
+    assert sum(expected.values()) == pytest.approx(20_000)
+    assert sum((counts[slate] - n) ** 2 / n for slate, n in expected.items()) < 45.6
+
+
+def test_what_is_withheld_makes_room_for_the_next_and_what_is_tried_for_itself() -> None:
+    choice = Independent((0, 1, 2, 3, 4), 2, ((0, 0.1),), ((4, 0.2),), together=2)
+    assert choice.odds == {0: 0.9, 4: 0.2}
+    assert choice.slate({0: True, 4: False}) == (0, 1)
+    assert choice.slate({0: False, 4: False}) == (1, 2)
+    assert choice.slate({0: True, 4: True}) == (4, 0)
+    assert choice.slate({0: False, 4: True}) == (4, 1)
+    assert choice.at_most(1).odds == {0: 0.9}  # with one place there is room for one test
+    assert Independent((0, 1), 2, ((0, 0.0), (1, 0.5))).odds == {1: 0.5}

@@ -7,16 +7,20 @@ not shown for another reason counts only where the very same was asked. Of an it
 reward after that action less the mean reward after others. Nobody draws actions at random, so that is no experiment.
 
 Nothing is moved before the evidence outweighs chance by `SURE` to one: the Bayes factor of two different means against one,
-of rewards between the lowest and the highest, with even priors. It may be looked at after every reward: averaged over that prior,
-a factor of `SURE` is ever met with a probability of at most 1 / `SURE` where the item makes no difference (Ville's inequality).
-The searches of one episode share its reward, so together they weigh as one.
+of rewards between the lowest and the highest, with even priors. It may be looked at after every reward: averaged over that
+prior, a factor of `SURE` is ever met with a probability of at most 1 / `SURE` where the item makes no difference (Ville's
+inequality). The searches of one episode share its reward, so together they weigh as one.
+
+What an item adds wherever it comes up is kept in the ledger (see `ledger`), from the episodes in which chance decided about
+it. An item that surely harms by that is moved down too. Once its interval is clear of 0, or too narrow to matter, chance
+decides about it no more.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lgamma
 from typing import TYPE_CHECKING
@@ -24,8 +28,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import Item
+from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.presenters import lines
+from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Worth
@@ -33,18 +39,22 @@ from keepworth.memory.search.search import Worth
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.memory.policy.propensity import Slate
-
     Bytes = npt.NDArray[np.int8]
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
 NAME = "effect"
-WITHHOLD = 0.02
-"""Share of searches in which one item, drawn evenly, is withheld, or one that was moved down is shown."""
+WITHHOLD = 0.05
+"""With this probability an item under test is withheld in an episode, or shown where it was moved down."""
+TOGETHER = 1
+"""Items under test in one search: the least known of those that would be shown. The others wait."""
+BUDGET = 0.01
+"""What a test may be expected to cost per episode, of the range of rewards, before the probability is halved at most."""
 LEAST = 10.0
-"""How often an item must have been shown near here, with a reward, before it is withheld: there is nothing to compare before."""
+"""How often an item must have been shown, with a reward, before it is put to the test."""
+CONTEXT = 1000
+"""Rewarded choices, the newest, from which the reward that is expected in a situation is estimated."""
 SURE = 100.0
 NEWEST = 20_000
 """Rewarded choices that are remembered: the latest."""
@@ -110,7 +120,8 @@ class Effect:
         self._vectors: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._rewards = np.zeros(0)
         self._weight = np.zeros(0)
-        self._count = self._first = 0
+        self._count = self._first = self._total = 0
+        self.ledger = Ledger()
         self._span: tuple[float, float] | None = None
         self._places: dict[str, int] = {}
         self._shown, self._withheld, self._unshown, self._after = _Evidence(), _Evidence(), _Evidence(), _Evidence()
@@ -131,6 +142,9 @@ class Effect:
             action=use.taken,
             weight=use.weight,
             decision=use.decision,
+            odds={ids[place]: p for place, p in use.odds.items()},
+            expected=use.expected,
+            unit=use.unit,
         )
 
     def add(
@@ -144,10 +158,18 @@ class Effect:
         action: str = "",
         weight: float = 1.0,
         decision: str = "",
+        odds: Mapping[str, float] | None = None,
+        expected: float = 0.0,
+        unit: str = "",
     ) -> None:
         """A rewarded choice. withheld: what was left out at random; unshown: candidates that were not shown for another reason;
-        action: what was done, "" where nobody said; weight: 1 over how many choices share the reward. A later reward of the
-        same decision counts instead of the earlier one."""
+        action: what was done, "" where nobody said; weight: 1 over how many choices share the reward; odds, expected, unit: see
+        `Ledger.add`. A later reward of the same decision counts instead of the earlier one."""
+        if unit or odds:
+            bounds = self._bounds() if odds and len(self) else (-math.inf, math.inf)
+            known = unit or decision
+            self.ledger.add(known, decision, reward, weight, shown, odds or {}, expected, self._total, bounds)
+        self._total += 1
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._weight[before] = 0.0
         if self._count == len(self._rewards):
@@ -189,7 +211,61 @@ class Effect:
             near[places], same[places] = np.exp((cosines - 1.0) / self.bandwidth), cosines >= SAME
         near *= self._weight[self._first : self._count]
         near[near < FAR] = 0.0
-        return tuple(self._compared(*each, near, same) for each in listed)
+        return tuple(
+            self._compared(*each, near, same, self.account(item.id)) for item, each in zip(items, listed, strict=True)
+        )
+
+    def account(self, item: str, *, exact: bool = False) -> Account | None:
+        """What the ledger says of an item, by id; None where chance never decided about it."""
+        return self.ledger.account(item, self.span, since=self._since, exact=exact)
+
+    @property
+    def span(self) -> float:
+        """The highest reward less the lowest; 0 before there are two."""
+        low, high = self._bounds() if len(self) else (0.0, 0.0)
+        return high - low
+
+    @property
+    def units(self) -> int:
+        """How many episodes and single choices have a reward that counts."""
+        return round(float(self._weight[self._first : self._count].sum()))
+
+    @property
+    def met(self) -> list[str]:
+        """Items, by id, that were shown with a reward or put to the test."""
+        return list(dict.fromkeys([*self.ledger.items, *self._shown.rows]))
+
+    def accounts(self, items: Iterable[str], *, exact: bool = False) -> list[Account]:
+        """The same of several, beside what a counter of successes says of them."""
+        weights, rewards = self._weight[: self._count], self._rewards[: self._count]
+        live = weights[self._first :]
+        usual = float(live @ rewards[self._first :] / live.sum()) if live.sum() else math.nan
+        found = []
+        for id in items:
+            rows = self._shown.of(id)
+            rows = rows[rows >= self._first]
+            seen = float(weights[rows].sum())
+            success = float(weights[rows] @ rewards[rows]) / seen if seen else math.nan
+            nothing = np.zeros(0)
+            known = self.account(id, exact=exact) or account(id, nothing, nothing, nothing, nothing, self.span)
+            found.append(replace(known, success=success, usual=usual, seen=seen))
+        return found
+
+    @property
+    def _since(self) -> int:
+        """The number, of all that were added, of the oldest choice that counts."""
+        return self._total - len(self)
+
+    def expected(self, vector: Vectors) -> float:
+        """The reward that is expected in a situation, whatever is shown: the mean of the newest, by nearness, and of one more
+        that had the usual one."""
+        first = max(self._first, self._count - CONTEXT)
+        weights, rewards = self._weight[first : self._count], self._rewards[first : self._count]
+        if not weights.sum():
+            return 0.0
+        near = np.exp((self._vectors[first : self._count] @ vector.astype(np.float32) - 1.0) / self.bandwidth) * weights
+        usual = float(weights @ rewards / weights.sum())
+        return float((near @ rewards + usual) / (near.sum() + 1.0))
 
     def _evidence(self, item: Item, situation: str) -> tuple[Rows, Rows, Rows]:
         """Choices with the item, choices in which it was withheld, and those that did not show it; of a warning choices after
@@ -202,9 +278,18 @@ class Effect:
         others = np.setdiff1d(np.frombuffer(self._acted, dtype=np.int64), taken)
         return (taken, others, _NONE) if pairs[0][1] > 0 else (others, taken, _NONE)
 
-    def _compared(self, shown: Rows, withheld: Rows, unshown: Rows, near: Floats, same: npt.NDArray[np.bool_]) -> Worth:
+    def _compared(
+        self,
+        shown: Rows,
+        withheld: Rows,
+        unshown: Rows,
+        near: Floats,
+        same: npt.NDArray[np.bool_],
+        overall: Account | None,
+    ) -> Worth:
         low, high = self._bounds()
         shown, withheld, unshown = (rows[rows >= self._first] - self._first for rows in (shown, withheld, unshown))
+        seen = float(self._weight[shown + self._first].sum())
         withheld = np.concatenate([withheld, unshown[same[unshown]]])
         rewards = self._rewards[self._first : self._count]
         n1, n0 = float(near[shown].sum()), float(near[withheld].sum())
@@ -212,9 +297,10 @@ class Effect:
         usual = (s1 + s0) / (n1 + n0) if n1 + n0 else 0.0
         mean1, mean0 = (s1 / n1 if n1 else usual), (s0 / n0 if n0 else usual)
         if not n1 or not n0 or not high > low:
-            return Worth(mean1, mean0, n1, n0, 1.0)
+            return Worth(mean1, mean0, n1, n0, 1.0, seen, overall)
         won1, won0 = n1 * (mean1 - low) / (high - low), n0 * (mean0 - low) / (high - low)
-        return Worth(mean1, mean0, n1, n0, bayes_factor(won1, n1 - won1, won0, n0 - won0))
+        factor = bayes_factor(won1, n1 - won1, won0, n0 - won0)
+        return Worth(mean1, mean0, n1, n0, factor, seen, overall)
 
     def _bounds(self) -> tuple[float, float]:
         """Of the rewards that count, which may be older than the bounds that were declared."""
@@ -236,12 +322,13 @@ class Effect:
                 table.shift(gone)
             self._acted = array("q", [row - gone for row in self._acted if row >= gone])
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
+            self.ledger.forget(self._since)
         self._first, self._count = 0, self._count - gone
 
 
 def bayes_factor(won: float, lost: float, won_without: float, lost_without: float) -> float:
-    """How much likelier two sets of outcomes are with a chance of success each than with the same one, all chances being equally
-    likely beforehand. Outcomes between success and failure count as shares of both, which claims less than is known."""
+    """How much likelier two sets of outcomes are with a chance of success each than with the same one, all chances being
+    equally likely beforehand. Outcomes between success and failure count as shares of both, which claims less than is known."""
     log = (
         _log_beta(won + 1.0, lost + 1.0)
         + _log_beta(won_without + 1.0, lost_without + 1.0)
@@ -255,72 +342,50 @@ def _log_beta(a: float, b: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Flips:
-    """One order, in which at rate `rate` one of the `open` positions is flipped: what would be shown is withheld, and what would
-    not is shown first. order: positions among the candidates, all of them; k: how many are shown; known: those that may be
-    withheld; down: those that were moved down."""
-
-    order: Slate
-    k: int
-    rate: float
-    known: Slate
-    down: Slate = ()
-
-    @property
-    def open(self) -> Slate:
-        shown = self.order[: self.k]
-        return (*(each for each in self.known if each in shown), *(each for each in self.down if each not in shown))
-
-    def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        open = self.open
-        if open and generator.random() < self.rate:
-            place = open[int(generator.integers(len(open)))]
-            return self.flipped(place), "withheld" if place in self.order[: self.k] else "tried"
-        return self.order[: self.k], "main"
-
-    def probability(self, slate: Sequence[int]) -> float:
-        slate, open = tuple(slate), self.open
-        rate = self.rate if open else 0.0
-        found = (1.0 - rate) * (slate == self.order[: self.k])
-        if open:
-            found += rate * sum(slate == self.flipped(place) for place in open) / len(open)
-        return float(found)
-
-    def certain(self) -> Flips:
-        return replace(self, rate=0.0)
-
-    def at_most(self, k: int) -> Flips:
-        return replace(self, k=min(k, self.k))
-
-    def flipped(self, place: int) -> Slate:
-        rest = tuple(other for other in self.order if other != place)
-        return rest[: self.k] if place in self.order[: self.k] else (place, *rest)[: self.k]
-
-
-@dataclass(frozen=True, slots=True)
 class WhereSure:
-    """The search's own order; before it what surely helps here, the most first, after it what surely harms.
+    """The search's own order; before it what surely helps here, the most first, after it what surely harms, here or wherever it
+    comes up.
 
-    withhold, least: see `WITHHOLD` and `LEAST`."""
+    withhold, least, budget, together: see `WITHHOLD`, `LEAST`, `BUDGET` and `TOGETHER`."""
 
     k: int = MANY
     withhold: float = WITHHOLD
     sure: float = SURE
     least: float = LEAST
+    budget: float = BUDGET
+    together: int = TOGETHER
 
     def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k}, rate={"withhold": self.withhold}, positive={"sure": self.sure})
-        need("the selection", positive={"least": self.least})
+        need("the selection", count={"k": self.k, "together": self.together}, rate={"withhold": self.withhold})
+        need("the selection", positive={"sure": self.sure, "least": self.least, "budget": self.budget})
 
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Flips:
-        known = [each.effect if each.factor >= self.sure else 0.0 for each in values.worth]
-        places = range(len(known))
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
+        places = range(len(values.worth))
+        known = [self.moves(each) for each in values.worth]
         up = sorted((place for place in places if known[place] > 0.0), key=lambda place: -known[place])
         down = sorted((place for place in places if known[place] < 0.0), key=lambda place: -known[place])
         order = (*up, *(place for place in places if known[place] == 0.0), *down)
-        # What surely helps is withheld no more, and what was rarely shown is not withheld yet.
-        enough = tuple(p for p in places if known[p] <= 0.0 and values.worth[p].shown >= self.least)
-        return Flips(order, self.k, self.withhold, enough, tuple(down))
+        # The least known first. Of what surely helps here nothing is left to test.
+        tests = [
+            (place, self.rate(values.worth[place]))
+            for place in sorted(places, key=lambda place: values.worth[place].tested)
+            if known[place] <= 0.0
+        ]
+        seen = tuple([each for each in tests if values.worth[each[0]].seen >= self.least])
+        lower = tuple([each for each in tests if known[each[0]] < 0.0])
+        return Independent(order, self.k, seen, lower, self.together)
+
+    def moves(self, worth: Worth) -> float:
+        """The effect by which an item is moved up or down; 0 where it stays where the search put it."""
+        if worth.factor >= self.sure:
+            return worth.effect
+        return worth.overall.effect if worth.overall is not None and worth.overall.high < 0.0 else 0.0
+
+    def rate(self, worth: Worth) -> float:
+        """With which probability chance turns round what would become of it."""
+        if worth.overall is None:
+            return float(rate(self.withhold, EXPECTED, self.budget))
+        return 0.0 if worth.overall.over else float(rate(self.withhold, worth.overall.withholding_costs, self.budget))
 
 
 def situation(goal: str, observation: str) -> str:
@@ -333,8 +398,12 @@ def effect(
     withhold: float = WITHHOLD,
     sure: float = SURE,
     least: float = LEAST,
+    budget: float = BUDGET,
+    together: int = TOGETHER,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,
 ) -> Policy:
-    """The default policy. withhold: 0 explores nothing, and then no other policy can be evaluated on its log."""
-    return Policy(NAME, situation, None, Effect(bandwidth, newest), WhereSure(MANY, withhold, sure, least), lines)
+    """The default policy. withhold: 0 explores nothing, and then nothing is learned of an item that is always shown, and no
+    other policy can be evaluated on its log."""
+    selector = WhereSure(MANY, withhold, sure, least, budget, together)
+    return Policy(NAME, situation, None, Effect(bandwidth, newest), selector, lines)

@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from time import thread_time
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
 
@@ -151,14 +152,24 @@ class Experience:
             candidates = candidates.among(admits)
         return self.choose(query, candidates, frozen=frozen, most=most)
 
-    def choose(self, query: Query, candidates: Candidates, *, frozen: bool = False, most: int | None = None) -> Use:
-        """Choose among candidates that are found."""
+    def choose(
+        self,
+        query: Query,
+        candidates: Candidates,
+        *,
+        frozen: bool = False,
+        most: int | None = None,
+        drawn: Mapping[int, tuple[float, bool]] | None = None,
+    ) -> Use:
+        """Choose among candidates that are found. drawn: what chance decided earlier in the episode (see `Independent`)."""
         values = self.policy.valuer.estimate(query, candidates, self.pool)
         choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
             choice = choice.at_most(most)
         if frozen:
             choice = choice.certain()
+        elif drawn and isinstance(choice, Independent):
+            choice = choice.given(drawn)
         slate, part = choice.draw(self.generator)
         return Use(query, candidates, values, choice, slate, part)
 

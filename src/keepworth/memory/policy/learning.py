@@ -46,12 +46,14 @@ from keepworth.memory.item import Item, Provenance, Scope, Status, identity, lea
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
-from keepworth.memory.policy.effect import Effect, situation
+from keepworth.memory.policy.effect import Effect, WhereSure, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
+from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
 from keepworth.memory.policy.pool import Advice, advice
+from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.memory.policy.valuers import Unvalued
 from keepworth.memory.search.beside import Unfit
@@ -80,6 +82,8 @@ NEARBY = 5
 """Candidates beyond those that are asked for: what moves down has something to make way for."""
 MET = 50_000
 """Items that the default policy remembers having met."""
+LIVE = 1_000
+"""Episodes of which is remembered what chance decided in them; of others it is read from the log."""
 ENCODED = 2_000
 """Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
 
@@ -148,6 +152,7 @@ class Learning:
         self._to_keep: LearnedState | None = None
         self._keeper: threading.Thread | None = None
         self._closing = threading.Event()
+        self._drawn: dict[int, dict[str, tuple[float, bool]]] = {}
         self._embedder: Embedder | None = None
         self._generator: np.random.Generator | None = None
         forking.register(self)
@@ -159,6 +164,7 @@ class Learning:
         if child:
             self._lock, self._keeper, self._closing = threading.RLock(), None, threading.Event()
             self._seq, self._generator, self._seen = -1, None, None
+            self._drawn = {}
 
     @property
     def experience(self) -> Experience:
@@ -279,12 +285,35 @@ class Learning:
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
             query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by)
-            use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k)
+            drawn = self._drawn_in(ask.number) if ask.explore else {}
+            places = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else None
+            use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k, drawn=places)
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
             details: dict[str, Any] = {"part": use.part}
-            if use.part == "withheld":
-                details["withheld"] = [hits[place].id for place in range(len(hits)) if _withheld(use, place)]
+            if isinstance(use.choice, Independent) and (odds := use.choice.odds):
+                main, shown_ids = use.choice.order[: use.choice.k], {hit.id for hit in shown}
+                details["odds"] = {hits[place].id: p for place, p in odds.items()}
+                if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
+                    details["withheld"] = withheld
+                if isinstance(policy.valuer, Effect):
+                    details["expected"] = round(policy.valuer.expected(query.vector), 6)
+                for id, p in details["odds"].items():
+                    drawn.setdefault(id, (p, id in shown_ids))
             return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
+
+    def _drawn_in(self, number: int) -> dict[str, tuple[float, bool]]:
+        """What chance decided in the episode of this number so far: by item, the probability of being shown, and whether it
+        is. It decides once, since the episode has one reward."""
+        if number < 0:
+            return {}
+        found = self._drawn.get(number)
+        if found is None:
+            with self.store.database.reading() as connection:
+                found = log.drawn(connection, number)
+            while len(self._drawn) >= LIVE:
+                self._drawn.pop(next(iter(self._drawn)))
+            self._drawn[number] = found
+        return found
 
     def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """What the policy itself retrieves and chooses. admits: whether an item may be shown at all."""
@@ -353,9 +382,9 @@ class Learning:
     # Being told.
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
-        """The final reward of an episode, or the reward of a single decision, and what is kept of it, in one transaction. by: on
-        whose word, "" for the program's own. Raises ClosedEpisode, and ScopeFull where what it taught finds no room: then nothing
-        is learned."""
+        """The final reward of an episode, or the reward of a single decision, and what is kept of it, in one transaction. by:
+        on whose word, "" for the program's own. Raises ClosedEpisode, and ScopeFull where what it taught finds no room: then
+        nothing is learned."""
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()
@@ -375,7 +404,7 @@ class Learning:
                 draft = operations.Draft(scope=about.scope)
                 if not experience.policy.keeps:  # another policy was chosen meanwhile
                     return transaction.perform(act, draft, now=now, episode=about.episode)
-                pairs, steps = self._taken(experience, task, person, choices, value)
+                pairs, steps = self._taken(experience, task, person, choices, value, about.episode)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -497,9 +526,10 @@ class Learning:
                 raise CannotEvaluate(
                     "no randomness",
                     f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
-                    'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.02).',
+                    'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.05).',
                 )
             pool, rows = experience.pool, dict[str, LoggedSlate]()
+            drawn: dict[str, dict[int, tuple[float, bool]]] = {}
             for _, group in groupby(uses, key=lambda use: use.learned):
                 # All that one reward is for was chosen before it came.
                 together = list(group)
@@ -512,6 +542,12 @@ class Learning:
                     choice = other.selector(use.query, use.candidates, values, pool)
                     if use.most:
                         choice = choice.at_most(use.most)
+                    if isinstance(choice, Independent):
+                        # Chance decides once per episode, for this policy too.
+                        before, listed = drawn.setdefault(use.unit, {}), use.candidates.rows.tolist()
+                        choice = choice.given({at: before[row] for at, row in enumerate(listed) if row in before})
+                        for place, p in choice.odds.items():
+                            before.setdefault(listed[place], (p, True))
                     near = use.candidates.similarities
                     means[use.decision] = values.means
                     predicted = expected = 0.0
@@ -553,6 +589,30 @@ class Learning:
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'effect'.")
             asked = experience.query(query, "")
             return valuer.worth(asked.vector, asked.text, [_as_pooled(item)])[0]
+
+    def ledger(self, items: Sequence[str] | None = None, *, exact: bool = False) -> Balance:
+        """What chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
+        all that were shown with a reward or put to the test."""
+        with self._lock:
+            policy = self._now().policy
+            found = policy.valuer if isinstance(policy.valuer, Effect) else self._from_log()
+            accounts = found.accounts(found.met if items is None else items, exact=exact)
+            accounts.sort(key=lambda each: (-each.rows, -each.seen))
+            with self.store.database.reading() as connection:
+                unknown = log.without_odds(connection, self.scope)
+            return Balance(tuple(accounts), found.units, unknown, found.span)
+
+    def _from_log(self) -> Effect:
+        """The evidence in a log that another policy made."""
+        found = Effect(bounds=self.reward_range)
+        with self.store.database.reading() as connection:
+            gone = log.cancelled(connection)
+            news = log.news(connection, self.scope, gone, 0, found.newest)
+            for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
+                task, _, choices = about()
+                for choice, reward, weight in _credited(choices, each.value):
+                    self._add_evidence(found, task, choice, reward, weight, True, each.episode)
+        return found
 
     # Keeping up with the file.
 
@@ -663,8 +723,8 @@ class Learning:
         return Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=columns)
 
     def _beside(self, connection: apsw.Connection, items: Sequence[Item]) -> Beside | None:
-        """Where what was learned is kept beside the file; None where it is not: with the default policy, which reads little, and
-        with slots of somebody else."""
+        """Where what was learned is kept beside the file; None where it is not: with the default policy, which reads little,
+        and with slots of somebody else."""
         policy = self._experience.policy
         if policy.retriever is None or self.store.database.in_memory:
             return None
@@ -793,9 +853,9 @@ class Learning:
             evidence = _evidence(experience.policy)
             if evidence is not None:
                 for choice, reward, weight in _credited(choices, each.value):
-                    self._add_evidence(evidence, task, choice, reward, weight, stale)
+                    self._add_evidence(evidence, task, choice, reward, weight, stale, each.episode)
                 return
-            pairs, steps = self._taken(experience, task, person, choices, each.value)
+            pairs, steps = self._taken(experience, task, person, choices, each.value, each.episode)
             alone = bool(each.decision)
             experience.remember(pairs, self._scaled(each.value), per_step=steps, by=each.by, alone=alone)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
@@ -807,14 +867,16 @@ class Learning:
             )
 
     def _add_evidence(
-        self, valuer: Effect, task: str, choice: Choice, reward: float, weight: float, stale: bool
+        self, valuer: Effect, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
     ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
             text = self._experience.policy.keyer(*_asked(task, choice))
-            if stale or not choice.decision.query or not text.strip():
+            if not choice.decision.query or not text.strip():
                 return
-            vector = self._experience.encoder.encode([text])[0]
+            encoder = self._experience.encoder
+            # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
+            vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
         decision, withheld = choice.decision, choice.details.get("withheld", ())
         others = [id for id, _ in decision.candidates if id not in decision.chosen and id not in withheld]
         valuer.add(
@@ -826,6 +888,9 @@ class Learning:
             action=choice.action,
             weight=weight,
             decision=decision.id,
+            odds=choice.details.get("odds"),
+            expected=choice.details.get("expected", 0.0),
+            unit=episode or decision.id,
         )
 
     def _put_aside(self, unreadable: dict[str, str]) -> None:
@@ -858,7 +923,7 @@ class Learning:
     # Choices, from a file and to it.
 
     def _use(
-        self, experience: Experience, rows: Mapping[str, int], task: str, person: str, choice: Choice
+        self, experience: Experience, rows: Mapping[str, int], task: str, person: str, choice: Choice, episode: str
     ) -> Use | None:
         """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
         what was asked was erased."""
@@ -885,7 +950,7 @@ class Learning:
             # As it was at the time of the choice, whatever became of the items since.
             sum([place >= len(ids) - waiting for place in there]) if waiting else 0,
         )
-        withheld = set(choice.details.get("withheld", ()))
+        withheld, odds = set(choice.details.get("withheld", ())), choice.details.get("odds", {})
         return Use(
             query,
             candidates,
@@ -900,6 +965,9 @@ class Learning:
             withheld=tuple([moved[place] for place in there if ids[place] in withheld]) if withheld else (),
             most=int(details.get("k", 0)),
             decision=decision.id,
+            odds={moved[place]: odds[ids[place]] for place in there if ids[place] in odds} if odds else {},
+            expected=choice.details.get("expected", 0.0),
+            unit=episode or decision.id,
         )
 
     def _query(self, experience: Experience, task: str, person: str, choice: Choice) -> Query:
@@ -919,10 +987,16 @@ class Learning:
         )
 
     def _taken(
-        self, experience: Experience, task: str, person: str, choices: Sequence[Choice], reward: float
+        self,
+        experience: Experience,
+        task: str,
+        person: str,
+        choices: Sequence[Choice],
+        reward: float,
+        episode: str,
     ) -> tuple[list[tuple[Use, str]], list[float] | None]:
-        """Choices with their actions and step rewards. What showed an item that is gone teaches nothing, and neither does, where
-        somebody said what was done, a choice after which nothing was."""
+        """Choices with their actions and step rewards. What showed an item that is gone teaches nothing, and neither does,
+        where somebody said what was done, a choice after which nothing was."""
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
         if experience.policy.retriever is None:
@@ -932,7 +1006,7 @@ class Learning:
                     self._row(experience, item)
         pairs, steps = [], []
         for choice, credited, weight in _credited(choices, reward):
-            use = self._use(experience, self._rows, task, person, choice)
+            use = self._use(experience, self._rows, task, person, choice, episode)
             if use is not None:
                 use.weight = weight
                 pairs.append((use, choice.action))
@@ -964,7 +1038,7 @@ class Learning:
             rows[item.id] = experience.pool.restore(pooled, vector)
         uses: list[Use] = []
         for each, task, person, choice, reward, weight in told:
-            use = self._use(experience, rows, task, person, choice)
+            use = self._use(experience, rows, task, person, choice, each.episode)
             if use is not None:
                 use.taken, use.by, use.raw_reward, use.weight = choice.action, each.by, reward, weight
                 experience.scale.see([reward], experience.pool.person_of(each.by))
@@ -1017,8 +1091,8 @@ class Learning:
     def _changes(
         self, transaction: Transaction, pool: Pool, since: int, now: str, episode: str, by: str
     ) -> dict[int, str]:
-        """Bring the file to the pool's state: one operation per row that changed, whatever happened to it in between. The ids of
-        new rows."""
+        """Bring the file to the pool's state: one operation per row that changed, whatever happened to it in between. The ids
+        of new rows."""
         named: dict[int, str] = {}
         changes = pool.history[since:]
         fresh = {change.row for change in changes if change.what == "add"}
@@ -1127,17 +1201,13 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
     return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
 
 
-def _withheld(use: Use, place: int) -> bool:
-    """Whether a candidate would have been shown, and was left out at random."""
-    order = getattr(use.choice, "order", ())
-    return place in order[: getattr(use.choice, "k", 0)] and place not in use.slate
-
-
 def _explained(hit: Hit, place: int, use: Use, policy: Policy) -> Hit:
-    """The hit, with why it stands elsewhere than the search put it."""
-    sure = getattr(policy.selector, "sure", math.inf)
+    """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
     worth = use.values.worth[place] if use.values.worth else None
-    if worth is None or worth.factor < sure or not worth.effect:
+    if worth is None or not isinstance(policy.selector, WhereSure):
+        return hit
+    effect = policy.selector.moves(worth)
+    if not effect and (hit.why is None or not worth.seen):
         return hit
     why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
-    return replace(hit, why=replace(why, moved="up" if worth.effect > 0.0 else "down", worth=worth))
+    return replace(hit, why=replace(why, moved="up" if effect > 0.0 else "down" if effect < 0.0 else "", worth=worth))

@@ -1,20 +1,22 @@
-"""The probability of an ordered slate, for the two ways in which policies explore.
+"""The probability of an ordered slate, for the three ways in which policies explore.
 
-A slate is the ordered tuple of candidates that are shown. Two samplers, each with the exact probability of what it drew:
+A slate is the ordered tuple of candidates that are shown. Three samplers, each with the exact probability of what it drew:
 
 * Gumbel top-k: add independent Gumbel noise to scores and keep the k largest. The order has the Plackett-Luce
   probability ("Stochastic Beams and Where to Find Them", arXiv 1903.06059, section 2).
 * Thompson, slot by slot: for every slot draw each remaining candidate afresh from its normal posterior and take the
   largest. Fresh draws make each slot a one-dimensional integral, the integral of one density times the others'
   distribution functions. A `floor` stands for showing nothing more: when no draw exceeds it the slate ends.
+* Independent: one order, in which each of a few candidates is withheld, or shown all the same, by a draw of its own. So each
+  of them has a probability of being shown that is known by itself, which is what its effect is estimated from (`ledger`).
 
 Indices are positions in the candidate list. Probabilities are plain floats; 0.0 means that it cannot happen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -192,6 +194,84 @@ class Mixture:
             main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
         on = self.explore * uniform + (1.0 - self.explore) * main
         return (self.off if not slate else 0.0) + (1.0 - self.off - probe) * on + probed
+
+
+@dataclass(frozen=True, slots=True)
+class Independent:
+    """One order, of which the first `k` are shown but for candidates under test, each of which has a draw of its own.
+
+    order: positions among the candidates, all of them. known: (position, probability of being withheld) of those that may be
+    withheld where they would be shown; down: (position, probability of being shown) of those that may be shown where they would
+    not be. Both in the order in which they are put to the test, at most `together` of all of them. drawn: of those that chance
+    decided about earlier in the same episode, the probability of being shown that they had then, and whether they are: it is
+    not drawn again. What is shown though it would not be stands first; what takes the place of the withheld is never under
+    test.
+    """
+
+    order: Slate
+    k: int
+    known: tuple[tuple[int, float], ...] = ()
+    down: tuple[tuple[int, float], ...] = ()
+    together: int = 1
+    drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
+
+    @property
+    def odds(self) -> dict[int, float]:
+        """The probability of being shown, of each candidate under test."""
+        main, lower = frozenset(self.order[: self.k]), {place for place, _ in self.down}
+        before = {place: p for place, (p, _) in self.drawn.items() if place in main}
+        before |= {place: p for place, (p, _) in self.drawn.items() if place in lower and place not in main}
+        # As many as there are places: what is tried takes the place of something that is not under test.
+        found = dict(list(before.items())[: self.k])
+        tests = (
+            *((place, rate, 1.0 - rate) for place, rate in self.known if place in main),
+            *((place, rate, rate) for place, rate in self.down if place not in main),
+        )
+        for place, rate, p in tests:
+            if rate > 0.0 and place not in before and len(found) < min(self.together, self.k):
+                found[place] = p
+        return found
+
+    def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
+        """The slate, and "main" where it is the policy's own choice, "withheld" where something is left out, else "tried"."""
+        odds = self.odds
+        shown = {
+            place: self.drawn[place][1] if place in self.drawn else bool(generator.random() < p)
+            for place, p in odds.items()
+        }
+        slate, main = self.slate(shown), self.order[: self.k]
+        if slate == main:
+            return slate, "main"
+        return slate, "withheld" if any(place in main for place, there in shown.items() if not there) else "tried"
+
+    def slate(self, shown: Mapping[int, bool]) -> Slate:
+        """What is shown where chance decided so of each candidate under test."""
+        main = self.order[: self.k]
+        tried = [place for place, there in shown.items() if there and place not in main]
+        rest = [place for place in main if shown.get(place, True)]
+        rest += [place for place in self.order[self.k :] if place not in shown][: self.k]
+        for place in [place for place in reversed(rest) if place not in shown][
+            : max(0, len(tried) + len(rest) - self.k)
+        ]:
+            rest.remove(place)
+        return (*tried, *rest)
+
+    def probability(self, slate: Sequence[int]) -> float:
+        """Of showing exactly `slate` in this order: the product over the candidates under test, drawn before or not."""
+        odds = self.odds
+        if self.slate({place: place in slate for place in odds}) != tuple(slate):
+            return 0.0
+        return float(np.prod([p if place in slate else 1.0 - p for place, p in odds.items()]))
+
+    def certain(self) -> Independent:
+        return replace(self, known=(), down=(), drawn={})
+
+    def at_most(self, k: int) -> Independent:
+        return replace(self, k=min(k, self.k))
+
+    def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
+        """Later in an episode."""
+        return replace(self, drawn=drawn)
 
 
 def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:

@@ -93,7 +93,8 @@ class Use:
     how much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
     decision: its id on file; weight: 1 over how many choices share the reward; learned: the number of the reward, which the
-    choices that share it have in common.
+    choices that share it have in common. odds: of candidates about which chance decided, the probability of being shown;
+    expected: the reward that was expected here then; unit: what chance decided once for, the episode or the choice.
     """
 
     query: Query
@@ -117,6 +118,9 @@ class Use:
     decision: str = ""
     weight: float = 1.0
     learned: int = 0
+    odds: Mapping[int, float] = field(default_factory=dict)
+    expected: float = 0.0
+    unit: str = ""
 
     @property
     def rows(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,6 +19,8 @@ from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from keepworth.memory.policy.ledger import Account
 
     Vectors = npt.NDArray[np.float32]
 
@@ -53,20 +56,35 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What showing an item added near a situation.
+    """What showing an item added near a situation, and wherever it came up.
 
     with_it, without: mean reward (as given) of the times it was shown, and was not; shown, withheld: how many times, by
-    nearness; factor: how much likelier the rewards are if it matters than if it does not (a Bayes factor)."""
+    nearness; factor: how much likelier the rewards are if it matters than if it does not (a Bayes factor). seen: how many times
+    it was shown anywhere with a reward; overall: what the ledger says of it, from the episodes in which chance decided whether
+    it was shown; None where there were none."""
 
     with_it: float
     without: float
     shown: float
     withheld: float
     factor: float
+    seen: float = 0.0
+    overall: Account | None = None
 
     @property
     def effect(self) -> float:
         return self.with_it - self.without
+
+    @property
+    def tested(self) -> int:
+        """In how many episodes chance decided."""
+        return 0 if self.overall is None else self.overall.rows
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 %, of the effect wherever it came up, and may be looked at after every reward; None where there is none yet."""
+        found = None if self.overall is None else self.overall.interval
+        return None if found is None or found[1] - found[0] == math.inf else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +92,8 @@ class Explanation:
     """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
     (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
 
-    moved: "up" or "down" where rewards say surely that the item helps or harms here, and worth: what they say; of an item that
-    stands where the search put it "" and None."""
+    moved: "up" or "down" where rewards say surely that the item helps or harms, "" where it stands where the search put it;
+    worth: what rewards say, None where they say nothing."""
 
     lexical_rank: int | None
     dense_rank: int | None

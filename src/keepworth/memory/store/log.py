@@ -214,6 +214,30 @@ IN_EPISODE = "episode = ? AND episode <> ''"
 """SQL: the second half is what lets SQLite use the index, which holds no rows outside episodes."""
 
 
+def drawn(connection: apsw.Connection, number: int) -> dict[str, tuple[float, bool]]:
+    """What chance decided in the episode of this number, counted from 0: by item, with which probability it was to be shown, and
+    whether it was, at the first choice at which it came up."""
+    query = (
+        "SELECT chosen, json_extract(details, '$.odds') FROM decisions WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) "
+        "AND episode <> '' AND details LIKE '%\"odds\"%' ORDER BY n"
+    )
+    found: dict[str, tuple[float, bool]] = {}
+    for chosen, odds in select(connection, query, (number + 1,)):
+        for id, p in json.loads(odds or "{}").items():
+            found.setdefault(id, (float(p), f'"{id}"' in chosen))
+    return found
+
+
+def without_odds(connection: apsw.Connection, scope: Scope) -> int:
+    """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
+    homes = json.dumps(list(_inside(connection, scope)))
+    query = (
+        "SELECT count(*) FROM decisions WHERE propensity < 1.0 AND details NOT LIKE '%\"odds\"%' AND "
+        "scope IN (SELECT value FROM json_each(?))"
+    )
+    return scalar(connection, query, (homes,)) or 0
+
+
 def decision(row: tuple[Any, ...]) -> Decision:
     with readable(f"decision {row[0]!r:.40}"):
         return _decision(row)

@@ -1,0 +1,419 @@
+"""The ledger: what showing an item added, from times when chance decided whether it was shown.
+
+A row of evidence is one episode and one item under test: a, 1 where the item was shown and 0 where it was withheld; p, the
+probability of a = 1 that was drawn with and logged (0 < p < 1); y, the reward; g, what reward was expected before either was
+known. Because p is known,
+
+    psi = (a - p) / (p (1 - p)) * (y - g)
+
+has the expectation y(shown) - y(withheld) of that episode, given all that came before, whatever g is: nothing that makes an
+item be shown in easy cases can bias it. g only takes out what the situation explains, and so narrows the interval. The effect
+is the mean of psi: the running mean effect over the episodes in which the item was under test, and over the draws of other
+items.
+
+It is the augmented inverse propensity estimator ("Doubly Robust Policy Evaluation and Learning", arXiv 1103.4601, eq. 1, for
+one item): with models m1 and m0 of both outcomes it is psi at g = (1 - p) m1 + p m0 (`doubly_robust`).
+
+Intervals, for 1 - `alpha`:
+
+* `half_width` holds at all times at once, so it may be looked at after every reward: the asymptotic confidence sequence of
+  "Time-uniform central limit theory and asymptotic confidence sequences", arXiv 2103.06476, Theorem 2.2. It is asymptotic:
+  with few rows it rests on `deviation`, in which `PRIOR` rows count as if rewards were as far apart as they can be, and on
+  `LEAST_EACH` rows of each kind.
+* `bernstein` holds at all times for any number of rows, and is wider: the predictable plug-in empirical Bernstein sequence of
+  "Estimating means of bounded random variables by betting", arXiv 2010.09686, Theorem 2.
+* `fixed_half_width` holds at one time that was set beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+ALPHA = 0.05
+PRIOR = 200.0
+"""Rows of the largest possible variance that count beside the observed ones in `deviation`. Without them intervals of a few
+hundred rows, a tenth of which were withheld, are too narrow (`benchmarks/ledger`)."""
+LEAST_EACH = 20
+"""Rows with the item, and without, before there is an interval."""
+NARROWEST_AT = 300.0
+"""The number of rows at which the sequence is as narrow as it can be made."""
+NEGLIGIBLE = 0.05
+"""Of the range of rewards: an effect that surely is no larger makes no difference."""
+OFFSET_ROWS, LARGEST_WEIGHT = 20.0, 10.0
+"""Of `_beyond`: rows of 0, and the largest weight of one row."""
+EXPECTED, EXPECTED_ROWS = 0.1, 100.0
+"""What withholding an item is expected to cost beforehand, of the range of rewards, and how many rows that is worth."""
+
+
+def scores(a: Floats, p: Floats, y: Floats, g: Floats | float) -> Floats:
+    """psi of each row; all arrays of one shape. The mean along rows is the effect."""
+    return (a - p) / (p * (1.0 - p)) * (y - g)
+
+
+def ips(a: Floats, p: Floats, y: Floats) -> float:
+    """Inverse propensity scoring: unbiased, and wide where rewards are far from 0."""
+    return float(np.mean(a * y / p - (1.0 - a) * y / (1.0 - p)))
+
+
+def snips(a: Floats, p: Floats, y: Floats) -> float:
+    """Self-normalised ("The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015): nan until there are both
+    kinds."""
+    shown, withheld = a / p, (1.0 - a) / (1.0 - p)
+    if not shown.sum() or not withheld.sum():
+        return math.nan
+    return float(shown @ y / shown.sum() - withheld @ y / withheld.sum())
+
+
+def doubly_robust(a: Floats, p: Floats, y: Floats, m1: Floats | float, m0: Floats | float) -> float:
+    """m1, m0: what reward is expected with the item, and without, of each row, by a model that has not seen the row."""
+    return float(np.mean(m1 - m0 + a * (y - m1) / p - (1.0 - a) * (y - m0) / (1.0 - p)))
+
+
+def deviation(n: Any, total: Any, squares: Any, most: Any, prior: float = PRIOR) -> Any:
+    """The standard deviation of psi that intervals go by. n: rows; total, squares: sums of psi and of its square; most: the
+    mean over rows of the largest variance there can be, (range of rewards)^2 / 4 / (p (1 - p)). Numbers, or arrays of one
+    shape."""
+    spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
+    return np.sqrt((spread + prior * most) / (n + prior))
+
+
+def half_width(n: Any, deviation: Any, alpha: float = ALPHA, narrowest_at: float = NARROWEST_AT) -> Any:
+    """Of the interval around the mean of `n` rows that holds at all n at once (arXiv 2103.06476, eq. 10, with rho^2 of its
+    appendix B.2 for `narrowest_at`). n > 0; numbers, or arrays of one shape."""
+    rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / narrowest_at
+    inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
+    return deviation * np.sqrt(inside)
+
+
+def fixed_half_width(n: Any, deviation: Any) -> Any:
+    """Of the 95 % interval at a number of rows that was set before the first; with `usual_variance` in `deviation`, since what
+    holds at one time need not be cautious at all of them."""
+    return 1.959964 * deviation / np.sqrt(n)
+
+
+def usual_variance(n: Any, residuals: Any, inverse: Any, span: float) -> Any:
+    """The variance of psi if rewards vary alike with the item and without. n: rows; residuals: sum of (y - g)^2; inverse: mean
+    of 1 / (p (1 - p)). `PRIOR` / 10 rows are as far off as they can be."""
+    few = PRIOR / 10.0
+    return (residuals + few * span * span / 4.0) / (n + few) * inverse
+
+
+def bernstein(psi: Floats, largest: float, alpha: float = ALPHA) -> tuple[float, float]:
+    """An interval for the mean effect, weighted by the bets, that holds at all times and for any number of rows. psi: in
+    order; largest: no psi can lie beyond -largest or largest, which is the range of rewards over the smallest of p and 1 - p
+    (g lies within the range)."""
+    x = (psi / largest + 1.0) / 2.0
+    if not len(x):
+        return -largest, largest
+    t = np.arange(1, len(x) + 1)
+    means = (0.5 + np.cumsum(x)) / (t + 1.0)
+    before = np.concatenate([[0.5], means[:-1]])
+    variances = (0.25 + np.cumsum((x - means) ** 2)) / (t + 1.0)
+    earlier = np.concatenate([[0.25], variances[:-1]])
+    bets = np.minimum(np.sqrt(2.0 * math.log(2.0 / alpha) / (earlier * t * np.log(t + 1.0))), 0.5)
+    weight = np.cumsum(bets)
+    centre = np.cumsum(bets * x) / weight
+    loss = np.cumsum((x - before) ** 2 * (-np.log1p(-bets) - bets))
+    width = (math.log(2.0 / alpha) + loss) / weight
+    low, high = float(centre[-1] - width[-1]), float(centre[-1] + width[-1])
+    return max(-largest, (2.0 * low - 1.0) * largest), min(largest, (2.0 * high - 1.0) * largest)
+
+
+def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
+    """How many rows there must be, in all, before the interval of `half_width` is clear of 0 if the effect stays what it is;
+    `most` where it takes at least as many."""
+    if abs(effect) <= half_width(float(most), deviation):
+        return most
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if abs(effect) > half_width(float(middle), deviation) else (middle + 1, high)
+    return low
+
+
+def rate(withhold: float, cost: Any, budget: float) -> Any:
+    """With which probability an item under test is withheld. withhold: at most; cost: what withholding it once is expected to
+    cost, of the range of rewards, a number or an array; budget: what the test may cost per episode. Never below half of
+    `withhold`: slower tests cost no less in all, since they go on for longer."""
+    return np.clip(budget / np.maximum(cost, 1e-12), withhold / 2.0, withhold)
+
+
+def expected_cost(n: Any, total: Any, span: float) -> Any:
+    """What withholding an item once is expected to cost, of the range of rewards: the effect, drawn towards `EXPECTED`. n:
+    rows; total: sum of psi. Numbers, or arrays of one shape."""
+    return (total / (span or 1.0) + EXPECTED * EXPECTED_ROWS) / (n + EXPECTED_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of one item from the episodes in which chance decided whether it was shown. In the unit of the rewards.
+
+    shown, withheld: rows of each kind; effect: mean reward with the item less that without; low, high: of the 95 % interval
+    that may be looked at after every reward, infinite before there is one; fixed: half the width of the one for a number of
+    episodes that was set beforehand; ips, snips: two plainer estimates; needed: how many more episodes under test until the
+    interval is clear of 0 if the effect stays what it is; span: of the rewards, highest less lowest; cost: what the draws that
+    were not the policy's choice have cost so far, by the estimated effect, negative where they paid.
+    success, usual: the mean reward of all the times it was shown, for whatever reason, and of all choices: what a counter
+    would say; seen: how many times that is."""
+
+    item: str
+    shown: int
+    withheld: int
+    effect: float
+    low: float
+    high: float
+    fixed: float
+    ips: float
+    snips: float
+    needed: int
+    span: float
+    cost: float
+    success: float = math.nan
+    usual: float = math.nan
+    seen: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        return self.shown + self.withheld
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0.0 or self.high < 0.0
+
+    @property
+    def negligible(self) -> bool:
+        """Whether the effect surely is too small to matter."""
+        return self.span > 0.0 and max(-self.low, self.high) <= NEGLIGIBLE * self.span
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to test."""
+        return self.clear or self.negligible
+
+    @property
+    def withholding_costs(self) -> float:
+        """See `expected_cost`."""
+        return float(expected_cost(self.rows, self.effect * self.rows, self.span))
+
+    @property
+    def verdict(self) -> str:
+        if self.negligible:
+            return "makes no difference"
+        if self.clear:
+            return "helps" if self.low > 0.0 else "harms"
+        if not self.rows:
+            return "not tested"
+        if not self.span:
+            return "all rewards were the same"
+        if min(self.shown, self.withheld) < LEAST_EACH:
+            return "too few to say"
+        return "not known yet"
+
+
+def account(item: str, a: Floats, p: Floats, y: Floats, g: Floats, span: float, *, exact: bool = False) -> Account:
+    """From rows in order, each of shape (n,). span: highest reward less lowest; exact: with the interval of `bernstein`."""
+    n, shown = len(a), int(a.sum())
+    if not n:
+        return Account(item, 0, 0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0, span, 0.0)
+    psi = scores(a, p, y, g)
+    effect = float(psi.mean())
+    spread = float(deviation(n, float(psi.sum()), float(psi @ psi), most_variance(p, span)))
+    usual = p >= 0.5
+    # Usually shown, and withheld; or usually hidden, and shown.
+    turned = float((usual * (1.0 - a)).sum() - (~usual * a).sum())
+    low, high, needed = -math.inf, math.inf, 0
+    if span > 0.0:
+        if exact:
+            low, high = bernstein(psi, span / float(np.minimum(p, 1.0 - p).min()))
+        elif min(shown, n - shown) >= LEAST_EACH:
+            margin = float(half_width(float(n), spread))
+            low, high = effect - margin, effect + margin
+        if not (low > 0.0 or high < 0.0):
+            needed = max(0, rows_needed(effect, spread) - n)
+    inverse = float(np.mean(1.0 / (p * (1.0 - p))))
+    at_once = deviation(n, psi.sum(), psi @ psi, usual_variance(n, float(((y - g) ** 2).sum()), inverse, span))
+    fixed = float(fixed_half_width(n, at_once)) if span > 0.0 else math.inf
+    plain = ips(a, p, y), snips(a, p, y)
+    return Account(item, shown, n - shown, effect, low, high, fixed, *plain, needed, span, effect * turned)
+
+
+def most_variance(p: Floats, span: float) -> float:
+    """Mean over rows of the largest variance that psi can have."""
+    return float(np.mean(0.25 * span * span / (p * (1.0 - p))))
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """accounts: the best known first; rewarded: episodes and single choices with a reward, about which there are rows or not;
+    unknown: searches in which chance decided, by a log that does not say with which probability each item was to be shown;
+    span: highest reward less lowest, as declared or, where nobody did, as seen."""
+
+    accounts: tuple[Account, ...]
+    rewarded: int
+    unknown: int
+    span: float
+
+    @property
+    def gross(self) -> float:
+        """Rewards that withholding what helps has cost so far, by the estimated effects, and showing what harms."""
+        return sum(each.cost for each in self.accounts if each.cost > 0.0)
+
+    @property
+    def gain(self) -> float:
+        """Rewards that withholding what harms has brought, and showing what helps."""
+        return -sum(each.cost for each in self.accounts if each.cost < 0.0)
+
+    @property
+    def net(self) -> float:
+        return self.gross - self.gain
+
+    def points(self, rewards: float) -> float:
+        """A sum of rewards per rewarded episode, in hundredths of the range of rewards."""
+        return 100.0 * rewards / (self.rewarded * self.span) if self.rewarded and self.span else 0.0
+
+
+class Ledger:
+    """The rows, by item and in order, as they are learned of.
+
+    One episode gives one row for each item that was under test in it: chance decides once per episode, which has one reward.
+    Where choices of an episode have rewards of their own, their mean counts, by weight. A later reward of the same choice
+    takes the place of the earlier one, and g stays what it was."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, _Columns] = {}
+        # By episode, or choice outside of one: the latest reward and weight of each choice, and where its rows are.
+        self._units: dict[str, tuple[dict[str, tuple[float, float]], list[tuple[str, int]]]] = {}
+        self._known: dict[str, tuple[int, float, Account]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(each.at) for each in self._columns.values())
+
+    @property
+    def items(self) -> list[str]:
+        """Those with rows, by id."""
+        return list(self._columns)
+
+    def add(
+        self,
+        unit: str,
+        decision: str,
+        reward: float,
+        weight: float,
+        shown: Collection[str],
+        odds: Mapping[str, float],
+        expected: float,
+        at: int,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+    ) -> None:
+        """A rewarded choice. unit: what chance decides once for, an episode or a choice by itself; odds: the probability of
+        being shown, of the items under test; expected: the reward that was expected when it was drawn; at: its number, which
+        grows; bounds: the lowest and the highest reward that were known before."""
+        found = self._units.get(unit)
+        if found is None:
+            if not odds:
+                return
+            found = self._units[unit] = {}, []
+        rewards, rows = found
+        rewards[decision] = reward, weight
+        mean = sum(r * w for r, w in rewards.values()) / sum(w for _, w in rewards.values())
+        for item, row in rows:
+            self._columns[item].replace(row, mean, at)
+            self._known.pop(item, None)
+        known = {item for item, _ in rows}
+        for item, p in odds.items():
+            if item not in known and 0.0 < p < 1.0:
+                columns = self._columns.setdefault(item, _Columns())
+                rows.append((item, len(columns.at)))
+                columns.append(float(item in shown), p, mean, expected, at, bounds)
+                self._known.pop(item, None)
+
+    def account(self, item: str, span: float, *, since: int = 0, exact: bool = False) -> Account | None:
+        """What the rows of one item from number `since` on say; None where there are none."""
+        columns = self._columns.get(item)
+        if columns is None:
+            return None
+        known = self._known.get(item)
+        if known is not None and known[:2] == (since, span) and not exact:
+            return known[2]
+        a, p, y, g = columns.of(since)
+        if not len(a):
+            return None
+        found = account(item, a, p, y, g, span, exact=exact)
+        if not exact:
+            self._known[item] = since, span, found
+        return found
+
+    def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
+        """a, p, y and g of an item, in order."""
+        return self._columns[item].of(since) if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
+
+    def forget(self, before: int) -> None:
+        """Rows older than number `before`."""
+        moved: dict[tuple[str, int], int] = {}
+        for item, columns in list(self._columns.items()):
+            kept = [row for row, at in enumerate(columns.at) if at >= before]
+            moved.update(((item, row), place) for place, row in enumerate(kept))
+            columns.keep(kept)
+            if not kept:
+                del self._columns[item]
+        self._known.clear()
+        for unit, (_, rows) in list(self._units.items()):
+            rows[:] = [(item, moved[item, row]) for item, row in rows if (item, row) in moved]
+            if not rows:
+                del self._units[unit]
+
+
+class _Columns:
+    """The rows of one item. expected: by the situation alone; g: with what this item's earlier rows were beyond that."""
+
+    __slots__ = ("a", "at", "expected", "g", "p", "y")
+
+    def __init__(self) -> None:
+        self.a, self.p, self.y, self.g, self.expected = (array("d") for _ in range(5))
+        self.at = array("q")
+
+    def append(self, a: float, p: float, y: float, expected: float, at: int, bounds: tuple[float, float]) -> None:
+        g = min(max(expected + self._beyond(), bounds[0]), bounds[1])
+        for column, value in ((self.a, a), (self.p, p), (self.y, y), (self.g, g), (self.expected, expected)):
+            column.append(value)
+        self.at.append(at)
+
+    def replace(self, row: int, y: float, at: int) -> None:
+        self.y[row], self.at[row] = y, at
+
+    def keep(self, rows: Sequence[int]) -> None:
+        for name in self.__slots__:
+            column = getattr(self, name)
+            setattr(self, name, array(column.typecode, [column[row] for row in rows]))
+
+    def of(self, since: int) -> tuple[Floats, Floats, Floats, Floats]:
+        recent = np.array(self.at) >= since
+        a, p, y, g = (np.array(each)[recent] for each in (self.a, self.p, self.y, self.g))
+        return a, p, y, g
+
+    def _beyond(self) -> float:
+        """How far rewards were from what was expected, weighted for g = (1 - p) m1 + p m0, which makes psi vary the least."""
+        if not self.at:
+            return 0.0
+        a, p, y, expected = (np.array(each) for each in (self.a, self.p, self.y, self.expected))
+        weights = np.minimum(np.where(a > 0.0, (1.0 - p) / p, p / (1.0 - p)), LARGEST_WEIGHT)
+        return float(weights @ (y - expected) / (weights.sum() + OFFSET_ROWS))
+
+
+_NONE: Floats = np.zeros(0)

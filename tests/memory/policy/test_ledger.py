@@ -1,0 +1,435 @@
+"""The ledger: estimates and intervals from draws with known probabilities, and that the file keeps them as they were."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth import Memory
+from keepworth.memory.policy import ledger
+from keepworth.memory.policy.effect import Effect, effect
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.ledger import Account, Balance, Ledger
+from keepworth.memory.policy.propensity import Independent
+
+ASKED = "how do I reset the router"
+HOLD = "to reset the router hold the button for ten seconds"
+PULL = "to reset the router pull the plug for a minute"
+HALL = "the router stands in the hall"
+
+
+def opened(path: Path | str = ":memory:", withhold: float = 0.3, **options: object) -> Memory:
+    options.setdefault("policy", lambda: effect(withhold=withhold, least=1.0, budget=1.0))
+    options.setdefault("seed", 3)
+    return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
+
+
+# Formulas.
+
+A = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+P = np.array([0.5, 0.8, 0.5, 0.8, 0.8, 0.5])
+Y = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+
+
+def test_six_rows_by_hand() -> None:
+    # a y / p: 2, 0, 0, 1.25, 0, 0; (1 - a) y / (1 - p): 0, 0, 2, 0, 0, 0.
+    assert ledger.ips(A, P, Y) == pytest.approx((3.25 - 2.0) / 6)
+    # Weights of the shown: 2, 1.25, 1.25, 2 = 6.5; of the withheld: 2 and 5 = 7.
+    assert ledger.snips(A, P, Y) == pytest.approx(3.25 / 6.5 - 2.0 / 7)
+    # With m1 = 0.6 and m0 = 0.4: 0.2 + 0.8, 0.2 - 0.75, 0.2 - 1.2, 0.2 + 0.5, 0.2 + 2, 0.2 - 1.2.
+    assert ledger.doubly_robust(A, P, Y, 0.6, 0.4) == pytest.approx((1.0 - 0.55 - 1.0 + 0.7 + 2.2 - 1.0) / 6)
+    # With g = 0.5: 2 * 0.5, 1.25 * -0.5, -2 * 0.5, 1.25 * 0.5, -5 * -0.5, 2 * -0.5.
+    assert ledger.scores(A, P, Y, 0.5) == pytest.approx([1.0, -0.625, -1.0, 0.625, 2.5, -1.0])
+    nothing = np.ones(2)
+    assert math.isnan(ledger.snips(nothing, P[:2], Y[:2]))
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_model_of_each_outcome_is_the_same_as_one_of_their_weighted_mean(m1: float, m0: float) -> None:
+    g = (1.0 - P) * m1 + P * m0
+    assert ledger.doubly_robust(A, P, Y, m1, m0) == pytest.approx(float(ledger.scores(A, P, Y, g).mean()), abs=1e-12)
+
+
+def test_the_sequence_is_as_wide_as_the_authors_compute_it() -> None:
+    """`std_conjmix_margin` and `best_rho2_approx` of the paper's code (github.com/WannabeSmith/drconfseq), written out."""
+
+    def rho2(t: float, alpha: float) -> float:
+        return (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / t
+
+    def margin(t: float, rho2: float, alpha: float) -> float:
+        return math.sqrt((t * rho2 + 1) / rho2 * math.log((t * rho2 + 1) / alpha**2)) / t
+
+    for n in (1, 50, 200, 1000, 20_000):
+        assert ledger.half_width(float(n), 1.0) == pytest.approx(margin(n, rho2(300, 0.05), 0.05), rel=1e-12)
+    worked = [0.31683988559678847, 0.2157612968697237, 0.09826330276535404]  # in decimals of 40 places
+    assert [float(ledger.half_width(float(n), 1.0)) for n in (100, 200, 1000)] == pytest.approx(worked, rel=1e-14)
+    several = ledger.half_width(np.array([100.0, 200.0]), np.array([1.0, 0.5]))
+    assert several[1] == pytest.approx(ledger.half_width(200.0, 1.0) / 2)
+
+
+def test_the_exact_interval_is_that_of_its_theorem() -> None:
+    """arXiv 2010.09686, Theorem 2, one observation after the other."""
+    generator = np.random.default_rng(4)
+    psi, largest, alpha = generator.choice([-2.0, 0.1, 2.0], size=60), 10.0, 0.05
+    mean, variance, loss, weight, summed, bet_sum = 0.5, 0.25, 0.0, 0.0, 0.0, 0.0
+    total, squares = 0.5, 0.25
+    for t, value in enumerate(psi, start=1):
+        x = (value / largest + 1) / 2
+        bet = min(math.sqrt(2 * math.log(2 / alpha) / (variance * t * math.log(1 + t))), 0.5)
+        loss += 4 * (x - mean) ** 2 * (-math.log(1 - bet) - bet) / 4
+        summed, bet_sum = summed + bet * x, bet_sum + bet
+        total += x
+        mean = total / (t + 1)
+        squares += (x - mean) ** 2
+        variance = squares / (t + 1)
+    centre, weight = summed / bet_sum, (math.log(2 / alpha) + loss) / bet_sum
+    expected = [max(-largest, (2 * bound - 1) * largest) for bound in (centre - weight, centre + weight)]
+    assert list(ledger.bernstein(psi, largest)) == pytest.approx([expected[0], min(largest, expected[1])])
+    assert ledger.bernstein(psi[:0], largest) == (-largest, largest)
+
+
+def test_rows_of_the_largest_variance_stand_beside_few_observed_ones() -> None:
+    rows = np.full(10, 0.5), np.full(10, 0.9)
+    assert ledger.most_variance(rows[1], 2.0) == pytest.approx(1.0 / 0.09)
+    assert ledger.deviation(0, 0.0, 0.0, 4.0) == 2.0
+    psi = np.array([1.0, -1.0, 1.0, -1.0])
+    assert ledger.deviation(4, psi.sum(), psi @ psi, 9.0, prior=0.0) == pytest.approx(1.0)
+    assert ledger.deviation(4, psi.sum(), psi @ psi, 9.0, prior=4.0) == pytest.approx(math.sqrt((4 + 36) / 8))
+
+
+@given(st.floats(0.02, 0.5), st.floats(0.3, 3.0))
+@settings(max_examples=40, deadline=None)
+def test_the_number_of_rows_needed_is_the_first_at_which_the_interval_is_clear(size: float, spread: float) -> None:
+    n = ledger.rows_needed(-size, spread)
+    assert ledger.half_width(float(n), spread) < size or n == 1_000_000
+    assert n == 1 or ledger.half_width(float(n - 1), spread) >= size
+
+
+def test_the_rate_falls_with_what_withholding_costs_to_a_half_at_most() -> None:
+    assert ledger.rate(0.1, -0.3, 0.01) == 0.1
+    assert ledger.rate(0.1, 0.1, 0.01) == pytest.approx(0.1)
+    assert ledger.rate(0.1, 0.15, 0.01) == pytest.approx(0.01 / 0.15)
+    assert ledger.rate(0.1, 0.9, 0.01) == 0.05
+
+
+def test_the_estimate_is_unbiased_over_all_draws() -> None:
+    """Three items with odds of their own, rewards that depend on all of them, and any g: the mean of psi over all eight draws is
+    the effect of the item over the draws of the others."""
+    generator = np.random.default_rng(2)
+    rates = {0: 0.1, 1: 0.35, 2: 0.6}
+    choice = Independent((0, 1, 2, 3), 3, tuple(rates.items()), together=3)
+    reward = {bits: generator.normal() for bits in itertools.product((False, True), repeat=3)}
+    for item in range(3):
+        g = generator.normal()
+        mean, effect_ = 0.0, 0.0
+        for bits, y in reward.items():
+            slate = choice.slate(dict(enumerate(bits)))
+            probability, p = choice.probability(slate), choice.odds[item]
+            a, p_, y_ = (np.array([value]) for value in (float(item in slate), p, y))
+            mean += probability * float(ledger.scores(a, p_, y_, g)[0])
+            effect_ += (1.0 if bits[item] else -1.0) * y * probability / (p if bits[item] else 1.0 - p)
+        assert mean == pytest.approx(effect_, abs=1e-12)
+
+
+# Rows.
+
+
+def filled(rewards: list[float]) -> Ledger:
+    generator, found = np.random.default_rng(8), Ledger()
+    for number, reward in enumerate(rewards):
+        shown = ["m1"] if generator.random() < 0.8 else []
+        found.add(f"e{number}", f"d{number}", reward, 1.0, shown, {"m1": 0.8}, 0.4, number, (0.0, 1.0))
+    return found
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=30), st.data())
+def test_what_was_expected_does_not_depend_on_what_came(rewards: list[float], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(rewards) - 1))
+    other = [*rewards]
+    other[place] = 1.0 - other[place]
+    before, after = (filled(each).rows("m1")[3] for each in (rewards, other))
+    assert before[: place + 1].tolist() == after[: place + 1].tolist()
+
+
+def test_what_was_expected_goes_by_earlier_rows_of_the_item() -> None:
+    found = filled([1.0] * 50)
+    a, p, y, g = found.rows("m1")
+    assert g[0] == 0.4
+    assert 0.7 < g[-1] < 1.0
+    assert (g <= 1.0).all()
+    weights = np.minimum(np.where(a > 0, (1 - p) / p, p / (1 - p)), 10.0)[:-1]
+    assert g[-1] == pytest.approx(0.4 + weights @ (y[:-1] - 0.4) / (weights.sum() + 20))
+
+
+def test_a_corrected_reward_takes_the_place_of_the_first_and_leaves_what_was_expected() -> None:
+    found, right = filled([1.0, 0.0, 1.0]), filled([1.0, 0.0, 1.0])
+    found.add("e1", "d1", 1.0, 1.0, (), {"m1": 0.8}, 0.9, 3)
+    assert found.rows("m1")[2].tolist() == [1.0, 1.0, 1.0]
+    assert found.rows("m1")[3].tolist() == right.rows("m1")[3].tolist()
+    assert found.rows("m1", since=2)[2].tolist() == [1.0, 1.0]  # the corrected one is the newest now
+    found.forget(2)
+    assert found.rows("m1")[2].tolist() == [1.0, 1.0]
+    found.add("e2", "d2", 0.0, 1.0, (), {}, 0.0, 4)
+    assert found.rows("m1")[2].tolist() == [1.0, 0.0]
+    found.forget(9)
+    assert found.items == []
+
+
+def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
+    found = Ledger()
+    for decision, reward in (("d1", 1.0), ("d2", 0.0), ("d3", 0.5)):
+        found.add("e1", decision, reward, 1.0, ["m1"], {"m1": 0.9}, 0.0, 0)
+    a, _, y, _ = found.rows("m1")
+    assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
+
+
+def test_what_was_certain_is_no_evidence() -> None:
+    found = Ledger()
+    found.add("e1", "d1", 1.0, 1.0, ["m1"], {"m1": 1.0, "m2": 0.0}, 0.0, 0)
+    assert found.items == []
+    assert found.account("m1", 1.0) is None
+
+
+# Accounts.
+
+
+def of(effect_: float, n: int, seed: int = 0, span: float = 1.0) -> Account:
+    generator = np.random.default_rng(seed)
+    a = (generator.random(n) < 0.8).astype(float)
+    y = np.clip(0.5 + effect_ * (a - 0.5) + generator.normal(0, 0.1, n), 0, 1)
+    return ledger.account("m1", a, np.full(n, 0.8), y, np.full(n, 0.5), span)
+
+
+def test_an_account_says_in_words_what_it_knows() -> None:
+    assert of(0.5, 2000).verdict == "helps"
+    assert of(-0.5, 2000).verdict == "harms"
+    assert of(0.0, 20_000).verdict == "makes no difference"
+    assert of(0.1, 150).verdict == "not known yet"
+    assert of(0.1, 30).verdict == "too few to say"
+    assert of(0.0, 0).verdict == "not tested"
+    assert of(0.0, 30, span=0.0).verdict == "all rewards were the same"
+    few = of(0.1, 150)
+    assert (few.shown + few.withheld, few.rows, few.over) == (150, 150, False)
+    assert few.needed > 0
+    assert few.low < few.effect < few.high
+    assert few.fixed < few.effect - few.low
+    assert of(0.5, 2000).needed == 0
+    assert of(0.5, 2000).over
+    helps = of(0.5, 2000)
+    assert helps.cost == pytest.approx(helps.withheld * helps.effect)
+    assert of(-0.5, 2000).cost < 0.0
+    assert of(0.0, 0).withholding_costs == pytest.approx(0.1)
+    assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
+
+
+def test_a_statement_adds_up_what_withholding_cost() -> None:
+    helps, harms = of(0.5, 2000), replace(of(-0.5, 1000), item="m2")
+    statement = Balance((helps, harms), 4000, 0, 2.0)
+    assert (statement.gross, statement.gain) == (helps.cost, -harms.cost)
+    assert statement.net == pytest.approx(helps.cost + harms.cost)
+    assert statement.points(80.0) == pytest.approx(1.0)
+
+
+# Through the memory.
+
+
+def rewarded(memory: Memory, episodes: int = 60, searches: int = 1, seed: int = 1, user: str = "") -> None:
+    """Episodes whose reward depends on what was shown. Each asks in other words, so that nothing is sure near any of them."""
+    generator = np.random.default_rng(seed)
+    for _ in range(episodes):
+        with memory.episode("help the caller", user_id=user) as episode:
+            asked = " ".join(["reset the router", *map(str, generator.integers(10**9, size=8))])
+            shown = [hit.text for _ in range(searches) for hit in episode.search(asked, top_k=2)]
+            chance = 0.9 if PULL in shown else 0.3
+            episode.reward(float(generator.random() < chance))
+
+
+def filled_memory(path: Path | str = ":memory:", **options: object) -> Memory:
+    memory = opened(path, **options)
+    memory.add_many([HOLD, PULL, HALL], source="manual")
+    return memory
+
+
+def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why() -> None:
+    with filled_memory() as memory:
+        rewarded(memory, 600)
+        pull, hold = (next(i for i in memory.get_all() if i.text == text) for text in (PULL, HOLD))
+        statement = memory.ledger()
+        accounts = {each.item: each for each in statement.accounts}
+        assert accounts[pull.id].verdict == "helps"
+        assert accounts[pull.id].effect == pytest.approx(0.6, abs=0.25)
+        assert accounts[hold.id].verdict != "helps"
+        assert statement.rewarded == 600
+        assert statement.unknown == 0
+        assert statement.net == pytest.approx(sum(each.cost for each in statement.accounts))
+        worth = memory.worth(pull.id, ASKED)
+        assert worth.interval == accounts[pull.id].interval
+        assert worth.tested == accounts[pull.id].rows
+        hits = memory.episode(explore=False).search(ASKED, explain=True)
+        why = next(hit.why for hit in hits if hit.id == pull.id)
+        assert why is not None
+        assert why.worth is not None
+        assert why.worth.interval == worth.interval
+        exact = memory.ledger(items=[pull.id], exact=True).accounts[0]
+        assert exact.low < accounts[pull.id].low
+        assert [each.item for each in memory.ledger(source="manual").accounts] == [
+            each.item for each in statement.accounts
+        ]
+        assert memory.ledger(source="another").accounts == ()
+
+
+def test_once_the_interval_is_clear_the_item_is_withheld_no_more() -> None:
+    with filled_memory() as memory:
+        rewarded(memory, 700)
+        helps = [each.item for each in memory.ledger().accounts if each.verdict == "helps"]
+        assert helps
+        for _ in range(60):
+            assert set(helps) <= {hit.id for hit in memory.search(ASKED, top_k=2)}
+
+
+def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory, opened(path, seed=9) as other:
+        rewarded(memory, 3)
+        withheld = 0
+        for number in range(30):
+            episode = memory.episode("help the caller")
+            shown = [{hit.text for hit in episode.search(ASKED, top_k=2)}]
+            if number % 2:
+                shown += [{hit.text for hit in other.search(ASKED, top_k=2, episode=episode.id)}]
+            shown += [
+                {hit.text for hit in hits} for hits in memory.search_many([ASKED] * 3, top_k=2, episode=episode.id)
+            ]
+            assert all(each == shown[0] for each in shown)
+            withheld += shown[0] != {HOLD, PULL}
+            episode.reward(1.0)
+        assert 2 <= withheld <= 20
+        rows = [each.rows for each in memory.ledger().accounts]
+        assert sum(rows) == 32  # one of each episode after the first
+
+
+def test_the_searches_of_one_episode_give_one_row() -> None:
+    with filled_memory() as memory:
+        rewarded(memory, 40, searches=3)
+        assert sum(each.rows for each in memory.ledger().accounts) == 39
+
+
+def test_episodes_in_which_nothing_may_be_tried_give_no_rows() -> None:
+    with filled_memory() as memory:
+        rewarded(memory, 5)
+        before = memory.ledger().accounts
+        for _ in range(20):
+            with memory.episode("help", explore=False) as episode:
+                assert episode.search(ASKED, top_k=2).propensity == 1.0
+                episode.reward(1.0)
+        after = memory.ledger().accounts
+        assert [each.rows for each in before] == [each.rows for each in after]
+
+
+def test_reopening_and_another_process_come_to_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory, opened(path, seed=5) as other:
+        rewarded(memory, 40)
+        rewarded(other, 20, searches=2)
+        rewarded(memory, 20)
+        live = memory.ledger()
+        assert live == other.ledger()
+        assert sum(each.rows for each in live.accounts) > 60
+    with opened(path) as memory:
+        assert memory.ledger() == live
+    with opened(path, policy="memrl") as memory:
+        assert [replace(each, success=0.0, usual=0.0, seen=0.0) for each in memory.ledger().accounts] == [
+            replace(each, success=0.0, usual=0.0, seen=0.0) for each in live.accounts
+        ]
+
+
+def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concern(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory:
+        memory.add_many(["the cat sleeps", "the dog barks"], user_id="ana")
+        rewarded(memory, 30)
+        before, snapshot = memory.ledger(), memory.snapshot()
+        rewarded(memory, 10, seed=2)
+        last = memory.episode("help the caller")
+        hits = last.search(ASKED, top_k=2)
+        last.reward(1.0)
+        whole = memory.ledger()
+        memory.reward(last.id, 0.0)
+        corrected = memory.ledger()
+        assert [each.rows for each in corrected.accounts] == [each.rows for each in whole.accounts]
+        assert corrected != whole
+        memory.reward(last.id, 1.0)
+        assert memory.ledger() == whole
+        memory.rollback(last.id)
+        assert sum(each.rows for each in memory.ledger().accounts) == 39
+        memory.rollback(since=snapshot)
+        assert memory.ledger() == before
+        assert hits
+        rewarded(memory, 5, user="ana")
+        assert 29 < sum(each.rows for each in memory.ledger().accounts) <= 34
+        # Every search listed what ana wrote, so all that they knew is erased with it.
+        memory.erase(user_id="ana")
+        assert memory.ledger().accounts == ()
+        rewarded(memory, 5, seed=4)
+        after = memory.ledger()
+        assert sum(each.rows for each in after.accounts) == 4
+    with opened(path) as memory:
+        assert memory.ledger() == after
+
+
+def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:
+    policies = {"now": lambda: effect(withhold=0.3, least=1.0, budget=1.0), "never": lambda: effect(withhold=0.0)}
+    with filled_memory(tmp_path / "a.mem", policy=policies) as memory:
+        rewarded(memory, 60, searches=2)
+        live = memory.ledger()
+        estimate = memory.evaluate("now", method="ips")
+        assert estimate.effective == pytest.approx(120)
+        memory.promote("never")
+        assert memory.ledger() == live
+        rewarded(memory, 10)
+        assert sum(each.rows for each in memory.ledger().accounts) == sum(each.rows for each in live.accounts)
+        memory.demote()
+        rewarded(memory, 10)
+        assert sum(each.rows for each in memory.ledger().accounts) == sum(each.rows for each in live.accounts) + 10
+
+
+def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory:
+        rewarded(memory, 60)
+        drawn = sum(each.rows for each in memory.ledger().accounts)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("UPDATE decisions SET details = json_remove(details, '$.odds', '$.expected')")
+    with opened(path) as memory:
+        statement = memory.ledger()
+        assert statement.unknown == drawn
+        assert {each.verdict for each in statement.accounts} == {"not tested"}
+        assert statement.net == 0.0
+
+
+def test_what_surely_harms_wherever_it_comes_up_is_moved_down() -> None:
+    valuer = Effect()
+    with filled_memory(withhold=0.5) as memory:
+        generator = np.random.default_rng(1)
+        for number in range(900):  # every question is another one, so nothing is sure near any of them
+            with memory.episode(f"reset router {number} {generator.integers(10**9)}") as episode:
+                shown = [hit.text for hit in episode.search(top_k=2)]
+                episode.reward(float(generator.random() < (0.2 if HOLD in shown else 0.8)))
+        hold = next(item for item in memory.get_all() if item.text == HOLD)
+        account = memory.ledger(items=[hold.id]).accounts[0]
+        assert account.verdict == "harms"
+        hits = memory.episode("reset router with an axe", explore=False).search()
+        assert hits[-1].id == hold.id
+        assert hits[-1].why is not None
+        assert hits[-1].why.moved == "down"
+        assert account.cost < 0.0
+    assert valuer.account("m1") is None

@@ -284,3 +284,72 @@ def test_questions_over_one_haystack_stand_together_and_count_as_one_cluster() -
     tagged = Task("k", "s", "q", ("a",), "token_f1", tags={"conversation": "7"})
     assert cluster_of(tagged) == "7"
     assert Shown("s0/3.0", 1.0, "x").item.rpartition("/")[0] == "s0"
+
+
+def test_a_judge_scores_beside_the_words_and_what_it_failed_on_is_counted() -> None:
+    asked: list[str] = []
+
+    def judge(question: str, gold: str, answer: str) -> float:
+        asked.append(answer)
+        if question == "What is Word3?":
+            raise ConnectionError("busy")
+        return 0.75 if answer == f"{gold}." else 0.0
+
+    rows: list[Row] = []
+    measure("it", Finds, tasks_of(), Conditions(tokens=8), Copies(), keep=rows.append, judge=judge)
+    assert len(asked) == len(rows) == QUESTIONS
+    assert sorted(row.scores.get("judge", -1.0) for row in rows) == [-1.0, *[0.75] * (QUESTIONS - 1)]
+    assert [row.unjudged for row in rows if "judge" not in row.scores] == ["ConnectionError: busy"]
+    arm = summed(rows, [])["arms"]["it"]
+    assert arm["scores"]["judge"]["mean"] == 0.75
+    assert arm["scores"]["score"]["mean"] == 1.0
+    assert arm["unjudged"] == {"ConnectionError: busy": 1}
+
+
+def test_a_judge_that_is_gone_costs_no_more_than_a_few_calls() -> None:
+    asked: list[str] = []
+
+    def judge(question: str, gold: str, answer: str) -> float:
+        asked.append(answer)
+        raise ConnectionError("nobody listens")
+
+    rows: list[Row] = []
+    measure("it", Finds, tasks_of(80), Conditions(tokens=8), Copies(), keep=rows.append, judge=judge)
+    assert len(rows) == 80
+    assert len(asked) == 5
+    assert all(row.unjudged and row.scores["score"] == 1.0 for row in rows)
+
+
+def test_questions_without_an_answer_are_to_be_declined() -> None:
+    from dataclasses import replace
+
+    tasks = tasks_of(8)
+    tasks = [
+        replace(task, answers=("Not mentioned",), tags={**task.tags, "abstention": "true"}) if place < 4 else task
+        for place, task in enumerate(tasks)
+    ]
+    rows = ran(NoMemory, tasks)  # says nothing at all, which declines
+    found = summed(rows, [])["arms"]["it"]["abstention"]
+    assert (found["precision"]["mean"], found["recall"]["mean"], found["refused"]["mean"]) == (0.5, 1.0, 1.0)
+    assert (found["answered score"], found["score"]) == (None, 0.5)
+    assert summed(ran(NoMemory, tasks_of(8)), [])["arms"]["it"]["abstention"] is None
+
+
+def test_gains_are_means_over_questions_with_intervals_over_clusters_and_corrected() -> None:
+    def row(key: str, cluster: str, system: str, score: float) -> Row:
+        return Row(key, cluster, "", system, "frozen", 0, scores={"score": score})
+
+    # Eight conversations; the first has three questions, the others one.
+    keys = [("a1", "a"), ("a2", "a"), ("a3", "a"), *((name, name) for name in "bcdefgh")]
+    rows = [row(key, cluster, "none", 0.0) for key, cluster in keys]
+    rows += [row(key, cluster, "good", 0.0 if cluster == "a" else 1.0) for key, cluster in keys]
+    rows += [row(key, cluster, "same", 0.0) for key, cluster in keys]
+    gains = summed(rows, [])["gains"]
+    assert (gains["good"]["mean"], gains["good"]["clusters"], gains["good"]["n"]) == (0.7, 8, 10)
+    assert gains["same"]["verdict"] == "no difference can be told"
+    assert (
+        gains["good"]["adjusted"] == 2 * 2 * 2.0**-8 * 2
+    )  # a is 0 either way: of 2^8 flips four reach it, twice by Holm
+    assert gains["good"]["verdict"] == "helps"
+    few = summed([each for each in rows if each.cluster in "bcde"], [])["gains"]
+    assert few["good"]["verdict"] == "too few to tell: 6 clusters are needed"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import recall_at, stage
+from keepworth.evaluation.judge import PATIENCE, Judge, judged
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
@@ -69,8 +70,8 @@ class Conditions:
 @dataclass(slots=True)
 class Row:
     """One question put to one system. scores: by metric; recall: per depth the share of evidence turns among the first items, and
-    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). shown: ids of what
-    the reader saw. error: of the system, which then scores 0."""
+    of sessions; stage: where its evidence got lost (see `diagnostics.stage`). shown: ids of what the reader saw. error: of the
+    system, which then scores 0. answerable: False for a question that should be declined. unjudged: why a judge gave no score."""
 
     key: str
     cluster: str
@@ -88,6 +89,8 @@ class Row:
     seconds: float = 0.0
     calls: int = 0
     error: str = ""
+    answerable: bool = True
+    unjudged: str = ""
 
 
 def measure(
@@ -100,11 +103,13 @@ def measure(
     done: frozenset[str] = frozenset(),
     keep: Callable[[Row], None],
     note: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    judge: Judge | None = None,
 ) -> None:
-    """Ask one system everything that is not `done`. keep: takes each row when it is known; note: what writing took, a haystack.
+    """Ask one system everything that is not `done`. keep: takes each row when it is known; note: what writing took, a haystack;
+    judge: scores answers beside the lexical metrics, which go on without it where it fails.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
-    asked = _Run(name, make, tasks, plan, reader, keep, note)
+    asked = _Run(name, make, tasks, plan, reader, keep, note, judge)
     asked.all(done)
 
 
@@ -120,9 +125,11 @@ class _Run:
         reader: BenchmarkReader | None,
         keep: Callable[[Row], None],
         note: Callable[[Mapping[str, Any]], None],
+        judge: Judge | None,
     ) -> None:
         self.name, self.tasks, self.plan, self.reader = name, tasks, plan, reader
-        self.keep, self.note = keep, note
+        self.keep, self.note, self.judge = keep, note, judge
+        self.judge_gone = ""
         self.system = Guarded(make(), plan.patience)
         self.rewards = Rewards(plan.setting, plan.seed)
         self.first: frozenset[str] | None = None
@@ -181,6 +188,7 @@ class _Run:
             trouble = error.message
         for task in open_:
             row = Row(task.key, cluster_of(task), str(task.tags.get("type", "")), self.name, plan.setting, plan.seed)
+            row.answerable = task.tags.get("abstention") != "true"
             # A live system lives through all of it again, or it would not have learned what it had learned.
             known = task.key in done
             shown = self._ask(task, row, trouble)
@@ -279,8 +287,27 @@ class _Run:
         for row, task, _ in asked:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)
-            if keep:
+        if self.judge is not None:
+            self._judge(self.judge, [(row, task) for row, task, _ in asked if row.scores and not task.options])
+        if keep:
+            for row, _, _ in asked:
                 self.keep(row)
+
+    def _judge(self, judge: Judge, asked: Sequence[tuple[Row, Task]]) -> None:
+        """A judge's score of each answer. One that never answered for a whole chunk is not asked again."""
+        if self.judge_gone:
+            for row, _ in asked:
+                row.unjudged = self.judge_gone
+            return
+        met = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
+        for (row, _), score in zip(asked, met.scores, strict=True):
+            if score is None:
+                assert met.failure is not None
+                row.unjudged = met.failure.first
+            else:
+                row.scores["judge"] = score
+        if met.failure is not None and met.failed == len(asked) >= PATIENCE:
+            self.judge_gone = met.failure.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if self.reader is None and not answer and not row.error:

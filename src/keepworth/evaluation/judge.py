@@ -34,14 +34,15 @@ class Judge(Protocol):
 
 
 class JudgeFailed(KeepworthError):
-    """A judge raised, or gave what is no score in [0, 1]. failed, of: how many answers have no score of it."""
+    """A judge raised, or gave what is no score in [0, 1]. failed, of: how many answers have no score of it; first: why
+    the first has none."""
 
     def __init__(self, failed: int, of: int, first: str) -> None:
         super().__init__(
             f"The judge failed on {failed} of {of} answers; the first time: {first.rstrip('.')}.",
             "The lexical scores are complete. See that the judge answers with a score in [0, 1], or take another one.",
         )
-        self.failed, self.of = failed, of
+        self.failed, self.of, self.first = failed, of, first
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,21 +256,24 @@ def paired_difference(
 ALPHA = 0.05
 
 
-def family(named: Sequence[tuple[str, Sequence[float]]], clusters: Sequence[str] | None = None) -> list[Comparison]:
-    """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level. clusters: of the values,
-    the same for every comparison."""
+def family(
+    named: Sequence[tuple[str, Sequence[float]]], clusters: Sequence[Sequence[str]] | None = None
+) -> list[Comparison]:
+    """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level. clusters: of the values of
+    each comparison; None where there is one value per cluster."""
     require("train", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
     if not named:
         return []
-    plain = [paired_difference(name, values, clusters=clusters) for name, values in named]
+    of = [None] * len(named) if clusters is None else clusters
+    plain = [paired_difference(name, values, clusters=own) for (name, values), own in zip(named, of, strict=True)]
     adjusted = multipletests([each.p for each in plain], alpha=ALPHA, method="holm")[1]
     ranks = np.argsort(np.argsort([each.p for each in plain], kind="stable"), kind="stable")
     found = []
-    for (name, values), each, corrected, rank in zip(named, plain, adjusted, ranks, strict=True):
+    for (name, values), own, each, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
         level = 1.0 - ALPHA / (len(plain) - int(rank))
-        wide = paired_difference(name, values, clusters=clusters, level=level)
+        wide = paired_difference(name, values, clusters=own, level=level)
         found.append(
             Comparison(
                 name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters, wide.method
@@ -306,7 +309,7 @@ def compared(
     named = [
         (f"{first} - {second}", [scores[first][key] - scores[second][key] for key in keys]) for first, second in wanted
     ]
-    return family(named, None if clusters is None else [clusters[key] for key in keys])
+    return family(named, None if clusters is None else [[clusters[key] for key in keys]] * len(named))
 
 
 MARGIN = 0.01
@@ -345,7 +348,7 @@ def against_each(
     worst = min(plain, key=lambda each: each.low)
     verdict = standing(worst.low, worst.high, margin)
     if verdict in ("behind", "open"):
-        corrected = family(named, clusters)
+        corrected = family(named, None if clusters is None else [clusters] * len(named))
         verdict = "behind" if any(each.high < 0.0 and each.adjusted < ALPHA for each in corrected) else "open"
     return AgainstAll(plain, worst, verdict)
 

@@ -1,4 +1,6 @@
-"""What the rows of an evaluation sum up to: a line per system with intervals, what memory gained, and where points went."""
+"""What the rows of an evaluation sum up to: a line per system with intervals, what memory gained, and where points went.
+
+Means are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks)."""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keepworth.evaluation.diagnostics import where_points_go
+from keepworth.evaluation.diagnostics import abstains, abstention, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
-from keepworth.evaluation.statistics import MeanEstimate, estimate
+from keepworth.evaluation.power import fewest
+from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
 
 BASELINE = "none"
 
@@ -35,21 +38,38 @@ def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict[str, Any]:
-    """Of each arm, the mean paired difference in score to `baseline` with its interval over clusters; nothing where that was not
-    run."""
+    """Of each arm, the mean paired difference in score to `baseline` with its 95 % interval over clusters; nothing where that was
+    not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms (Holm), which the verdict goes by."""
     if baseline not in by_arm:
         return {}
     base = per_question(by_arm[baseline], lambda row: row.scores.get("score"))
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    named, of = [], []
     for arm, rows in by_arm.items():
         own = per_question(rows, lambda row: row.scores.get("score"))
         both = [key for key in own if key in base]
         if arm == baseline or not both:
             continue
         clusters = {row.key: row.cluster for row in rows}
-        values = [own[key] - base[key] for key in both]
-        found[arm] = _cell(estimate(values, clusters=[clusters[key] for key in both]), len(both))
+        values, units = [own[key] - base[key] for key in both], [clusters[key] for key in both]
+        found[arm] = _cell(pooled_estimate(values, units), len(both))
+        if found[arm]["clusters"] >= LEAST:
+            named.append((arm, values))
+            of.append(units)
+    adjusted = {each.name: each.adjusted for each in family(named, of)}
+    for arm, cell in found.items():
+        cell["adjusted"] = adjusted.get(arm, 1.0)
+        cell["verdict"] = verdict(cell)
     return found
+
+
+def verdict(gain: Mapping[str, Any]) -> str:
+    """What a gain says: "helps", "harms", "no difference can be told", or that there are too few clusters to tell."""
+    if gain["clusters"] < fewest(1):
+        return f"too few to tell: {fewest(1)} clusters are needed"
+    if gain["adjusted"] >= ALPHA or gain["low"] <= 0.0 <= gain["high"]:
+        return "no difference can be told"
+    return "helps" if gain["low"] > 0.0 else "harms"
 
 
 def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> dict[str, float]:
@@ -71,7 +91,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         for name in names:
             own = per_question(fits, lambda row, name=name: value(row, name))  # type: ignore[misc]
             if own:
-                mean = estimate(list(own.values()), clusters=[clusters[key] for key in own])
+                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own])
                 found[name] = _cell(mean, len(own))
         return found
 
@@ -85,6 +105,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         else None
     )
     stages = Counter(row.stage for row in fits if row.stage)
+    unjudged = Counter(row.unjudged for row in rows if row.unjudged)
     measured = max(1, len(fits))
     return {
         "questions": len({row.key for row in rows}),
@@ -95,6 +116,8 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "evidence": cells(list(depths), lambda row, name: row.recall.get(name)),
         "points": None if points is None else {"scored": points.scored, **points.lost, "lucky": points.lucky},
         "stages": dict(stages.most_common()),
+        "abstention": _declined([row for row in fits if row.scores and not row.error]),
+        "unjudged": dict(unjudged.most_common(3)),
         "shown items": sum(row.items for row in fits) / measured,
         "shown tokens": sum(row.tokens for row in fits) / measured,
         "calls": sum(row.calls for row in fits) / measured,
@@ -103,6 +126,23 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "bytes": max((c["bytes"] for c in costs if c.get("bytes") is not None), default=None),
         "errors": dict(errors.most_common(5)),
         "failed": sum(errors.values()),
+    }
+
+
+def _declined(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """How well a system declines what has no answer; None where every question has one."""
+    if all(row.answerable for row in rows):
+        return None
+    found = abstention(
+        [abstains(row.answer) for row in rows],
+        [row.answerable for row in rows],
+        [row.scores["score"] for row in rows],
+    )
+    shares = {"precision": found.precision, "recall": found.recall, "refused": found.refused}
+    return {
+        **{name: None if share is None else _cell(share, share.n) for name, share in shares.items()},
+        "answered score": found.answered_score,
+        "score": found.score,
     }
 
 

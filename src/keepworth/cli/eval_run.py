@@ -24,6 +24,7 @@ def listing(
     from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
+    from keepworth.recipes.systems import PATTERNS
     from keepworth.tasks.benchmark import BENCHMARKS
 
     say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`")
@@ -34,9 +35,8 @@ def listing(
             say(f"  {'':20} --set {', '.join(f'{name}=' for name in each.settings())}")
     say(f"  {'FILE.jsonl':20} questions of your own")
     say("\nsystems")
-    for name, about in SYSTEMS.items():
+    for name, about in {**SYSTEMS, **PATTERNS}.items():
         say(f"  {name:20} {about}")
-    say(f"  {'policy:NAME':20} our memory with another policy; keepworth eval stream --arms list names them")
     say("\nsettings, for --setting")
     for name, about in SETTINGS.items():
         say(f"  {name:20} {about}")
@@ -74,6 +74,15 @@ def run(
     ] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
     words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
+    rivals: Annotated[
+        str,
+        typer.Option(
+            "--rivals",
+            metavar="PYTHON",
+            help="The Python in which mem0, LangGraph and bm25s are installed; this one if not given.",
+            envvar="KEEPWORTH_RIVALS",
+        ),
+    ] = "",
     encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
     limit: Annotated[int, typer.Option("--limit", min=0, help="Only so many questions, drawn evenly; 0 for all.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
@@ -100,7 +109,7 @@ def run(
     from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
-    from keepworth.recipes.systems import KeptVectors, chosen, maker
+    from keepworth.recipes.systems import Elsewhere, KeptVectors, chosen, maker
 
     require("train", "keepworth eval run", "scipy")
     names = chosen(systems or list(USUAL))
@@ -117,7 +126,7 @@ def run(
             held.append(KeptVectors(defaults.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {name: maker(name, encoder_once) for name in ["none", *names]}
+    makers = {name: maker(name, encoder_once, Elsewhere(rivals)) for name in ["none", *names]}
     answering = reader_of(reader, endpoint_model, key_variable)
     if answering is None and "live" in wanted:
         raise KeepworthError(

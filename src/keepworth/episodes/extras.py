@@ -35,6 +35,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
         "tensorboard": Extra("TensorBoard events of a run", ("tensorboard",)),
+        "rivals": Extra("mem0, LangGraph and bm25s as systems", ("mem0", "langgraph", "sqlite_vec", "bm25s")),
         "trl": Extra("comparisons with TRL", ("trl",)),
         "dev": Extra("tests, linters and type checks", ("pytest",)),
     }

@@ -170,6 +170,7 @@ class _Run:
         try:
             self.system.begin(plan.seed)
             self.system.write(entries)
+            took = time.perf_counter() - began
             evidence = [place(entry) for task in open_ for entry in evidence_of(task, plan.words)]
             own = plan.setting not in ("oracle", "another")
             self.first = self.system.holds(list(dict.fromkeys(evidence))) if own else None
@@ -180,8 +181,9 @@ class _Run:
                     "seed": plan.seed,
                     "haystack": about[0].key,
                     "entries": len(entries),
-                    "seconds": time.perf_counter() - began,
+                    "seconds": took,
                     "bytes": self.system.size(),
+                    "versions": dict(self.system.versions),
                 }
             )
         except SystemFailed as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from keepworth.evaluation import rivals
 from keepworth.evaluation.engine import (
     USERS,
     BenchmarkCorpus,
@@ -31,8 +31,7 @@ from keepworth.evaluation.engine import (
 
 # Memory stores to set beside the engine, each as it ships: where it keeps items, how one is added, how one searches.
 #
-# mem0 runs with infer=False (no language model), a local vector store and its defaults otherwise. Telemetry is off everywhere.
-# LangGraph's store needs a `sqlite3` module that loads extensions; where Python's own does not, pysqlite3 takes its place.
+# How mem0 and LangGraph's store are opened is in `rivals`. Telemetry is off everywhere.
 
 
 class Peer(Protocol):
@@ -61,37 +60,22 @@ class PowerSafeKeepworth(Keepworth):
         super().__init__(data, folder, "power")
 
 
+def _embedding(data: BenchmarkCorpus) -> rivals.Embed:
+    given = GivenVectors(data)
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        found: list[list[float]] = given.encode(texts).tolist()
+        return found
+
+    return embed
+
+
 class Mem0:
     """mem0 asks for a user in every search, so there is no row for a search over everything."""
 
     def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
-        os.environ["MEM0_TELEMETRY"] = "False"
-        os.environ["MEM0_DIR"] = str(folder / "mem0")
-        os.environ.setdefault("OPENAI_API_KEY", "not used: infer=False and the embedder is replaced")
-        mem0: Any = importlib.import_module("mem0")
-        config = {
-            "vector_store": {
-                "provider": "qdrant",
-                "config": {"path": str(folder / "qdrant"), "embedding_model_dims": 384, "on_disk": True},
-            },
-            "history_db_path": str(folder / "history.db"),
-        }
         self._data = data
-        self._memory = mem0.Memory.from_config(config)
-        given = GivenVectors(data)
-
-        class Given:
-            config = type("Config", (), {"embedding_dims": 384})()
-
-            def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-                one: list[float] = given.encode([text])[0].tolist()
-                return one
-
-            def embed_batch(self, texts: list[str], memory_action: str | None = None) -> list[list[float]]:
-                all: list[list[float]] = given.encode(texts).tolist()
-                return all
-
-        self._memory.embedding_model = Given()
+        self._memory = rivals.mem0_memory(folder, 384, _embedding(data))
 
     def add(self, number: int) -> None:
         self._memory.add(self._data.texts[number], user_id=f"u{number % USERS}", infer=False)
@@ -103,20 +87,8 @@ class Mem0:
 
 class LangGraph:
     def __init__(self, data: BenchmarkCorpus, folder: Path) -> None:
-        sqlite3 = _sqlite3_with_extensions()
-        store: Any = importlib.import_module("langgraph.store.sqlite")
-        given = GivenVectors(data)
         self._data = data
-        connection = sqlite3.connect(folder / "langgraph.db", check_same_thread=False, isolation_level=None)
-        # The second name of the same option is the one this version reads.
-        index = {
-            "dims": 384,
-            "embed": lambda texts: given.encode(texts).tolist(),
-            "fields": ["text"],
-            "text_fields": ["text"],
-        }
-        self._store = store.SqliteStore(connection, index=index)
-        self._store.setup()
+        self._store = rivals.langgraph_store(folder / "langgraph.db", 384, _embedding(data))
 
     def add(self, number: int) -> None:
         self._store.put(("memories", f"u{number % USERS}"), str(number), {"text": self._data.texts[number]})
@@ -222,20 +194,20 @@ class PeerStore:
 
     def absent(self) -> list[str]:
         """Which of its packages are not installed."""
-        return [package for package in self.packages if _version(package) is None]
+        return [package for package in self.packages if rivals.version(package) is None]
 
     def versions(self) -> dict[str, str]:
-        return {package: found for package in self.packages if (found := _version(package)) is not None}
+        return {package: found for package in self.packages if (found := rivals.version(package)) is not None}
 
 
 ENGINE = PeerStore("keepworth", ("apsw",), Keepworth)
 POWER_SAFE = PeerStore("keepworth, power-safe", ("apsw",), PowerSafeKeepworth)
-MEM0 = PeerStore("mem0 (infer=False, Qdrant local)", ("mem0ai", "qdrant-client"), Mem0, everywhere=False)
+MEM0 = PeerStore("mem0 (infer=False, Qdrant local)", rivals.PACKAGES["mem0"], Mem0, everywhere=False)
 STORES = (
     ENGINE,
     POWER_SAFE,
     MEM0,
-    PeerStore("LangGraph SqliteStore", ("langgraph-checkpoint-sqlite", "sqlite-vec"), LangGraph),
+    PeerStore("LangGraph SqliteStore", rivals.PACKAGES["langgraph"], LangGraph),
     PeerStore("Chroma", ("chromadb",), Chroma),
     PeerStore("LanceDB", ("lancedb",), LanceDB),
     PeerStore("sqlite-vec", ("sqlite-vec", "apsw"), SqliteVec),
@@ -244,25 +216,6 @@ STORES = (
 
 def named(name: str) -> PeerStore:
     return next(store for store in STORES if store.name == name)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _sqlite3_with_extensions() -> Any:
-    """Python's sqlite3, or in its place pysqlite3, for this process."""
-    import sqlite3
-
-    if hasattr(sqlite3.Connection, "enable_load_extension"):
-        return sqlite3
-    pysqlite3: Any = importlib.import_module("pysqlite3")
-    sys.modules["sqlite3"] = pysqlite3
-    sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
-    return pysqlite3
 
 
 # Other memory stores beside the engine, on the same texts and vectors, in one run, each in a process of its own.

@@ -124,6 +124,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "ask ms": 1e3 * sum(row.seconds for row in fits) / measured,
         "write ms an entry": 1e3 * sum(c["seconds"] for c in costs) / max(1, sum(c["entries"] for c in costs)),
         "bytes": max((c["bytes"] for c in costs if c.get("bytes") is not None), default=None),
+        "versions": {name: version for cost in costs for name, version in cost.get("versions", {}).items()},
         "errors": dict(errors.most_common(5)),
         "failed": sum(errors.values()),
     }

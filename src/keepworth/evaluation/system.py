@@ -3,12 +3,13 @@ rivals, a command and an endpoint, and the settings that each of them can be mea
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from keepworth.agents.recall import spoken
 from keepworth.episodes.episode import Shown, Task
@@ -129,16 +130,33 @@ class SystemFailed(KeepworthError):
     """A system raised, hung, or answered what is no answer."""
 
 
+HANGS = 3
+"""Times that a system which can be ended may hang before it is not begun again."""
+SECONDS_TO_END = 5.0
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """What can be ended from outside while it is at work. kill: returns what it said last, "" for nothing."""
+
+    def kill(self) -> str: ...
+    def close(self) -> None: ...
+
+
 class Guarded:
     """A system whose mistakes are its own: what raises or takes longer than `seconds` fails with SystemFailed, and a system that
-    hung is not asked again. It runs on a thread of its own, so one that never returns holds nobody up."""
+    hung is not asked again. It runs on a thread of its own, so one that never returns holds nobody up.
+
+    A system with `kill` is ended when it hangs, and may begin again with the next haystack, HANGS times."""
 
     def __init__(self, system: MemorySystem, seconds: float) -> None:
-        self._system, self._seconds, self._hung = system, seconds, ""
+        self._system, self._seconds, self._hung, self._hangs = system, seconds, "", 0
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="keepworth-system", daemon=True).start()
 
     def begin(self, seed: int) -> None:
+        if self._hung and isinstance(self._system, Ending) and self._hangs < HANGS:
+            self._hung = ""
         self._call("begin", lambda: self._system.begin(seed))
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
@@ -167,9 +185,19 @@ class Guarded:
         """Whether it shows all there is, which is never cut to a budget."""
         return bool(getattr(self._system, "whole", False))
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the packages that it says it runs with."""
+        found: Mapping[str, str] = getattr(self._system, "versions", {})
+        return found
+
     def close(self) -> None:
+        # All that was to be measured has been: how it ends changes no row.
         if not self._hung:
-            self._call("close", self._system.close)
+            with contextlib.suppress(SystemFailed):
+                self._call("close", self._system.close)
+        elif isinstance(self._system, Ending):
+            self._system.close()
         self._work.put(None)
 
     def _call(self, what: str, call: Callable[[], Any], times: float = 1.0) -> Any:
@@ -181,12 +209,24 @@ class Guarded:
             found, error = answer.get(timeout=self._seconds * times)
         except queue.Empty:
             self._hung = f"{what} did not come back within {self._seconds * times:.0f} s"
+            self._end(answer)
             raise SystemFailed(f"{self._hung}.", "Give it more time with --patience, or see why it hangs.") from None
         if isinstance(error, SystemFailed):
             raise error
         if error is not None:
             raise SystemFailed(f"{what} raised {type(error).__name__}: {error!s:.200}", "") from error
         return found
+
+    def _end(self, answer: queue.SimpleQueue[Any]) -> None:
+        """End what hangs, where that can be done; its thread comes back then, and can be used again."""
+        self._hangs += 1
+        if isinstance(self._system, Ending):
+            said = self._system.kill()
+            self._hung += f"; it last said: {said}" if said else ""
+            try:
+                answer.get(timeout=SECONDS_TO_END)
+            except queue.Empty:
+                self._hangs = HANGS
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
@@ -233,12 +273,12 @@ class Poison:
             at = draws.randrange(len(found))
             beside = found[at]
             text = f"{task.input} {wrong}."
-            found.insert(at, replace(beside, text=text, turn=beside.turn, window=POISONED + number, evidence=False))
+            found.insert(at, replace(beside, text=text, turn=POISONED + number, window=0, evidence=False))
         return found
 
 
 POISONED = 10_000
-"""Windows from this number on were planted."""
+"""Turns from this number on were planted: what stands beside the evidence is none of it."""
 
 
 def written(tasks: Sequence[Task], setting: str, poison: Poison, words: int) -> list[MemoryEntry]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +19,8 @@ import numpy as np
 
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.evaluation import rivals
+from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
@@ -195,12 +202,26 @@ NAMES: Mapping[str, str] = {
     "dense": "the nearest by cosine, without an engine",
     "search": "our search by words and meaning, without a policy",
     "keepworth": "our memory as it is opened: search, and the default policy",
+    "mem0": "mem0 as it ships, infer=False: entries as they are, no language model",
+    "langgraph": "LangGraph's SQLite store",
+    "bm25s": "search by words by a package of its own",
 }
-"""And `policy:NAME` for our memory with any policy."""
+PATTERNS: Mapping[str, str] = {
+    "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
+    "command:WORDS": "a program that reads and writes JSON lines, in any language",
+}
 
 
-def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
-    """How a system is made by its name. encoder: one for all who need one. Raises UnknownName."""
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What systems need that do not run in this process. python: in which rivals are installed, "" for this one."""
+
+    python: str = ""
+
+
+def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None = None) -> Maker:
+    """How a system is made by its name. encoder: one for all who need one. Raises UnknownName, and KeepworthError where what it
+    takes is not there."""
     plain: dict[str, Callable[[], MemorySystem]] = {
         "none": NoMemory,
         "random": RandomEntries,
@@ -213,6 +234,10 @@ def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
     }
     if name in plain:
         return plain[name]
+    places = elsewhere or Elsewhere()
+    if name in rivals.RIVALS:
+        command = _rival(name, places.python or sys.executable)
+        return lambda: ForeignSystem(command, lambda texts: encoder().encode(texts))
     kind, colon, rest = name.partition(":")
     if kind == "policy" and colon:
         from keepworth.memory.policy.effect import NAME
@@ -220,7 +245,45 @@ def maker(name: str, encoder: Callable[[], Encoder]) -> Maker:
 
         require_known("policy", rest, (NAME, *METHODS))
         return lambda: OwnMemory(rest, encoder())
-    raise UnknownName("system", name, [*NAMES, "policy:NAME"])
+    if kind == "command" and colon:
+        words = _command(rest)
+        return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts))
+    raise UnknownName("system", name, [*NAMES, *PATTERNS])
+
+
+def _command(line: str) -> list[str]:
+    """The words of a command line. Raises KeepworthError where it is none, or its program is not here."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise KeepworthError(f"command:{line} is no command line: {error}.", "Close the quotation.") from None
+    if not words:
+        raise KeepworthError("command: names no program.", 'Write "command:python my_memory.py".')
+    if shutil.which(words[0]) is None:
+        raise KeepworthError(
+            f"there is no program {words[0]!r} here.", "Give its path, or install it: command:PROGRAM ARGUMENTS."
+        )
+    return words
+
+
+def _rival(name: str, python: str) -> list[str]:
+    """The command that runs a rival. Raises KeepworthError where that Python does not run, or a package is not in it."""
+    # Isolated: the folder of the file holds modules with the names of others.
+    command = [python, "-I", rivals.__file__, name]
+    try:
+        done = subprocess.run([*command, "--versions"], capture_output=True, text=True, timeout=60)
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise KeepworthError(
+            f"{python} does not run: {error}.", "Give the Python in which rivals are installed as --rivals."
+        ) from error
+    absent = [package for package, version in found.items() if version is None]
+    if absent:
+        raise KeepworthError(
+            f"{name} needs {', '.join(absent)}, not installed for {python}.",
+            'Install "keepworth[rivals]" into an environment of its own, and give its Python as --rivals.',
+        )
+    return command
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -1,0 +1,254 @@
+"""A system in a process of its own: it reads JSON lines and answers with JSON lines. So run the rivals, which need other packages
+than we do, and whatever else a user wants to measure, in any language.
+
+    -> {"op": "begin", "seed": 0, "folder": "/tmp/..."}             forget everything; the folder is yours, and empty
+    -> {"op": "write", "entries": [{"id", "text", "speaker", "time"}, ...]}
+    -> {"op": "ask", "question": "...", "most": 50, "asked_at": "", "options": []}
+    <- {"shown": ["id", {"id": "id", "text": "...", "score": 0.5}, ...]}      the best first; an id alone stands for what was told
+    <- {"answer": "...", "calls": 1}                                of a system that answers by itself
+    -> {"op": "learn", "reward": 1.0}                               what the last answer earned
+    -> {"op": "holds", "ids": [...]}    <- {"holds": [...]}         {} where it cannot tell
+    -> {"op": "size"}                   <- {"bytes": 4096}          likewise
+
+Every request has one answer, {} where there is nothing to say, {"error": "..."} where it failed. Before it answers it may ask for
+vectors, {"embed": ["text", ...]}, and is sent {"vectors": [[...], ...]}, of the encoder that all systems have. To `begin` it may
+answer {"versions": {"package": "1.0"}}. Standard input ends when it is no longer needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Shown
+from keepworth.evaluation.system import SECONDS_TO_END, Answered, AskedQuestion, SystemFailed, as_remembered
+from keepworth.tasks.benchmark import place
+from keepworth.tasks.entries import MemoryEntry
+
+EXCERPT = 300
+"""Characters of what a process printed that are repeated in an error."""
+PAUSE = 0.5
+"""Seconds that are waited for the last words of a process that ended."""
+
+Encode = Callable[[Sequence[str]], Any]
+
+
+class ForeignSystem:
+    """A memory system behind the lines above. command: words, as a shell would split them; encode: texts to an array, one row a
+    text. It is started when it is first needed, and again by `begin` where it ended.
+
+    Everything that goes wrong in it is SystemFailed. Time is kept by `Guarded`, which calls `kill`."""
+
+    def __init__(self, command: Sequence[str], encode: Encode) -> None:
+        self.versions: Mapping[str, str] = {}
+        self._command, self._encode = list(command), encode
+        self._folder = Path(tempfile.mkdtemp(prefix="keepworth-system-"))
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: deque[str] = deque(maxlen=20)
+        self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
+
+    def begin(self, seed: int) -> None:
+        if self._process is None or self._trouble or self._process.poll() is not None:
+            self._start()
+        self._begun += 1
+        folder = self._folder / str(self._begun)
+        folder.mkdir()
+        shutil.rmtree(self._folder / str(self._begun - 1), ignore_errors=True)
+        self._entries = {}
+        answer = self._asked({"op": "begin", "seed": seed, "folder": str(folder)})
+        versions = answer.get("versions", {})
+        if not isinstance(versions, dict):
+            raise self._no_answer("begin", f"versions {versions!r:.80}", "an object of names and versions")
+        self.versions = {str(name): str(version) for name, version in versions.items()}
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        told = [
+            {"id": place(entry), "text": as_remembered(entry), "speaker": entry.speaker, "time": entry.date}
+            for entry in entries
+        ]
+        self._entries.update((each["id"], each["text"]) for each in told)
+        self._asked({"op": "write", "entries": told})
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        request = {
+            "op": "ask",
+            "question": question.text,
+            "most": question.most,
+            "asked_at": question.asked_at,
+            "options": list(question.options),
+        }
+        answer = self._asked(request)
+        if "shown" not in answer and "answer" not in answer:
+            raise self._no_answer("ask", json.dumps(answer), '"shown" or "answer"')
+        said, calls, shown = answer.get("answer"), answer.get("calls", 0), answer.get("shown", [])
+        if said is not None and not isinstance(said, str):
+            raise self._no_answer("ask", f"the answer {said!r:.80}", "a string")
+        if not isinstance(calls, int) or isinstance(calls, bool) or calls < 0:
+            raise self._no_answer("ask", f"calls {calls!r:.80}", "a number of calls")
+        if not isinstance(shown, list):
+            raise self._no_answer("ask", f"shown {shown!r:.80}", "a list")
+        return Answered(tuple(self._shown(each, rank) for rank, each in enumerate(shown[: question.most])), said, calls)
+
+    def learn(self, reward: float) -> None:
+        self._asked({"op": "learn", "reward": reward})
+
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
+        found = self._asked({"op": "holds", "ids": list(ids)}).get("holds")
+        if found is None:
+            return None
+        if not isinstance(found, list):
+            raise self._no_answer("holds", f"{found!r:.80}", "a list of ids")
+        return frozenset(map(str, found))
+
+    def size(self) -> int | None:
+        found = self._asked({"op": "size"}).get("bytes")
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool)):
+            raise self._no_answer("size", f"bytes {found!r:.80}", "a whole number")
+        return found
+
+    def close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SECONDS_TO_END)
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> str:
+        """End it with all that it started. Returns what it said last."""
+        process = self._process
+        if process is None:
+            return ""
+        # The group outlives its leader where it left children behind.
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            process.kill()
+        process.wait()
+        return self._last_words()
+
+    def _start(self) -> None:
+        self.kill()
+        self._stderr.clear()
+        self._trouble = ""
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                bufsize=1,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SystemFailed(
+                f"{self._command[0]} cannot be started: {error}.", "Give a command that runs."
+            ) from error
+        threading.Thread(target=self._listen, args=(self._process,), name="keepworth-stderr", daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.strip():
+                self._stderr.append(line.strip())
+
+    def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        what = str(request["op"])
+        self._send(request, what)
+        while True:
+            answer = self._answer(what)
+            if "embed" in answer:
+                texts = answer["embed"]
+                if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                    raise self._no_answer(what, f"embed {texts!r:.80}", "a list of texts")
+                vectors = self._encode(texts).tolist() if texts else []
+                self._send({"vectors": vectors}, what)
+            elif "error" in answer:
+                raise SystemFailed(f"{what} failed in {self._name}: {str(answer['error'])[:EXCERPT]}", "")
+            else:
+                return answer
+
+    def _send(self, record: Mapping[str, Any], what: str) -> None:
+        process = self._process
+        if self._trouble:
+            raise SystemFailed(self._trouble, "It is started again with the next haystack.")
+        if process is None or process.poll() is not None:
+            raise self._ended(what)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(record, ensure_ascii=False) + "\n")
+            process.stdin.flush()
+        except (OSError, ValueError):
+            raise self._ended(what) from None
+
+    def _answer(self, what: str) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended(what)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = line
+        if not isinstance(answer, dict):
+            raise self._no_answer(what, repr(line.strip())[:EXCERPT], "one JSON object on one line")
+        return answer
+
+    def _shown(self, each: Any, rank: int) -> Shown:
+        found = {"id": each} if isinstance(each, str) else each
+        if not isinstance(found, dict):
+            raise self._no_answer("ask", f"shown {each!r:.80}", "ids, or objects with id, text and score")
+        id, text, score = str(found.get("id", "")), found.get("text"), found.get("score", 1.0 / (1 + rank))
+        if id and id not in self._entries:
+            raise self._no_answer("ask", f"the id {id!r:.80}", 'ids that it was told, or "" for a text of its own')
+        text = self._entries.get(id) if text is None else text
+        if not isinstance(text, str) or not isinstance(score, (int, float)):
+            raise self._no_answer("ask", f"shown {each!r:.80}", "a text and a number as score")
+        return Shown(id, float(score), text)
+
+    @property
+    def _name(self) -> str:
+        return " ".join(self._command)[:80]
+
+    def _no_answer(self, what: str, found: str, wanted: str) -> SystemFailed:
+        """What it answered is no answer, and what it says next may belong to anything: it is started anew."""
+        self.kill()
+        self._trouble = f"{what}: {self._name} answered {found}, where {wanted} is expected."
+        return SystemFailed(
+            self._trouble,
+            "Print answers alone to standard output; everything else belongs on standard error.",
+        )
+
+    def _ended(self, what: str) -> SystemFailed:
+        code: int | None = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(PAUSE)
+        said = self._last_words(PAUSE)
+        self.kill()
+        how = "closed its output" if code is None else f"ended with code {code}"
+        self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
+        return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
+
+    def _last_words(self, seconds: float = 0.0) -> str:
+        """The end of what it printed to standard error; seconds: how long something is waited for."""
+        waited = threading.Event()
+        while seconds > 0 and not self._stderr:
+            waited.wait(0.05)
+            seconds -= 0.05
+        return " | ".join(list(self._stderr)[-3:])[-EXCERPT:]

@@ -11,6 +11,7 @@ from keepworth.evaluation.power import (
     detectable,
     fewest,
     half_width,
+    over_questions,
     plan,
     require_enough,
     seeds_for_effect,
@@ -53,6 +54,15 @@ def test_a_pilot_plans_with_the_upper_end_of_its_spread() -> None:
     assert (found.n, found.source) == (4, "pilot, 4 seeds, widest at b")
     assert found.at_most == pytest.approx(found.sd * (3 / 1.0051740130523492) ** 0.5)  # chi-squared(.2, 3)
     assert PairedSpread(0.03).at_most == 0.03
+
+
+def test_questions_in_clusters_are_planned_from_how_often_two_systems_disagree() -> None:
+    # The textbook's 1.96 sqrt(.25 / 600) is 4 points; ten conversations of 60 questions that are alike are worth fewer.
+    alone = plan(over_questions(600, 600), 600)
+    assert alone.expected == pytest.approx(0.0401, abs=1e-4)
+    assert alone.text.splitlines()[1].startswith("600 clusters: expect +-4.0 points.")
+    assert over_questions(600, 10).sd == pytest.approx((0.25 * (1 / 60 + 0.05 * 59 / 60)) ** 0.5)
+    assert plan(over_questions(600, 10), 10).expected > 2 * alone.expected
 
 
 def test_what_is_said_before_a_run() -> None:

@@ -29,11 +29,12 @@ MOST = 1_000_000
 @dataclass(frozen=True, slots=True)
 class PairedSpread:
     """The standard deviation of a paired difference over seeds. n: of how many it was estimated, 0 where it is declared; source:
-    where it comes from, for people."""
+    where it comes from, for people; unit: what is counted, where it is not seeds."""
 
     sd: float
     n: int = 0
     source: str = "declared"
+    unit: str = "seeds"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sd) and self.sd > 0.0):
@@ -65,6 +66,18 @@ def spread(named: Mapping[str, Sequence[float]]) -> PairedSpread:
     )
     values = named[widest]
     return PairedSpread(float(np.std(values, ddof=1)), len(values), f"pilot, {len(values)} seeds, widest at {widest}")
+
+
+def over_questions(questions: int, clusters: int, discordance: float = 0.25, alike: float = 0.05) -> PairedSpread:
+    """The declared spread, over clusters of questions, of the difference between two systems whose answers are right or wrong.
+
+    discordance: the share of questions that one of them alone answers; alike: the correlation of two differences in one
+    cluster. With one question a cluster the half-width is about 1.96 sqrt(discordance / n)."""
+    size = questions / clusters
+    sd = math.sqrt(discordance * (1.0 / size + alike * (1.0 - 1.0 / size)))
+    return PairedSpread(
+        sd, source=f"declared: one in {1 / discordance:.0f} questions is answered by one alone", unit="clusters"
+    )
 
 
 def fewest(comparisons: int) -> int:
@@ -144,10 +157,11 @@ class SeedPlan:
     @property
     def text(self) -> str:
         """For people, printed before a run and kept with its plan."""
+        unit = self.spread.unit
         together = "one comparison" if self.comparisons == 1 else f"{self.comparisons} comparisons corrected together"
         lines = [
-            f"Spread of a paired difference over seeds: {_points(self.spread.sd)} points ({self.spread.source}).",
-            f"{self.have} seeds: expect +-{_points(self.expected)} points. Of {together}, a difference of "
+            f"Spread of a paired difference over {unit}: {_points(self.spread.sd)} points ({self.spread.source}).",
+            f"{self.have} {unit}: expect +-{_points(self.expected)} points. Of {together}, a difference of "
             f"{_points(self.detectable)} points is found four times in five.",
         ]
         asked = []
@@ -157,9 +171,9 @@ class SeedPlan:
             asked.append(f"a difference of {_points(self.effect)} points")
         if asked:
             short = "" if self.enough else f": {self.need - self.have} more than there are"
-            lines.append(f"For {' and '.join(asked)}, {self.need} seeds are needed{short}.")
+            lines.append(f"For {' and '.join(asked)}, {self.need} {unit} are needed{short}.")
         if self.have < self.floor:
-            lines.append(f"No verdict is possible: {together} need at least {self.floor} seeds.")
+            lines.append(f"No verdict is possible: {together} need at least {self.floor} {unit}.")
         return "\n".join(lines)
 
     def record(self) -> dict[str, object]:

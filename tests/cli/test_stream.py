@@ -52,6 +52,8 @@ def test_too_few_seeds_for_an_interval_are_refused_before_anything_runs(tmp_path
         CliRunner().invoke(app, [*asked, "--seeds", "20"], catch_exceptions=False)
     with pytest.raises(KeepworthError, match="nothing to compare"):
         CliRunner().invoke(app, [*asked, "--seeds", "1"], catch_exceptions=False)
+    with pytest.raises(KeepworthError, match=r"there is no nothing/rows\.jsonl"):
+        CliRunner().invoke(app, [*asked, "--pilot", "nothing"], catch_exceptions=False)
     with pytest.raises(UnknownName, match="no arm 'exprg'"):
         CliRunner().invoke(app, [*asked, "--method", "exprg"], catch_exceptions=False)
     assert not out.exists()

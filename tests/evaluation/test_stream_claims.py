@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.stream import Results, StreamRow
 from keepworth.evaluation.stream_claims import claims, pilot, planned, rivals
 
@@ -100,6 +102,12 @@ def test_a_pilot_gives_the_widest_spread_and_the_plan_the_size_of_the_family() -
     aim = planned(["near-miss", "drift"], list(ARMS), 12, before=results, wanted=0.05)
     assert aim is not None
     assert (aim.comparisons, aim.spread, aim.have) == (12, spread, 12)
+    one = planned(["near-miss"], ["memrl", "advantage"], 12, before=results)
+    assert one is not None
+    assert "memrl" in one.spread.source
+    assert one.spread.sd < spread.sd
+    with pytest.raises(KeepworthError, match="the pilot holds no comparison"):
+        planned(["drift"], list(ARMS), 12, before=results)
     assert planned(["near-miss"], list(ARMS), 1) is None
     assert planned(["near-miss"], ["none", "advantage"], 12) is None
 

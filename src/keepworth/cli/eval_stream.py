@@ -160,6 +160,8 @@ def stream(
     if method not in chosen and method != METHOD:
         raise UnknownName("arm", method, chosen, "--arms")
     settings = _settings(tuned, chosen)
+    if pilot is not None and not (pilot / "rows.jsonl").exists():
+        raise KeepworthError(f"there is no {pilot}/rows.jsonl.", "Give the --out folder of an earlier run as --pilot.")
     before_it = None if pilot is None else Results(load(pilot / "rows.jsonl"))
     aim = planned(names, chosen, seeds, method=method, before=before_it, wanted=half_width / 100.0 or None)
     if half_width and aim is None:

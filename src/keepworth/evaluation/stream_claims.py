@@ -103,11 +103,16 @@ def planned(
 ) -> SeedPlan | None:
     """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival.
 
-    before: rows of a pilot; the spread is declared without. wanted: half-width of the interval against each rival."""
+    before: rows of a pilot, of which those of these arms and streams count; the spread is declared
+    without. wanted: half-width of the interval against each rival."""
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:
         return None
-    spread_seen = PairedSpread(DECLARED) if before is None else pilot(before, method)
+    spread_seen = PairedSpread(DECLARED)
+    if before is not None:
+        spread_seen = pilot(
+            Results([each for each in before.rows if each.family in streams and each.arm in arms]), method
+        )
     return plan(spread_seen, seeds, wanted=wanted, comparisons=comparisons)
 
 

@@ -391,7 +391,9 @@ class EvaluationFolder:
         _whole_lines(self.writes)
 
     def read(self) -> list[Row]:
-        return [Row(**record) for record in _lines(self.rows)]
+        """Each question of a system once, though two processes may have measured it at the same time."""
+        rows = [Row(**record) for record in _lines(self.rows)]
+        return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
     def done(self, system: str, plan: Conditions) -> frozenset[str]:
         return frozenset(

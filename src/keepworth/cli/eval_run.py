@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.output import Runs
+
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
     from keepworth.tasks.benchmark import Benchmark
@@ -64,8 +66,8 @@ def run(
         str,
         typer.Option(
             "--reader",
-            help="Who answers: a model's name or folder, the URL of an OpenAI-compatible endpoint, or `none` to look only at "
-            "what is found.",
+            help="Who answers: a model's name or folder, run:NAME for the answerer that a run trained, the URL of an "
+            "OpenAI-compatible endpoint, or `none` to look only at what is found.",
         ),
     ] = READER,
     endpoint_model: Annotated[str, typer.Option("--model", help="The model's name at that URL.")] = "",
@@ -90,8 +92,9 @@ def run(
         float, typer.Option("--patience", min=0.1, help="Seconds that a system has for a call.")
     ] = 60.0,
     out: Annotated[
-        Path | None, typer.Option("--out", help="A folder: rows, summary. runs/eval/BENCHMARK if not given.")
+        Path | None, typer.Option("--out", help="A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
     ] = None,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
 
@@ -127,7 +130,7 @@ def run(
         return held[0]
 
     makers = {name: maker(name, encoder_once, Elsewhere(rivals)) for name in ["none", *names]}
-    answering = reader_of(reader, endpoint_model, key_variable)
+    answering = reader_of(reader, endpoint_model, key_variable, runs)
     if answering is None and "live" in wanted:
         raise KeepworthError(
             "without a reader no answer earns anything.", "Leave --setting live out, or name a reader."
@@ -143,8 +146,10 @@ def run(
     }
     from keepworth.learning.run_folder import versions
 
+    planned = planned_for(tasks, sum(len(arms_of(names, setting)) for setting in wanted) - 1)
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal()
+    console.print(planned, highlight=False)
     jobs = [
         (name, Conditions(setting, seed, tokens, words, patience))
         for seed in range(seeds)
@@ -164,7 +169,7 @@ def run(
             measure(name, makers[name], tasks, plan, answering, done=done, keep=keep, note=record.note)
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
-    summary = {**identity, "versions": versions(), **summed(rows, record.costs())}
+    summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show(console, summary)
     page = write_page(folder, summary, rows, tasks)
@@ -213,6 +218,27 @@ def _sides(own: Path, found: Benchmark) -> bool:
     return any(task.tags["split"] != "test" for task in tasks) or bool(found.function()("train", data=own) != tasks)
 
 
+SPREAD = 0.4
+"""Of the difference in score between two systems on one question, where nothing is known yet."""
+
+
+def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
+    """What so many questions can tell, said before they are asked."""
+    from keepworth.evaluation.power import PairedSpread, fewest, plan
+    from keepworth.tasks.benchmark import cluster_of
+
+    clusters = len({cluster_of(task) for task in tasks})
+    head = f"{len(tasks):,} questions in {clusters:,} clusters"
+    if clusters < fewest(1):
+        return f"{head}: too few for a verdict, {fewest(1)} clusters are needed. What follows says how it went, not what holds."
+    spread = SPREAD * (clusters / len(tasks)) ** 0.5
+    found = plan(PairedSpread(spread), clusters, comparisons=max(1, comparisons))
+    return (
+        f"{head}, {found.comparisons} comparisons: expect +-{100 * found.expected:.1f} points; a difference of "
+        f"{100 * found.detectable:.1f} points is found four times in five, if questions of a cluster are no more alike than others."
+    )
+
+
 def arms_of(names: Sequence[str], setting: str) -> list[str]:
     """The systems that a setting says something about: no memory is the same under all, and the oracle is the same for all."""
     if setting == "oracle":
@@ -220,7 +246,7 @@ def arms_of(names: Sequence[str], setting: str) -> list[str]:
     return [name for name in names if name != "none" or setting == "frozen"]
 
 
-def reader_of(name: str, endpoint_model: str, key_variable: str) -> BenchmarkReader | None:
+def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
     """Raises KeepworthError where an option does not fit the reader."""
     from keepworth.episodes.errors import KeepworthError
 
@@ -243,6 +269,17 @@ def reader_of(name: str, endpoint_model: str, key_variable: str) -> BenchmarkRea
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.memory_r1 import ModelReader
 
+    if name.startswith("run:"):
+        from keepworth.agents.answerer import Style
+        from keepworth.learning.run_folder import find_run
+        from keepworth.models.files import sha256_of
+        from keepworth.recipes.training import kept_weights, with_weights
+
+        run = find_run(name.removeprefix("run:"), runs)
+        base, folder = str(run.config["model"]), kept_weights(run, "answerer")
+        model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
+        sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
+        return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
     return ModelReader(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
 
 

@@ -12,6 +12,7 @@ from keepworth.cli.output import Runs
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
+    from keepworth.evaluation.judge import Judge
     from keepworth.tasks.benchmark import Benchmark
 
 USUAL = ("none", "bm25", "dense", "keepworth")
@@ -74,6 +75,9 @@ def run(
     key_variable: Annotated[
         str, typer.Option("--key-variable", help="The environment variable that holds the endpoint's key.")
     ] = "",
+    judge: Annotated[
+        str, typer.Option("--judge", help="A model at the reader's endpoint that scores answers too, beside the words.")
+    ] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
     words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
     rivals: Annotated[
@@ -135,6 +139,7 @@ def run(
         raise KeepworthError(
             "without a reader no answer earns anything.", "Leave --setting live out, or name a reader."
         )
+    scorer = judge_of(judge, reader, key_variable)
     identity |= {
         "tokens": tokens,
         "words": words,
@@ -142,7 +147,7 @@ def run(
         "poison": Poison().share,
         "encoder": encoder,
         "reader": answering.identity if answering is not None else "none",
-        "judge": "none",
+        "judge": judge or "none",
     }
     from keepworth.learning.run_folder import versions
 
@@ -166,7 +171,7 @@ def run(
                 record.keep(row)
                 progress.advance(bar)
 
-            measure(name, makers[name], tasks, plan, answering, done=done, keep=keep, note=record.note)
+            measure(name, makers[name], tasks, plan, answering, judge=scorer, done=done, keep=keep, note=record.note)
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
@@ -218,25 +223,18 @@ def _sides(own: Path, found: Benchmark) -> bool:
     return any(task.tags["split"] != "test" for task in tasks) or bool(found.function()("train", data=own) != tasks)
 
 
-SPREAD = 0.4
-"""Of the difference in score between two systems on one question, where nothing is known yet."""
-
-
 def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
     """What so many questions can tell, said before they are asked."""
-    from keepworth.evaluation.power import PairedSpread, fewest, plan
+    from keepworth.evaluation.power import fewest, over_questions, plan
     from keepworth.tasks.benchmark import cluster_of
 
     clusters = len({cluster_of(task) for task in tasks})
-    head = f"{len(tasks):,} questions in {clusters:,} clusters"
     if clusters < fewest(1):
-        return f"{head}: too few for a verdict, {fewest(1)} clusters are needed. What follows says how it went, not what holds."
-    spread = SPREAD * (clusters / len(tasks)) ** 0.5
-    found = plan(PairedSpread(spread), clusters, comparisons=max(1, comparisons))
-    return (
-        f"{head}, {found.comparisons} comparisons: expect +-{100 * found.expected:.1f} points; a difference of "
-        f"{100 * found.detectable:.1f} points is found four times in five, if questions of a cluster are no more alike than others."
-    )
+        return (
+            f"{len(tasks):,} questions in {clusters:,} clusters are too few for a verdict: {fewest(1)} clusters are needed. "
+            "What follows says how it went, not what holds."
+        )
+    return plan(over_questions(len(tasks), clusters), clusters, comparisons=max(1, comparisons)).text
 
 
 def arms_of(names: Sequence[str], setting: str) -> list[str]:
@@ -283,10 +281,22 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     return ModelReader(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
 
 
+def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
+    """Raises KeepworthError where there is no endpoint to judge at."""
+    from keepworth.episodes.errors import KeepworthError
+
+    if not model:
+        return None
+    if not url.startswith(("http://", "https://")):
+        raise KeepworthError(f"there is no endpoint for the judge {model!r}.", "Give its URL as --reader.")
+    from keepworth.models.chat import ChatModel, judge
+
+    return judge(ChatModel(url, model, key_variable=key_variable))
+
+
 def show(console: Any, summary: dict[str, Any]) -> None:
     """The table, what memory gained, and where points went."""
     from keepworth.cli.show import print_table
-    from keepworth.evaluation.power import fewest
     from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 
     arms = summary["arms"]
@@ -314,11 +324,8 @@ def show(console: Any, summary: dict[str, Any]) -> None:
         cost = f"{values['ask ms']:.1f} ms a question, {values['write ms an entry']:.2f} ms an entry"
         console.print(f"{arm}: {values['shown tokens']:.0f} tokens shown, {cost}", highlight=False)
     for arm, gain in summary["gains"].items():
-        verdict = "helps" if gain["low"] > 0 else "harms" if gain["high"] < 0 else "no difference can be told"
-        if gain["clusters"] < fewest(1):
-            verdict = f"too few to tell: {fewest(1)} clusters are needed"
         console.print(
-            f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {verdict} "
+            f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {gain['verdict']} "
             f"({gain['n']} questions, {gain['clusters']} clusters)",
             highlight=False,
         )

@@ -13,7 +13,6 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import STAGES
 from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
-from keepworth.evaluation.power import fewest
 from keepworth.evaluation.report import embedded, page_html, settings_html, whisker
 from keepworth.evaluation.statistics import Comparison, compared
 from keepworth.evaluation.summary import BASELINE, arm_of, per_question
@@ -63,16 +62,12 @@ def verdict(summary: Mapping[str, Any]) -> str:
     best = max(arms, key=lambda arm: arms[arm]["mean"])
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
-    if gain["clusters"] < fewest(1):
-        return (
-            f"Too few to tell: {gain['clusters']} clusters, and {fewest(1)} are needed. The best, {best}: {interval}."
-        )
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
-    if gain["low"] > 0:
+    if gain["verdict"] == "helps":
         return f"Memory helps. The most with {best}: {interval}.{room}"
-    if gain["high"] < 0:
+    if gain["verdict"] == "harms":
         return f"Memory harms, even with {best}: {interval}.{room}"
-    return f"No difference to no memory can be told. The best, {best}: {interval}.{room}"
+    return f"{gain['verdict'].capitalize()}. The best, {best}: {interval}.{room}"
 
 
 # Parts of a page.

@@ -5,8 +5,8 @@
 
 The file runs in the Python in which the packages are installed, and imports nothing of ours. Vectors come from the harness.
 
-mem0 stores each entry as it is (infer=False, no language model), in its local Qdrant, with its defaults otherwise; it searches by
-words too where fastembed and its files are installed. LangGraph's store needs a `sqlite3` module that loads extensions; where
+mem0 stores each entry as it is (infer=False, no language model), in its local Qdrant, with its defaults otherwise. It searches by
+words too where fastembed is installed, whose file of stop words is on a hub: it is handed the 179 of NLTK that bm25s carries. LangGraph's store needs a `sqlite3` module that loads extensions; where
 Python's own does not, pysqlite3 takes its place. bm25s is BM25 by a package of its own (Lucene's form, k1 = 1.5, b = 0.75,
 English stop words, no stemming): a check of our own search by words.
 """
@@ -158,6 +158,11 @@ class Mem0System(Rival):
             self.memory.close()
             self.memory.vector_store.client.close()
         self.memory = mem0_memory(self._folder, len(self.embed(["."])[0]), self.embed)
+        if version("fastembed") is not None and version("bm25s") is not None:
+            words = importlib.import_module("bm25s.stopwords").STOPWORDS_EN_PLUS
+            sparse = importlib.import_module("fastembed").SparseTextEmbedding
+            encoder = sparse("Qdrant/bm25", specific_model_path=str(self._folder), stopwords=set(words))
+            self.memory.vector_store._bm25_encoder = encoder
 
     def add(self, entries: list[dict[str, str]]) -> list[Any]:
         """One by one: what is said about a call's messages, here their place, is the same for all of them."""

@@ -353,3 +353,14 @@ def test_gains_are_means_over_questions_with_intervals_over_clusters_and_correct
     assert gains["good"]["verdict"] == "helps"
     few = summed([each for each in rows if each.cluster in "bcde"], [])["gains"]
     assert few["good"]["verdict"] == "too few to tell: 6 clusters are needed"
+
+
+def test_no_interval_of_a_score_reaches_beyond_what_can_be() -> None:
+    rows = [Row(f"q{n}", f"c{n}", "", "it", "frozen", 0, scores={"score": float(n > 0)}) for n in range(7)]
+    rows += [Row(f"q{n}", f"c{n}", "", "none", "frozen", 0, scores={"score": 0.0}) for n in range(7)]
+    cell = summed(rows, [])["arms"]["it"]["scores"]["score"]
+    assert (cell["mean"], cell["high"]) == (6 / 7, 1.0)
+    assert cell["low"] == pytest.approx(
+        6 / 7 - 2.446911851144969 / 7, abs=1e-9
+    )  # t(.975, 6); the standard error is 1/7
+    assert summed(rows, [])["gains"]["it"]["high"] == 1.0

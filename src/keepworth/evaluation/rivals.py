@@ -6,9 +6,10 @@
 The file runs in the Python in which the packages are installed, and imports nothing of ours. Vectors come from the harness.
 
 mem0 stores each entry as it is (infer=False, no language model), in its local Qdrant, with its defaults otherwise. It searches by
-words too where fastembed is installed, whose file of stop words is on a hub: it is handed the 179 of NLTK that bm25s carries. LangGraph's store needs a `sqlite3` module that loads extensions; where
-Python's own does not, pysqlite3 takes its place. bm25s is BM25 by a package of its own (Lucene's form, k1 = 1.5, b = 0.75,
-English stop words, no stemming): a check of our own search by words.
+words too where fastembed is installed, whose file of stop words is on a hub: it is handed the 179 of NLTK that bm25s carries.
+LangGraph's store needs a `sqlite3` module that loads extensions; where Python's own does not, pysqlite3 takes its place. bm25s is
+BM25 by a package of its own (Lucene's form, k1 = 1.5, b = 0.75, English stop words, no stemming): a check of our own search by
+words.
 """
 
 from __future__ import annotations

@@ -364,3 +364,16 @@ def test_no_interval_of_a_score_reaches_beyond_what_can_be() -> None:
         6 / 7 - 2.446911851144969 / 7, abs=1e-9
     )  # t(.975, 6); the standard error is 1/7
     assert summed(rows, [])["gains"]["it"]["high"] == 1.0
+
+
+def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
+    from keepworth.evaluation.reading import KeptAnswers
+
+    first, again = Copies(), Copies()
+    queries = [("q", ("a b", "c d")), ("q", ("c d",)), ("r", ("c d",))]
+    assert KeptAnswers(first, tmp_path).answers(queries) == ["d", "d", "d"]
+    with next(tmp_path.glob("*.jsonl")).open("a") as file:
+        file.write('{"key": "cut sho')
+    assert KeptAnswers(again, tmp_path).answers([*queries, ("s", ("e f",))]) == ["d", "d", "d", "f"]
+    assert again.asked == [("s", ("e f",))]
+    assert KeptAnswers(again, tmp_path).answers(queries) == ["d", "d", "d"]

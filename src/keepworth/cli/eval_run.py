@@ -114,6 +114,7 @@ def run(
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.evaluation_page import write_page
     from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.reading import KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
     from keepworth.recipes.systems import Elsewhere, KeptVectors, chosen, maker
@@ -152,6 +153,8 @@ def run(
     from keepworth.learning.run_folder import versions
 
     planned = planned_for(tasks, sum(len(arms_of(names, setting)) for setting in wanted) - 1)
+    if answering is not None:
+        answering = KeptAnswers(answering, folder.parent / "answers")
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal()
     console.print(planned, highlight=False)

@@ -387,12 +387,12 @@ class EvaluationFolder:
                 )
         else:
             _written(note, json.dumps(identity, indent=1, ensure_ascii=False) + "\n")
-        _whole_lines(self.rows)
-        _whole_lines(self.writes)
+        whole_lines(self.rows)
+        whole_lines(self.writes)
 
     def read(self) -> list[Row]:
         """Each question of a system once, though two processes may have measured it at the same time."""
-        rows = [Row(**record) for record in _lines(self.rows)]
+        rows = [Row(**record) for record in read_lines(self.rows)]
         return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
     def done(self, system: str, plan: Conditions) -> frozenset[str]:
@@ -407,7 +407,7 @@ class EvaluationFolder:
         _append(self.writes, record)
 
     def costs(self) -> list[dict[str, Any]]:
-        return list(_lines(self.writes))
+        return list(read_lines(self.writes))
 
 
 FREE = ("versions", "machine", "began")
@@ -425,14 +425,14 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         with path.open(encoding="utf-8") as file:
             for line in file:
                 yield json.loads(line)
 
 
-def _whole_lines(path: Path) -> None:
+def whole_lines(path: Path) -> None:
     """Take off what a killed process began to write."""
     if not path.exists():
         return

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keepworth.episodes.text import as_line
+from keepworth.evaluation.harness import read_lines, whole_lines
+
+if TYPE_CHECKING:
+    from keepworth.evaluation.harness import BenchmarkReader
 
 PROMPT = """Answer the question from the memory. Give the answer alone, as short as it can be.
 
@@ -62,3 +69,50 @@ class ChatReader:
 def _prompt(question: str, memories: Sequence[str]) -> str:
     lines = "\n".join(f"- {as_line(text)}" for text in memories) or "(empty)"
     return PROMPT.format(memory=lines, question=as_line(question))
+
+
+class KeptAnswers:
+    """A reader whose answers are kept in a folder: what was asked once with the same memories is not asked again, by whatever
+    system and in whatever run."""
+
+    def __init__(self, reader: BenchmarkReader, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(reader.identity.encode()).hexdigest()[:16]
+        self._reader, self._file = reader, folder / f"answers-{name}.jsonl"
+        whole_lines(self._file)
+        self._known = {record["key"]: record["answer"] for record in read_lines(self._file)}
+
+    @property
+    def identity(self) -> str:
+        return self._reader.identity
+
+    @property
+    def room(self) -> int:
+        return self._reader.room
+
+    def tokens(self, text: str) -> int:
+        return self._reader.tokens(text)
+
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        keys = [_key(question, memories) for question, memories in queries]
+        fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
+        if fresh:
+            self._keep(list(fresh), self._reader.answers(list(fresh.values())))
+        return [self._known[key] for key in keys]
+
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        keys = [_key(question, (*memories, "\x1d", *options)) for question, memories, options in queries]
+        fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
+        if fresh:
+            self._keep(list(fresh), [str(pick) for pick in self._reader.choices(list(fresh.values()))])
+        return [int(self._known[key]) for key in keys]
+
+    def _keep(self, keys: Sequence[str], answers: Sequence[str]) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            for key, answer in zip(keys, answers, strict=True):
+                self._known[key] = answer
+                file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False) + "\n")
+
+
+def _key(question: str, texts: Sequence[str]) -> str:
+    return hashlib.sha256("\x1f".join((question, *texts)).encode("utf-8", "surrogatepass")).hexdigest()

@@ -5,6 +5,7 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 9 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
+#   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
@@ -19,7 +20,7 @@ STAMP := $(VENV)/.installed
 UV := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint lock audit clean
+.PHONY: help install demo test test-all numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +39,9 @@ test: lint
 
 test-all: lint
 	@$(BIN)/pytest
+
+numbers: $(STAMP)
+	@$(BIN)/python -m benchmarks.pages
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
-from keepworth.tasks.benchmark import LeakingSplit, WrongFormat
+from keepworth.tasks.benchmark import LeakingSplit
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines
 
 

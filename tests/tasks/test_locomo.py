@@ -79,7 +79,7 @@ def test_adversarial_only_on_request(folder: Path) -> None:
 
 
 def test_corrections(folder: Path) -> None:
-    with pytest.raises(MissingData, match=r"corrected=True needs .*answer_key_errors.json: get errors.json"):
+    with pytest.raises(MissingData, match=r"corrected=True needs .*answer_key_errors.json, .*Get errors.json"):
         locomo("train", data=folder, corrected=True)
     faults = [
         {

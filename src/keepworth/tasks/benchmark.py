@@ -28,10 +28,6 @@ class LeakingSplit(KeepworthError):
     """A question, or a session that holds its evidence, stands on two sides of a split."""
 
 
-class WrongFormat(KeepworthError):
-    """A file of questions that cannot be read as one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """loader: `module:function` under `keepworth.tasks`, called with the split and, by name, `data`, `seed` and the dials.
@@ -181,34 +177,108 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
 # The table.
 
 
+def _row(name: str, about: str, loader: str, licence: str = "Apache-2.0", **settings: Any) -> Benchmark:
+    return Benchmark(name, about, loader, licence=licence, **settings)
+
+
+_CHATS = "longmemeval:longmemeval"
+_SOLVED, _HOPS, _TIME = "benchmarks.solved_examples", "benchmarks.multihop", "benchmarks.timebench"
+_MADE, _BOOKS = "benchmarks.from_chats", "benchmarks.generated_books"
+_POOL = {"pooled": True}
+
 BENCHMARKS: tuple[Benchmark, ...] = (
-    Benchmark(
+    _row(
         "longmemeval",
         "questions about a user's own chats with an assistant; the sessions that hold the answer",
-        "longmemeval:longmemeval",
-        licence="MIT",
+        _CHATS,
+        "MIT",
         shipped=True,
     ),
-    Benchmark(
+    _row(
         "longmemeval+50",
         "the same among 50 sessions of other users",
-        "longmemeval:longmemeval",
-        licence="MIT",
+        _CHATS,
+        "MIT",
         shipped=True,
         dials={"distractors": 50},
     ),
-    Benchmark(
-        "locomo",
-        "questions about ten very long conversations of two people",
-        "locomo:locomo",
-        licence="CC BY-NC 4.0",
-    ),
-    Benchmark(
+    _row("locomo", "questions about ten very long conversations of two people", "locomo:locomo", "CC BY-NC 4.0"),
+    _row(
         "locomo-corrected",
         "the same with the answer key corrected by an audit",
         "locomo:locomo",
-        licence="CC BY-NC 4.0",
+        "CC BY-NC 4.0",
         dials={"corrected": True},
+    ),
+    _row(
+        "bfcl-memory",
+        "what five people told an agent in earlier conversations",
+        "benchmarks.bfcl_memory:bfcl_memory",
+        metric="score",
+    ),
+    _row("hotpotqa", "what two paragraphs of ten answer together", f"{_HOPS}:hotpotqa", "CC BY-SA 4.0"),
+    _row("hotpotqa-pooled", "the same, of all paragraphs", f"{_HOPS}:hotpotqa", "CC BY-SA 4.0", dials=_POOL),
+    _row("2wiki", "what two to four paragraphs of ten answer together", f"{_HOPS}:two_wiki"),
+    _row("2wiki-pooled", "the same, of all paragraphs", f"{_HOPS}:two_wiki", dials=_POOL),
+    _row("timebench", "what held when, by dated facts and articles", f"{_TIME}:timebench", "MIT, parts vary"),
+    _row("timebench-pooled", "the same over all of them", f"{_TIME}:timebench", "MIT, parts vary", dials=_POOL),
+    _row(
+        "timebench-choices",
+        "how long, when and in which order: one of the options",
+        f"{_TIME}:timebench_choices",
+        "MIT, parts vary",
+        kind="choice",
+        metric="score",
+    ),
+    _row("time-ranges", "which interval of time a question is about", f"{_TIME}:time_ranges", "MIT", metric="score"),
+    _row(
+        "prefeval",
+        "which of four answers follows a preference that was said long before",
+        "benchmarks.prefeval:prefeval",
+        "CC BY-NC 4.0",
+        kind="choice",
+        metric="score",
+    ),
+    _row("gsm8k", "word problems, by worked solutions of others", f"{_SOLVED}:gsm8k", "MIT", metric="score"),
+    _row(
+        "svamp", "word problems of one step, by others solved", f"{_SOLVED}:svamp", "MIT", metric="score", shipped=True
+    ),
+    _row("math500", "competition problems, by solutions of others", f"{_SOLVED}:math500", "MIT", metric="score"),
+    _row(
+        "banking77",
+        "which label a query has, by labelled examples",
+        f"{_SOLVED}:banking77",
+        "CC BY 4.0",
+        kind="choice",
+        metric="score",
+    ),
+    _row(
+        "needles", "door codes said in passing in long chats", f"{_MADE}:needles", "MIT", metric="score", shipped=True
+    ),
+    _row(
+        "order-recall",
+        "which of two sentences came first in chats that were remembered",
+        f"{_MADE}:order_recall",
+        "MIT",
+        kind="choice",
+        metric="score",
+        shipped=True,
+    ),
+    _row(
+        "event-book",
+        "who did what, where and when, in a generated book",
+        f"{_BOOKS}:event_book",
+        metric="score",
+        shipped=True,
+    ),
+    _row("compositions", "what follows from two facts told apart", f"{_BOOKS}:compositions", metric="em", shipped=True),
+    _row(
+        "compositions-3",
+        "what follows from three",
+        f"{_BOOKS}:compositions",
+        metric="em",
+        shipped=True,
+        dials={"hops": 3},
     ),
 )
 

@@ -24,7 +24,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,21 +32,14 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
-from keepworth.tasks.benchmark import LeakingSplit, WrongFormat
+from keepworth.tasks.benchmark import LeakingSplit
+from keepworth.tasks.data_files import WrongFormat, recognised, text_of
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import VERIFIERS
 
 LINE = ("id", "writes", "questions", "split", "cluster")
 WRITE = ("text", "id", "speaker", "time", "session")
 QUESTION = ("text", "answers", "options", "evidence", "type", "time", "verifier", "id")
-OTHERS: Mapping[str, str] = {
-    "haystack_sessions": "longmemeval by path",
-    "qa": "locomo",
-    "conversation": "locomo",
-    "supporting_facts": "hotpotqa or 2wiki",
-    "messages": "a chat log: see the page for how to make questions of one",
-}
-"""Names by which another format is known, and what reads it."""
 
 
 def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
@@ -154,13 +146,8 @@ def _sessions(
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
         raise WrongFormat(f"{path} is no file.", "Give the path of a .jsonl file.")
-    packed = path.read_bytes()
-    try:
-        text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode("utf-8-sig")
-    except (UnicodeDecodeError, OSError) as error:
-        raise WrongFormat(f"{path} is no text in UTF-8: {error}.", "Save it as UTF-8.") from error
     met = False
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text_of(path).splitlines(), start=1):
         if not raw.strip():
             continue
         try:
@@ -183,8 +170,9 @@ def _known(record: Mapping[str, Any], names: Sequence[str], where: str) -> None:
         raise WrongFormat(f"{where}: {record!r:.60} is no object.", 'Write {"text": ...}.')
     for name in record:
         if name not in names:
-            if name in OTHERS and names is LINE:
-                raise WrongFormat(f"{where}: {name!r} belongs to another format.", f"That is read as {OTHERS[name]}.")
+            looks = recognised(record) if names is LINE and "writes" not in record else ""
+            if looks:
+                raise WrongFormat(f"{where}: {name!r} belongs to another format.", f"It looks like {looks}.")
             near = nearest(name, names)
             raise WrongFormat(
                 f"{where}: there is no field {name!r}.",

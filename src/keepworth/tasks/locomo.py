@@ -6,19 +6,18 @@ The data is CC BY-NC 4.0 and is never shipped: it is read from a path that the u
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import require_known
+from keepworth.tasks.data_files import MissingData, WrongFormat, located, records
 from keepworth.tasks.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -28,16 +27,11 @@ PROTOCOLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 }
 # What the benchmark's own scoring accepts for an unanswerable question.
 UNANSWERABLE = ("No information available", "Not mentioned")
-_VARIABLE = "KEEPWORTH_DATA"
 _NAMES = ("locomo10.json.gz", "locomo10.json")
 _CORRECTIONS = "answer_key_errors.json"
 _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
 # Remarks of the audit that stand in brackets behind an answer and are no part of it.
 _REMARK = re.compile(r"\s*\((?:[^()]*\bcorrect\b|but |D\d|from |per |as stated)[^()]*\)$")
-
-
-class MissingData(KeepworthError, FileNotFoundError):
-    """A data set that is not shipped was not found where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +89,8 @@ def locomo(
 
 def find(data: str | os.PathLike[str] | None = None) -> Path:
     """The path of the data file; MissingData says where it was looked for."""
-    named = os.fspath(data) if data is not None else os.environ.get(_VARIABLE, "")
-    if not named:
-        raise MissingData(
-            "LoCoMo is not shipped (CC BY-NC 4.0) and no place was named. Get data/locomo10.json from "
-            f"github.com/snap-research/locomo, then pass "
-            f"data=FOLDER or set {_VARIABLE}=FOLDER, where FOLDER holds {_NAMES[1]} or {_NAMES[0]}, "
-            "itself or in a folder `locomo`"
-        )
-    root = Path(named).expanduser()
-    tried = (
-        [root]
-        if root.is_file() or root.suffix in {".gz", ".json"}
-        else [root / sub / name for sub in ("", "locomo") for name in _NAMES]
-    )
-    for path in tried:
-        if path.is_file():
-            return path
-    raise MissingData(
-        f"LoCoMo is not shipped (CC BY-NC 4.0) and was not found; looked for {', '.join(map(str, tried))}. "
-        "Get data/locomo10.json from "
-        "github.com/snap-research/locomo and put it there"
-    )
+    source = "github.com/snap-research/locomo (data/locomo10.json)"
+    return located("LoCoMo", _NAMES, data, folder="locomo", source=source, licence="CC BY-NC 4.0")
 
 
 def iso_date(text: str) -> str:
@@ -125,12 +99,12 @@ def iso_date(text: str) -> str:
 
 
 def _conversation(path: Path, index: int, split: str, corrections: Mapping[str, _Correction]) -> list[Task]:
-    records = _records(path)
-    if index >= len(records):
-        raise ValueError(
-            f"{path} holds {len(records)} conversations; number {index} is needed: it is not the full locomo10.json"
+    found = records(path, "LoCoMo", ("conversation", "qa"))
+    if index >= len(found):
+        raise WrongFormat(
+            f"{path} holds {len(found)} conversations; number {index} is needed.", "Get the full locomo10.json."
         )
-    record = records[index]
+    record = found[index]
     sessions, places = _sessions(record["conversation"], f"locomo_{index}")
     return [
         _task(question, f"locomo_{index}_qa{number}", index, split, sessions, places, corrections)
@@ -213,17 +187,11 @@ def _sessions(conversation: Mapping[str, Any], prefix: str) -> tuple[list[Sessio
     return sessions, places
 
 
-@lru_cache(maxsize=2)
-def _records(path: Path) -> list[dict[str, Any]]:
-    packed = path.read_bytes()
-    records: list[dict[str, Any]] = json.loads(gzip.decompress(packed) if path.suffix == ".gz" else packed)
-    return records
-
-
 def _corrections(path: Path) -> dict[str, _Correction]:
     if not path.is_file():
         raise MissingData(
-            f"corrected=True needs {path}: get errors.json from github.com/dial481/locomo-audit and save it under that name"
+            f"corrected=True needs {path}, which is not there.",
+            "Get errors.json from github.com/dial481/locomo-audit and save it under that name.",
         )
     return {
         record["question_id"]: _Correction(

@@ -126,9 +126,15 @@ def longmemeval(
     return [_task(question, distractors, seed) for question in chosen]
 
 
+def sessions_of(split: str) -> list[Session]:
+    """The sessions of the questions of one side, each content once, in order of id, with no turn marked as evidence."""
+    require_known("split", split, SPLITS)
+    return [session for session, _ in _pool(split)]
+
+
 def training_sessions() -> list[Session]:
-    """The sessions of the training questions, each content once, in order of id, with no turn marked as evidence."""
-    return [session for session, _ in _pool("train")]
+    """Those of the training questions."""
+    return sessions_of("train")
 
 
 @lru_cache(maxsize=1)

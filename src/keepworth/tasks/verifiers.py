@@ -6,6 +6,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from fractions import Fraction
 from importlib import import_module
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.extras import require
 from keepworth.tasks import reasoning_gym
-from keepworth.tasks.metrics import exact_match, token_f1
+from keepworth.tasks.metrics import exact_match, normalise, token_f1
 from keepworth.tasks.operations import operation
 
 
@@ -27,6 +28,19 @@ def last_value(text: str) -> str:
 def same_words(prediction: str, golds: Sequence[str]) -> float:
     """1.0 if the value at the end of `prediction` is a gold's words in order. Nothing is normalised away but blanks."""
     return float(last_value(prediction) in {" ".join(gold.split()) for gold in golds})
+
+
+_SIGNS = re.compile(r"[,./\-_*^()]")
+
+
+def contains_answer(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if one of `golds` occurs in `prediction` as whole words, whatever its letter case and the signs , . / - _ * ^ ( ).
+
+    The rule by which the Berkeley Function-Calling Leaderboard scores memory (`agentic_checker`), but for an accepted string that
+    begins or ends with another sign, such as `$49.99`: theirs then never says yes."""
+    said = _SIGNS.sub("", prediction).lower().replace("'", '"')
+    wanted = (_SIGNS.sub("", gold).lower().replace("'", '"') for gold in golds)
+    return float(any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) for gold in wanted if gold.strip()))
 
 
 # Numbers as answers: read out of text exactly, compared exactly.
@@ -146,6 +160,133 @@ def _gold(text: str) -> Fraction:
     return found
 
 
+# Answers of other forms: LaTeX, intervals of time, sets and lists.
+
+
+_BLANK = re.compile(r"\\[,;:! ]|\\(?:left|right|displaystyle|quad|qquad)(?![A-Za-z])|~|\s+")
+_UNIT = re.compile(r"\\(?:text|mathrm|mbox)\{[^{}]*\}\s*$|\^\{?\\circ\}?|\\?%|\\?\$")
+
+
+def latex(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if the answer in `prediction` is one of `golds` once both are normalised as LaTeX, or both are one number; else 0.0.
+
+    The answer is what stands in the last `\\boxed{}`, else behind the last marker (`####`, `answer is`, `=`), else the last line.
+    Normalised: blanks, sizes of brackets, units, degrees, signs of dollar and percent, and other spellings of fractions and
+    roots are no difference (the rules that are usual for MATH, Hendrycks et al., arXiv 2103.03874, appendix). Two spellings of
+    one expression differ: `math_verify` reads more."""
+    found = _latex_answer(prediction)
+    said = {_plain_latex(found), _plain_latex(found.rpartition("=")[2])} - {""}
+    numbers = {_latex_number(each) for each in said} - {None}
+    return float(any(own in said or _latex_number(own) in numbers for own in map(_plain_latex, golds)))
+
+
+def _latex_answer(text: str) -> str:
+    boxed = [match.end() for match in re.finditer(r"\\f?boxed\s*\{", text)]
+    if boxed:
+        depth, start = 1, boxed[-1]
+        for place in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            if not depth:
+                return text[start:place]
+        return text[start:]
+    marked = re.split(r"####|(?i:answer(?:\s+is)?\s*:?)", text)
+    lines = [line for line in marked[-1].splitlines() if line.strip()]
+    return (lines[0] if len(marked) > 1 else lines[-1]).strip().rstrip(".") if lines else ""
+
+
+def _plain_latex(text: str) -> str:
+    plain = re.sub(r"\\[dt]frac", r"\\frac", text.strip().strip("$").rstrip("."))
+    plain = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", re.sub(r"\\sqrt\s*(\w)", r"\\sqrt{\1}", plain))
+    inside = re.fullmatch(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}", plain)
+    plain = inside[1] if inside else _UNIT.sub("", plain)
+    plain = re.sub(r"(?<=\d),\\?!?(?=\d{3}\b)", "", plain)
+    plain = re.sub(r"^[A-Za-z]\s*=\s*", "", _BLANK.sub("", plain))
+    return re.sub(r"^(-?)\.", r"\g<1>0.", plain)
+
+
+def _latex_number(plain: str) -> Fraction | None:
+    """The number that it is, and nothing else."""
+    text = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", plain)
+    return number_in(text) if _NUMBER.fullmatch(text) else None
+
+
+_TIMESTAMP = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d))?(?!\d)")
+
+
+def interval_iou(prediction: str, golds: Sequence[str]) -> float:
+    """How much of two intervals of time is common: minutes in both, divided by minutes in one at least; the best over `golds`.
+
+    An interval is two moments in ISO 8601, whatever stands between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part
+    of it; a day alone begins at 00:00 and ends at 23:59. Other than two moments in `prediction` are no answer."""
+    found = _interval(prediction)
+    if found is None:
+        return 0.0
+    shares = []
+    for gold in golds:
+        own = _interval(gold)
+        if own is None:
+            raise ValueError(f"the gold answer {gold!r} is not an interval START/END")
+        common = max(0.0, (min(own[1], found[1]) - max(own[0], found[0])).total_seconds() / 60 + 1)
+        both = sum((end - start).total_seconds() / 60 + 1 for start, end in (own, found))
+        shares.append(common / (both - common))
+    return max(shares, default=0.0)
+
+
+def interval_match(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if both ends are those of one of `golds`, to the minute; else 0.0."""
+    return float(interval_iou(prediction, golds) == 1.0)
+
+
+def _interval(text: str) -> tuple[datetime, datetime] | None:
+    found = _TIMESTAMP.findall(text)
+    if len(found) != 2:
+        return None
+    try:
+        start, end = (
+            datetime.fromisoformat(f"{day}T{minute or default}")
+            for (day, minute), default in zip(found, ("00:00", "23:59"), strict=True)
+        )
+    except ValueError:
+        return None
+    return (start, end) if start <= end else None
+
+
+def set_f1(prediction: str, golds: Sequence[str]) -> float:
+    """F1 of two sets of things, the best over `golds`: in each, things stand between semicolons or lines, or else commas.
+
+    Things are equal if their normalised words are. The empty set is written `none`: it is right alone, or it is wrong
+    (the score of the "Tulving" benchmark of episodic memory, arXiv 2501.13121, where no event matches)."""
+    found = set(_things(prediction))
+    best = 0.0
+    for gold in golds:
+        own = set(_things(gold))
+        common = len(found & own)
+        best = max(best, 2 * common / (len(found) + len(own)) if common else 0.0)
+    return best
+
+
+def in_order(prediction: str, golds: Sequence[str]) -> float:
+    """Kendall's tau of the order in which things are listed, against a gold's; 0 unless exactly its things are, or below 0.
+
+    Of one thing alone it is 1 (arXiv 2501.13121: the chronological score)."""
+    found = _things(prediction)
+    best = 0.0
+    for gold in golds:
+        own = {thing: place for place, thing in enumerate(_things(gold))}
+        if len(found) != len(own) or set(found) != set(own):
+            continue
+        places = [own[thing] for thing in found]
+        pairs = [(a, b) for place, a in enumerate(places) for b in places[place + 1 :]]
+        best = max(best, sum(1 if a < b else -1 for a, b in pairs) / len(pairs) if pairs else 1.0)
+    return best
+
+
+def _things(text: str) -> list[str]:
+    parts = re.split(r"[;\n]", text) if re.search(r"[;\n]", text.strip()) else text.split(",")
+    cleaned = (re.sub(r"^\s*(?:[-*]|\d+[.)]|and\b)\s*", "", part) for part in parts)
+    return list(dict.fromkeys(filter(None, map(normalise, cleaned))))
+
+
 # By name.
 
 
@@ -160,6 +301,12 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
         "expression": expression,
         "math_verify": math_verify,
         "same_words": same_words,
+        "contains_answer": contains_answer,
+        "latex": latex,
+        "interval_iou": interval_iou,
+        "interval_match": interval_match,
+        "set_f1": set_f1,
+        "in_order": in_order,
     }
 )
 

@@ -1,0 +1,223 @@
+"""TimeBench, the tasks of its public subset: reasoning about time over facts that were told before (Chu et al., ACL 2024, arXiv
+2311.17667; MIT, its component sets keep their terms). And questions to intervals (Time-Dialog; Du et al., arXiv 2512.20092; MIT).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.tasks.benchmarks.passages import mixed, name_of, passage, with_evidence
+from keepworth.tasks.benchmarks.passages import pooled as over_one_haystack
+from keepworth.tasks.benchmarks.solved_examples import remembered, solved
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.entries import windows_of
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.splits import SPLITS, sides
+
+QUESTIONS = (
+    *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
+    *("menatqa_scope", "menatqa_order", "menatqa_counterfactual"),
+)
+WITHOUT_CONTEXT = ("tempreason_l1",)
+CHOICES = ("timedial_f2", "mctaco_f2", "durationqa_f2")
+INFERENCES = ("tracie", "timexnli_cs1", "timexnli_cs2", "timexnli_cs3")
+UNANSWERABLE = "unanswerable"
+_NAME, _SOURCE = "TimeBench", "github.com/zchuz/TimeBench (TimeBench-subset-7553)"
+_START = 100
+"""Characters of a context by which it is known again on another task."""
+
+
+def timebench(
+    split: str, *, data: PathName | None = None, tasks: Sequence[str] = QUESTIONS, pooled: bool = False
+) -> list[Task]:
+    """Questions over dated facts (TempReason) and over articles (TimeQA, MenatQA), answered in words.
+
+    tasks: of QUESTIONS; also `tempreason_l1`, reckoning with dates alone, where there is nothing to remember. pooled: over one
+    haystack of all facts and articles of the split, instead of each question's own. Evidence are the turns that hold an
+    answer to the letter: a heuristic, none where nobody can say. Questions over the same context are on one side; a question
+    that a file holds several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable").
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    for name in tasks:
+        require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
+    met: dict[str, Task] = {}
+    for task in _sided(split, data, tasks, (*QUESTIONS, *WITHOUT_CONTEXT), _question):
+        met.setdefault(normalise(task.input), task)
+    found = list(met.values())
+    return over_one_haystack(found, "timebench", split) if pooled else found
+
+
+def timebench_choices(
+    split: str, *, data: PathName | None = None, tasks: Sequence[str] = (*CHOICES, *INFERENCES)
+) -> list[Task]:
+    """Questions with options: which one fits (TimeDial, MCTACO, DurationQA), and what follows (TRACIE, TimeX-NLI).
+
+    Choosing any right option is right; questions whose options are all right, or none, are left out. What is told before is the
+    dialogue, sentence or premise. tags: type (the task), split. Errors: as `timebench`."""
+    require_known("split", split, SPLITS)
+    for name in tasks:
+        require_known("TimeBench task", name, (*CHOICES, *INFERENCES))
+    return _sided(split, data, tasks, (*CHOICES, *INFERENCES), _choice)
+
+
+def _sided(
+    split: str,
+    data: PathName | None,
+    wanted: Sequence[str],
+    every: Iterable[str],
+    made: Callable[[str, str, Mapping[str, Any], str], Task | None],
+) -> list[Task]:
+    """Sides follow from all tasks of a kind, so that choosing fewer moves no question."""
+    lines: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name in every:
+        path = located(
+            _NAME, (f"{name}.jsonl.gz", f"{name}.jsonl"), data, folder="timebench", source=_SOURCE, several=True
+        )
+        fields = ("Premise", "Hypothesis", "Label") if name in INFERENCES else ("context",)
+        lines |= {f"{name}/{number}": (name, line) for number, line in enumerate(records(path, _NAME, fields))}
+    side_of = sides({id: set(_marks(line)) for id, (_, line) in lines.items()})
+    found = (
+        made(id, name, line, split) for id, (name, line) in lines.items() if side_of[id] == split and name in wanted
+    )
+    return [task for task in found if task is not None]
+
+
+def _marks(line: Mapping[str, Any]) -> Iterable[str]:
+    context = line.get("context", line.get("Premise", ""))
+    for part in (context, line.get("fact_context", "")) if isinstance(context, str) else context:
+        if normalise(part):
+            yield f"context {normalise(part)[:_START]}"
+    yield f"question {normalise(str(line.get('question') or line.get('Hypothesis') or _masked(str(context))))}"
+
+
+def _masked(dialogue: str) -> str:
+    """The line of a dialogue of which a part is left out."""
+    return next((line.strip() for line in dialogue.splitlines() if "<MASK>" in line), "")
+
+
+def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
+    answer = line["answer"]
+    answers = tuple(map(str, answer if isinstance(answer, list) else [answer]))
+    context = line.get("fact_context") or line["context"]
+    if "fact_context" in line:
+        texts = [fact.strip() for fact in context.splitlines() if fact.strip()]
+    else:
+        parts = [context] if isinstance(context, str) else context
+        texts = [window for part in parts for window in windows_of(part)]
+    golds = [f" {normalise(each)} " for each in answers if each != UNANSWERABLE and normalise(each)]
+    marked = {place for place, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
+    # Sentences of an article call their subject "he": who is spoken of stands before each.
+    subject = re.search(r"/wiki/([^#]+)", str(line.get("idx", "")))
+    speaker = subject[1].replace("_", " ") if subject else "user"
+    own = name_of("timebench", name if name.startswith("tempreason") else "", *texts)
+    return with_evidence(
+        Task(
+            key=f"timebench/{id}",
+            source="timebench",
+            input=str(line["question"]),
+            answers=answers,
+            verifier="token_f1",
+            sessions=(passage(own, texts, speaker, marked),) if texts else (),
+            tags={"type": name, "split": split, "abstention": str(UNANSWERABLE in answers).lower()},
+        )
+    )
+
+
+_LABELS = {
+    "Entailment": "it follows",
+    "Contradiction": "it is contradicted",
+    "Neutral": "it neither follows nor is contradicted",
+}
+
+
+def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | None:
+    if name in INFERENCES:
+        labels = list(_LABELS)[: 2 if name in ("tracie", "timexnli_cs2") else 3]
+        options, right = [_LABELS[each] for each in labels], [_LABELS[str(line["Label"])]]
+        question, texts = f"From what was said, what of this: {line['Hypothesis']}", [str(line["Premise"])]
+    else:
+        options = [str(each).strip() for each in line["options"]]
+        right = [option for option, label in zip(options, line["labels"], strict=True) if label == "yes"]
+        texts = [text.strip() for text in str(line["context"]).splitlines() if text.strip()]
+        masked = f'What stands in the place of <MASK> in "{_masked(str(line["context"]))}"?'
+        question = str(line.get("question") or masked)
+    if not 0 < len(right) < len(options):
+        return None
+    marked = {place for place, text in enumerate(texts) if "<MASK>" in text or name != "timedial_f2"}
+    return with_evidence(
+        Task(
+            key=f"timebench/{id}",
+            source="timebench",
+            input=question,
+            answers=tuple(right),
+            verifier="exact_match",
+            sessions=(passage(name_of("timebench", id), texts, marked=marked),),
+            tags={"type": name, "split": split},
+            options=mixed(id, options),
+        )
+    )
+
+
+# Questions to intervals.
+
+_ANNOTATED = "2025-07"
+"""An end in this month is when the annotator's program ran, not what a question says."""
+
+
+def _known_time(text: str) -> bool:
+    """Whether it is a moment to the second that a question can speak of; some of the file's are days that never were."""
+    try:
+        return len(text) == 19 and bool(datetime.fromisoformat(text)) and not text.startswith(_ANNOTATED)
+    except ValueError:
+        return False
+
+
+def time_ranges(
+    split: str, *, data: PathName | None = None, memories: int = 50, verifier: str = "interval_iou", seed: int = 0
+) -> list[Task]:
+    """Which interval of time a question asks about: `START/END` in ISO 8601.
+
+    Only questions with a known start and end are asked, each wording once: of the file's 4,716, most have an end that is open or
+    the moment of annotation. memories: solved questions of the train side that are remembered. verifier: "interval_iou" (the
+    share of the union that is common) or "interval_match". tags: type ("days" or "minutes"), split.
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    require_known("verifier", verifier, ("interval_iou", "interval_match"))
+    names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")
+    source = "github.com/Elvin-Yiming-Du/Memory-T1 (data/question_time_range_annotated_0717.json)"
+    path = located("Time-Dialog's ranges", names, data, folder="time_dialog_ranges", source=source)
+    met: dict[str, tuple[str, str]] = {}
+    for record in records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
+        ends = record["question_time_range"]
+        known_ends = [str(ends.get(end)) for end in ("start", "end")]
+        if all(_known_time(each) for each in known_ends) and known_ends[0] <= known_ends[1]:
+            met.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
+    side_of = sides({text: {normalise(text)} for text in met})
+    known = [text for text in met if side_of[text] == "train" and remembered(text)]
+    asked = [text for text in met if side_of[text] == split and (split != "train" or not remembered(text))]
+    if not asked:
+        raise KeepworthError(f"{path} holds no question with a known start and end.", "Name the whole file.")
+    haystack = solved("time-ranges", [f"{text}? It asks about {'/'.join(met[text])}" for text in known], memories, seed)
+    return [
+        Task(
+            key=f"time-ranges/{name_of(text)}",
+            source="time-ranges",
+            input=f"{text}? Which interval of time does this ask about? Answer as START/END, such as "
+            "2020-04-01T00:00/2020-04-09T23:59.",
+            answers=("/".join(met[text]),),
+            verifier=verifier,
+            sessions=haystack,
+            tags={
+                "type": "days" if met[text][0].endswith("00:00") and met[text][1].endswith("23:59") else "minutes",
+                "split": split,
+            },
+        )
+        for text in asked
+    ]

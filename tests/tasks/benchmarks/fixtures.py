@@ -1,0 +1,199 @@
+"""Small files in the public shapes of data sets, of our own making."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def lines(path: Path, records: Iterable[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+def whole(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def multihop(name: str, *, shared: str = "") -> dict[str, Any]:
+    """A question about town `name` and the river it is on. shared: another supporting title."""
+    context = [
+        [f"Town {name}", [f"Town {name} is a town.", f" It lies on the river Run{name}."]],
+        [f"Run{name}", [f"Run{name} is 40{len(name)} km long."]],
+        *([f"Other {name}{number}", ["Nothing of note."]] for number in range(3)),
+    ]
+    facts: list[list[Any]] = [[f"Town {name}", 1], [f"Run{name}", 0]]
+    if shared:
+        context.append([shared, ["A paragraph of several questions."]])
+        facts.append([shared, 0])
+    return {
+        "id": f"q{name}",
+        "question": f"How long is the river of Town {name}?",
+        "answer": f"40{len(name)} km",
+        "type": "bridge_comparison",
+        "level": "hard",
+        "supporting_facts": facts,
+        "evidences": [[f"Town {name}", "river", f"Run{name}"]],
+        "context": context,
+    }
+
+
+def multihop_folder(root: Path, folder: str) -> None:
+    lines(root / folder / "train.jsonl.gz", [multihop("A"), multihop("B", shared="Old Bridge")])
+    lines(root / folder / "dev.jsonl.gz", [multihop("C"), multihop("D", shared="Old Bridge")])
+    lines(root / folder / "test.jsonl.gz", [multihop("E"), multihop("F", shared="Old Bridge")])
+
+
+def bfcl(root: Path) -> None:
+    folder = root / "bfcl_memory"
+    questions, answers = [], []
+    for number, scenario in enumerate(("customer", "notetaker", "finance", "healthcare", "student")):
+        talk = [
+            [{"role": "user", "content": f"Hello. My dog is called Rex{number}, and he is old."}],
+            [{"role": "user", "content": "Monday: Call the plumber about the sink. Daycare is due Friday."}],
+        ]
+        other = [[{"role": "user", "content": "We spoke of nothing in particular today."}]]
+        lines(
+            folder / f"memory_conversations_{scenario}.jsonl",
+            [
+                {"id": f"p{number}", "question": talk, "scenario": scenario, "topic": "x"},
+                {"id": f"p{number}-2", "question": other, "scenario": scenario, "topic": "y"},
+            ],
+        )
+        for place, (text, gold, source) in enumerate(
+            (
+                (f"What is my dog {number} called?", [f"Rex{number}"], f"My dog is called Rex{number}... he is old."),
+                (f"When is daycare due, {number}?", ["Friday"], "Daycare payment is due Friday."),
+            )
+        ):
+            id = f"m{number}-{place}"
+            questions.append({"id": id, "question": [[{"role": "user", "content": text}]], "scenario": scenario})
+            answers.append({"id": id, "ground_truth": gold, "source": source})
+    lines(folder / "memory_questions.jsonl", questions)
+    lines(folder / "memory_answers.jsonl", answers)
+
+
+def prefeval(root: Path) -> None:
+    lines(
+        root / "prefeval" / "explicit_with_mcq.jsonl.gz",
+        [
+            {
+                "topic": f"topic{number % 3}",
+                "index": number,
+                "preference": f"I never eat fruit number {number}.",
+                "question": f"What should I eat on day {number}?",
+                "explanation": "",
+                "mcq": {"classification_task_options": [f"bread {number}", "fruit", "more fruit", "a fruit pie"]},
+            }
+            for number in range(30)
+        ],
+    )
+
+
+TIMEBENCH = (
+    *("tempreason_l1", "tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
+    *("menatqa_scope", "menatqa_order", "menatqa_counterfactual"),
+)
+
+
+def timebench(root: Path) -> None:
+    folder = root / "timebench"
+    for name in TIMEBENCH:
+        records = []
+        for number in range(20):
+            who = f"{name.title().replace('_', '')} Person{number}"
+            record: dict[str, Any] = {"question": f"Where did {who} work in 1990?", "answer": [f"Mill {number}"]}
+            if name.startswith("tempreason"):
+                record["context"] = "" if name.endswith("l1") else f"{who} was a worker."
+            if name in ("tempreason_l2", "tempreason_l3"):
+                record["fact_context"] = (
+                    f"{who} worked at Shop {number} from 1980 to 1985.\n{who} worked at Mill {number} from 1985."
+                )
+            if name.startswith("timeqa"):
+                record |= {
+                    "context": f"{who} was born. He worked at Mill {number}.",
+                    "idx": f"/wiki/{who.replace(' ', '_')}#1",
+                }
+            if name.startswith("menatqa"):
+                record |= {"context": [f"{who} was born.", "Then nothing."], "answer": "unanswerable", "meta": {}}
+            records.append(record)
+        lines(folder / f"{name}.jsonl.gz", records)
+    for name in ("timedial_f2", "mctaco_f2", "durationqa_f2"):
+        lines(
+            folder / f"{name}.jsonl.gz",
+            [
+                {
+                    "qid": number,
+                    "context": f"A: How long did {name} {number} take?\nB: For {number} it took <MASK>.",
+                    **({} if name == "timedial_f2" else {"question": f"How long did {name} {number} take?"}),
+                    "options": ["a day", "a year", "a minute"],
+                    "labels": ["yes", "yes", "yes"] if number == 0 else ["yes", "no", "yes"],
+                }
+                for number in range(20)
+            ],
+        )
+    for name in ("tracie", "timexnli_cs1", "timexnli_cs2", "timexnli_cs3"):
+        lines(
+            folder / f"{name}.jsonl.gz",
+            [
+                {"Premise": f"{name} began in {2000 + n}.", "Hypothesis": f"{name} {n} is old.", "Label": "Entailment"}
+                for n in range(20)
+            ],
+        )
+
+
+def time_ranges(root: Path) -> None:
+    found = {}
+    for number in range(40):
+        day = f"2020-04-{number % 28 + 1:02}"
+        found[f"q{number}"] = {
+            "question": f"What did Ann do on {day}, item {number}",
+            "question_time_range": {"start": f"{day}T00:00:00", "end": f"{day}T23:59:59"},
+            "reasoning": "",
+            "events": {},
+        }
+    found["open"] = {"question": "Which", "question_time_range": {"start": "unknown", "end": "2020-01-01T00:00:00"}}
+    found["clock"] = {
+        "question": "When",
+        "question_time_range": {"start": "2020-01-01T00:00:00", "end": "2025-07-17T11:00:00"},
+    }
+    found["never"] = {
+        "question": "Leap",
+        "question_time_range": {"start": "2021-02-29T00:00:00", "end": "2021-02-29T23:59:59"},
+    }
+    whole(root / "time_dialog_ranges" / "question_time_ranges.json", found)
+
+
+def math500(root: Path) -> None:
+    lines(
+        root / "math500" / "test.jsonl",
+        [
+            {
+                "problem": f"What is half of ${number}$?",
+                "solution": f"It is \\boxed{{\\frac{{{number}}}{{2}}}}.",
+                "answer": f"\\frac{{{number}}}{{2}}",
+                "subject": "Algebra",
+                "level": 1,
+                "unique_id": f"test/{number}.json",
+            }
+            for number in range(1, 60, 2)
+        ],
+    )
+
+
+def banking77(root: Path) -> None:
+    folder = root / "banking77"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 6), ("test", 3)):
+        rows = [f'"{part} query {n} on topic {topic}",topic_{topic}' for topic in range(60) for n in range(count)]
+        (folder / f"{part}.csv").write_text("text,category\n" + "\n".join(rows) + "\n")

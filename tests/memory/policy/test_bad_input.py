@@ -203,3 +203,15 @@ def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> N
             episode.next_state("y", 5)  # type: ignore[arg-type]
     with pytest.raises(InvalidPolicy, match="withhold"):
         keepworth.policy("effect", witthold=0.1)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("policy", ["effect", "advantage", "memrl", "kernel-mean", "linucb", "linear-thompson"])
+def test_texts_without_a_word_are_learned_from(policy: str) -> None:
+    with Memory(policy=policy, encoder=HashedWords(64), seed=0) as memory:
+        for number in range(30):
+            with memory.episode("...") as episode:
+                shown = episode.search("...", actions=("a", "b"))
+                episode.act("a" if number % 2 else "b")
+                episode.reward(float(number % 2))
+        assert len(shown) or policy == "effect"

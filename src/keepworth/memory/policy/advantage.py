@@ -319,7 +319,8 @@ class AdvantageValuer:
         theirs = pool.words[rows].astype(np.float32)
         both = theirs * query.words
         features = np.empty((len(rows), _SCALARS + 3 * width))
-        scale = 1.0 / np.sqrt(theirs.sum(axis=1) + query.words.sum())[:, None]
+        # Neither may hold a word (a text of signs alone): nothing is scaled then.
+        scale = 1.0 / np.sqrt(np.maximum(theirs.sum(axis=1) + query.words.sum(), 1.0))[:, None]
         features[:, _SCALARS : _SCALARS + width] = both * scale
         features[:, _SCALARS + width : _SCALARS + 2 * width] = (theirs - both) * scale
         features[:, _SCALARS + 2 * width :] = (query.words - both) * scale

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.streams.page import against, success
 from benchmarks.tables import markdown
 
 HERE = Path(__file__).parent
@@ -122,6 +123,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "plans": plans,
     "verifiers": verifiers,
     "judges": judges,
+    "dials": lambda: success("dials"),
+    "dials-against": lambda: against("dials"),
 }
 
 

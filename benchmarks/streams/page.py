@@ -148,6 +148,25 @@ def best(*names: str) -> str:
     return lines(head, rows)
 
 
+def against(*names: str) -> str:
+    """The method against each rival of each stream, by the worst 95 % interval: no rival is picked by its result."""
+    rows = []
+    for name in names:
+        for each in of(name)["claims"]["against_each"]:
+            worst = each["name"].partition(" - ")[2].rpartition(" on ")[0]
+            rows.append(
+                [
+                    f"{each['stream']}, {'while learning' if each['measure'] == 'stream' else 'frozen'}",
+                    str(each["rivals"]),
+                    f"`{worst}`",
+                    f"{points(each['difference'], '+')} ({span(each)})",
+                    points(each["half_width"]),
+                    each["verdict"],
+                ]
+            )
+    return lines(["", "rivals", "worst for ours", "difference", "widest half-width", "verdict"], rows)
+
+
 def standing(*names: str) -> str:
     """How this project's method stands to the best rival of each stream, in a sentence for each verdict."""
     head = {

@@ -221,7 +221,7 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert (few.shown + few.withheld, few.rows, few.over) == (150, 150, False)
     assert few.needed > 0
     assert few.low < few.effect < few.high
-    assert few.fixed < few.effect - few.low
+    assert few.fixed < few.mean - few.low
     assert of(0.5, 2000).needed == 0
     assert of(0.5, 2000).over
     helps = of(0.5, 2000)

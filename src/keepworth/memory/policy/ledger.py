@@ -159,11 +159,12 @@ def expected_cost(n: Any, total: Any, span: float) -> Any:
 class Account:
     """What is known of one item from the episodes in which chance decided whether it was shown. In the unit of the rewards.
 
-    shown, withheld: rows of each kind; effect: mean reward with the item less that without; low, high: of the 95 % interval
-    that may be looked at after every reward, infinite before there is one; fixed: half the width of the one for a number of
-    episodes that was set beforehand; ips, snips: two plainer estimates; needed: how many more episodes under test until the
-    interval is clear of 0 if the effect stays what it is; span: of the rewards, highest less lowest; cost: what the draws that
-    were not the policy's choice have cost so far, by the estimated effect, negative where they paid.
+    shown, withheld: rows of each kind; effect: mean reward with the item less that without, beyond what the situations
+    explain, each by its weights (`snips`), which is right a little more often than `mean`, that of psi; low, high: of the 95 %
+    interval around `mean` that may be looked at after every reward, infinite before there is one; fixed: half the width of the
+    one for a number of episodes that was set beforehand; ips, snips: two plainer estimates; needed: how many more episodes
+    under test until the interval is clear of 0 if the effect stays what it is; span: of the rewards, highest less lowest;
+    cost: what the draws that were not the policy's choice have cost so far, by the estimated effect, negative where they paid.
     success, usual: the mean reward of all the times it was shown, for whatever reason, and of all choices: what a counter
     would say; seen: how many times that is."""
 
@@ -171,6 +172,7 @@ class Account:
     shown: int
     withheld: int
     effect: float
+    mean: float
     low: float
     high: float
     fixed: float
@@ -226,13 +228,25 @@ class Account:
         return "not known yet"
 
 
-def account(item: str, a: Floats, p: Floats, y: Floats, g: Floats, span: float, *, exact: bool = False) -> Account:
-    """From rows in order, each of shape (n,). span: highest reward less lowest; exact: with the interval of `bernstein`."""
+def account(
+    item: str,
+    a: Floats,
+    p: Floats,
+    y: Floats,
+    g: Floats,
+    span: float,
+    *,
+    expected: Floats | float = 0.0,
+    exact: bool = False,
+) -> Account:
+    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone; exact: with
+    the interval of `bernstein`."""
     n, shown = len(a), int(a.sum())
     if not n:
-        return Account(item, 0, 0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0, span, 0.0)
+        return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0, span, 0.0)
     psi = scores(a, p, y, g)
-    effect = float(psi.mean())
+    mean, effect = float(psi.mean()), snips(a, p, y - expected)
+    effect = mean if math.isnan(effect) else effect
     spread = float(deviation(n, float(psi.sum()), float(psi @ psi), most_variance(p, span)))
     usual = p >= 0.5
     # Usually shown, and withheld; or usually hidden, and shown.
@@ -243,14 +257,14 @@ def account(item: str, a: Floats, p: Floats, y: Floats, g: Floats, span: float, 
             low, high = bernstein(psi, span / float(np.minimum(p, 1.0 - p).min()))
         elif min(shown, n - shown) >= LEAST_EACH:
             margin = float(half_width(float(n), spread))
-            low, high = effect - margin, effect + margin
+            low, high = mean - margin, mean + margin
         if not (low > 0.0 or high < 0.0):
             needed = max(0, rows_needed(effect, spread) - n)
     inverse = float(np.mean(1.0 / (p * (1.0 - p))))
     at_once = deviation(n, psi.sum(), psi @ psi, usual_variance(n, float(((y - g) ** 2).sum()), inverse, span))
     fixed = float(fixed_half_width(n, at_once)) if span > 0.0 else math.inf
     plain = ips(a, p, y), snips(a, p, y)
-    return Account(item, shown, n - shown, effect, low, high, fixed, *plain, needed, span, effect * turned)
+    return Account(item, shown, n - shown, effect, mean, low, high, fixed, *plain, needed, span, effect * turned)
 
 
 def most_variance(p: Floats, span: float) -> float:
@@ -351,17 +365,17 @@ class Ledger:
         known = self._known.get(item)
         if known is not None and known[:2] == (since, span) and not exact:
             return known[2]
-        a, p, y, g = columns.of(since)
+        a, p, y, g, expected = columns.of(since)
         if not len(a):
             return None
-        found = account(item, a, p, y, g, span, exact=exact)
+        found = account(item, a, p, y, g, span, expected=expected, exact=exact)
         if not exact:
             self._known[item] = since, span, found
         return found
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
         """a, p, y and g of an item, in order."""
-        return self._columns[item].of(since) if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
+        return self._columns[item].of(since)[:4] if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
 
     def forget(self, before: int) -> None:
         """Rows older than number `before`."""
@@ -402,10 +416,10 @@ class _Columns:
             column = getattr(self, name)
             setattr(self, name, array(column.typecode, [column[row] for row in rows]))
 
-    def of(self, since: int) -> tuple[Floats, Floats, Floats, Floats]:
+    def of(self, since: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         recent = np.array(self.at) >= since
-        a, p, y, g = (np.array(each)[recent] for each in (self.a, self.p, self.y, self.g))
-        return a, p, y, g
+        a, p, y, g, expected = (np.array(each)[recent] for each in (self.a, self.p, self.y, self.g, self.expected))
+        return a, p, y, g, expected
 
     def _beyond(self) -> float:
         """How far rewards were from what was expected, weighted for g = (1 - p) m1 + p m0, which makes psi vary the least."""

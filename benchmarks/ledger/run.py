@@ -1,0 +1,246 @@
+"""Whether the ledger is right: planted effects in four worlds, vectorised and through the real memory.
+
+    python -m benchmarks.ledger.run            everything that ledger.json lacks; it goes on where it stopped
+    python -m benchmarks.ledger.run core       one part: core, cost or memory
+    python -m benchmarks.ledger.page           puts the tables into docs/worth.md
+
+core: thousands of runs of one item each, at 10 % withholding without a budget, by the functions of the library. cost: the
+policy as it is, with its budget, in streams of several items. memory: fewer runs through `Memory`, with its search, log and
+rewards.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
+from keepworth import Memory
+from keepworth.memory.policy import ledger
+from keepworth.memory.policy.effect import BUDGET, WITHHOLD, effect
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.slots import Policy
+
+OUT = Path(__file__).parent / "ledger.json"
+RUNS, LENGTH = 4000, 1000
+COST_RUNS = 400
+MEMORY_RUNS, MEMORY_LENGTH = 40, 320
+LOOKS = (200, 500, 1000)
+
+
+def shares(name: str, wins: np.ndarray[Any, Any]) -> dict[str, float]:
+    """A share with its standard error."""
+    n = max(1, len(wins))
+    share = float(np.mean(wins)) if len(wins) else math.nan
+    return {name: share, f"{name}_error": math.sqrt(max(share * (1 - share), 0.0) / n)}
+
+
+def kinds() -> list[tuple[float, dict[str, bool]]]:
+    plain: list[tuple[float, dict[str, bool]]] = [(size, {}) for size in EFFECTS]
+    return plain + [(size, {name: True}) for name in ("confounded", "by_odds") for size in CONFOUNDED]
+
+
+def core_cell(world: World, size: float, more: dict[str, bool], seed: int) -> dict[str, Any]:
+    length = LENGTH * 2 if more.get("confounded") else LENGTH  # it comes up in half of the episodes
+    found = simulate(world, (size,), runs=RUNS, length=length, seed=seed, looks=LOOKS, **more)
+    row = {"runs": RUNS, "episodes": length, **shares("any_time", ~found.missed[:, 0])}
+    for look, (effect_, mean, half, truth) in found.at.items():
+        there = ~np.isnan(effect_[:, 0])
+        if there.mean() < 0.5:
+            continue
+        inside = np.abs(mean - truth)[there] < half[there]
+        row |= shares(f"fixed_{look}", inside[:, 0] if inside.ndim > 1 else inside)
+        if size:
+            right = np.sign(effect_[there]) == np.sign(size)
+            row |= shares(f"sign_{look}", right)
+    row["effect_mean"], row["effect_sd"] = (
+        float(f(found.at[200][0][~np.isnan(found.at[200][0])])) for f in (np.mean, np.std)
+    )
+    row["half_width_200"] = float(np.nanmean(found.at[200][2]))
+    row["truth"] = float(np.nanmean(found.at[200][3]))
+    if size:
+        row |= shares("counter_right", np.sign(found.counter[:, 0]) == np.sign(size))
+        row |= shares("kernel_right", np.sign(found.kernel[:, 0]) == np.sign(size))
+    clear = np.where(found.cleared < 0, np.inf, found.cleared)
+    middle = float(np.median(clear))
+    row["clear_after"] = middle if math.isfinite(middle) else None
+    return row
+
+
+COSTS: dict[str, tuple[float, ...]] = {
+    "one item that helps by 0.2": (0.2,),
+    "one item that helps by 0.1": (0.1,),
+    "two items that help by 0.2": (0.2, 0.2),
+    "five items, +0.2 to -0.2": EFFECTS,
+    "one item that harms by 0.2": (-0.2,),
+}
+
+
+def cost_cell(items: tuple[float, ...], withhold: float, budget: float, length: int) -> dict[str, Any]:
+    found: Outcome = simulate(
+        WORLDS[1], items, runs=COST_RUNS, length=length, seed=77, withhold=withhold, budget=budget, fade=True
+    )
+    points = 100.0 * found.cost[length]
+    cleared = (found.cleared > 0).mean()
+    return {
+        "runs": COST_RUNS,
+        "points": float(points.mean()),
+        "points_error": float(points.std() / math.sqrt(COST_RUNS)),
+        "cleared": float(cleared),
+    }
+
+
+WORDS = [f"word{number}" for number in range(4000)]
+TOPIC = ["invoice refund customer payment shipping basket", "kernel driver memory thread socket buffer"]
+
+
+def undisturbed() -> Policy:
+    """Every item under test at 10 % until its interval is clear, and nothing moved by what is sure near a question alone."""
+    return effect(withhold=0.1, budget=1e9, least=1.0, sure=1e12)
+
+
+def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[str, Any]:
+    """One run through the memory. The item comes up where the question holds its cue, one word of nine and more."""
+    rng = np.random.default_rng([13, seed])
+    rewards, came, vectors = [], [], []
+    truth, counted, missed, first = 0.0, 0, False, None
+    encoder = HashedWords(256)
+    with Memory(encoder=encoder, policy=undisturbed, seed=seed, reward_range=(0.0, 1.0)) as memory:
+        item, _ = memory.add_many(["cue zebra what helps or harms", "other walrus says nothing"])
+        done = 0
+        while done < MEMORY_LENGTH and len(rewards) < 3 * MEMORY_LENGTH:
+            topic, matches, easy = int(rng.random() < 0.5), rng.random() < 0.5, rng.random() < 0.5
+            up = True if not confounded else rng.random() < COMES_UP["easy" if easy else "hard"]
+            base = 0.5 + world.topic * (2 * topic - 1)
+            base += world.drift * math.sin(2 * math.pi * (len(rewards) / 500 + seed / 7))
+            base += EASE * (2 * easy - 1) if confounded else 0.0
+            share = 2 / (1 + world.near_miss) if matches else 2 * world.near_miss / (1 + world.near_miss)
+            each = size * share
+            base -= each * 0.5 if up else 0.0
+            words = list(rng.choice(WORDS, 8 if world.steps == 1 else 6))
+            words += TOPIC[topic].split() if world.topic else []
+            asked = " ".join(["zebra" if up else "walrus", *words])
+            with memory.episode("help") as episode:
+                shown = False
+                for step in range(world.steps):
+                    query = asked if world.steps == 1 else f"{asked} step {step}"
+                    hits = episode.search(query, top_k=1, mode="lexical")
+                    shown = shown or any(hit.id == item.id for hit in hits)
+                p1, p0 = (min(max(base + extra, LOW), HIGH) for extra in (each, 0.0))
+                y = rng.binomial(world.steps, p1 if shown else p0) / world.steps
+                episode.reward(y)
+            rewards.append(y)
+            came.append(shown)
+            vectors.append(encoder.encode([asked])[0])
+            account = memory.ledger(items=[item.id]).accounts[0]
+            if account.rows == done:
+                continue
+            done = account.rows
+            truth += p1 - p0
+            counted += 1
+            missed = missed or (account.low > truth / done or account.high < truth / done)
+            if done == 200 or (account.over and first is None):
+                first = first or account
+        last = memory.ledger(items=[item.id]).accounts[0]
+    judged = first or last
+    y_, shown_ = np.array(rewards), np.array(came)
+    counter = float(y_[shown_].mean() - y_.mean()) if shown_.any() else 0.0
+    return {
+        "effect": judged.effect,
+        "rows": judged.rows,
+        "missed": missed,
+        "truth": truth / max(counted, 1),
+        "counter": counter,
+        "kernel": [kernel_mean(np.array(vectors), y_, shown_, bandwidth) for bandwidth in (0.1, 0.4)],
+        "shown": last.shown / max(last.rows, 1),
+    }
+
+
+def kernel_mean(vectors: Any, rewards: Any, shown: Any, bandwidth: float) -> float:
+    """Mean, over the times it was shown, of the reward near there when it was shown less that of all, both by nearness."""
+    near = np.exp((vectors @ vectors.T - 1.0) / bandwidth)
+    np.fill_diagonal(near, 0.0)
+    with_it = (near[:, shown] @ rewards[shown]) / np.maximum(near[:, shown].sum(1), 1e-12)
+    usual = (near @ rewards) / np.maximum(near.sum(1), 1e-12)
+    return float((with_it - usual)[shown].mean()) if shown.any() else 0.0
+
+
+def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[str, Any]:
+    runs = [memory_run(world, size, confounded, 1000 * seed + number) for number in range(MEMORY_RUNS)]
+    effects = np.array([run["effect"] for run in runs])
+    row = {
+        "runs": MEMORY_RUNS,
+        "rows": float(np.mean([run["rows"] for run in runs])),
+        "effect_mean": float(effects.mean()),
+        "effect_sd": float(effects.std()),
+        "shown": float(np.mean([run["shown"] for run in runs])),
+        **shares("any_time", np.array([not run["missed"] for run in runs])),
+    }
+    if size:
+        row |= shares("sign_200", np.sign(effects) == np.sign(size))
+        row |= shares("counter_right", np.sign([run["counter"] for run in runs]) == np.sign(size))
+        for place, name in enumerate(("kernel_right", "wide_kernel_right")):
+            row |= shares(name, np.sign([run["kernel"][place] for run in runs]) == np.sign(size))
+    return row
+
+
+def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
+    found: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {"core": {}, "cost": {}, "memory": {}}
+    for number, world in enumerate(WORLDS):
+        for place, (size, more) in enumerate(kinds()):
+            name = f"{world.name} | {size:+.1f} | {next(iter(more), '')}"
+            seed = 100 * number + place
+            found["core"][name] = lambda w=world, s=size, m=more, seed=seed: core_cell(w, s, m, seed)
+    for name, items in COSTS.items():
+        for withhold, budget in ((WITHHOLD, BUDGET), (0.1, 0.02)):
+            for length in (600, 2000):
+                key = f"{name} | {withhold:g} | {budget:g} | {length}"
+                found["cost"][key] = lambda i=items, w=withhold, b=budget, n=length: cost_cell(i, w, b, n)
+    for number, world in enumerate(WORLDS):
+        for place, (size, confounded) in enumerate(((0.2, False), (-0.2, False), (0.0, False), (-0.2, True))):
+            name = f"{world.name} | {size:+.1f} | {'confounded' if confounded else ''}"
+            seed = 10 * number + place
+            found["memory"][name] = lambda w=world, s=size, c=confounded, seed=seed: memory_cell(w, s, c, seed)
+    return found
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "core": {"runs": RUNS, "episodes": LENGTH, "withhold": 0.1},
+        "cost": {"runs": COST_RUNS, "default": {"withhold": WITHHOLD, "budget": BUDGET}},
+        "memory": {"runs": MEMORY_RUNS, "rows": MEMORY_LENGTH, "withhold": 0.1},
+        "ledger": {
+            name: getattr(ledger, name) for name in ("ALPHA", "PRIOR", "LEAST_EACH", "NARROWEST_AT", "NEGLIGIBLE")
+        },
+        "versions": {name: version(name) for name in ("numpy", "keepworth")},
+    }
+
+
+def main() -> None:
+    parts = sys.argv[1:] or ["core", "cost", "memory"]
+    done = json.loads(OUT.read_text()) if OUT.exists() else {}
+    if done.get("settings") != settings():
+        done = {"settings": settings()}
+    for part in parts:
+        for name, run in cells()[part].items():
+            if name in done.setdefault(part, {}):
+                continue
+            begun = time.process_time()
+            row = run()
+            done[part][name] = {**row, "seconds": round(time.process_time() - begun, 1)}
+            OUT.write_text(json.dumps(done, indent=1, sort_keys=True) + "\n")
+            print(
+                part, name, {key: round(value, 3) for key, value in row.items() if isinstance(value, float)}, flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

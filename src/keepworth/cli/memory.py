@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.ledger import Account, Balance
+    from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.store.purge import Erased
 
 app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
@@ -234,6 +235,9 @@ def worth(
     exact: Annotated[
         bool, typer.Option("--exact", help="Wider intervals, which hold for any number of episodes.")
     ] = False,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="The whole memory, or a source, from blocks of episodes: Memory(trial=...).")
+    ] = False,
     user: User = "",
     agent: Agent = "",
     session: Session = "",
@@ -242,7 +246,12 @@ def worth(
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
+    if trial and (item or everything or exact):
+        raise typer.BadParameter("--trial is of the whole memory or of a source: leave out --item, --all and --exact")
     with _open(file, "none", policy="effect", user_id=user, agent_id=agent, session_id=session) as memory:
+        if trial:
+            _tell_trials([each for each in memory.trials() if source in ("", each.source)], as_json)
+            return
         ids = [item] if item else None
         if everything:
             ids = [each.id for each in memory.store.items(memory.scope, current=True)]
@@ -257,7 +266,22 @@ def worth(
         _tell_worth(statement, texts)
 
 
-def _plain(record: Account | Balance) -> dict[str, Any]:
+def _tell_trials(found: list[Contrast], as_json: bool) -> None:
+    for each in found:
+        if as_json:
+            _json(_plain(each))
+            continue
+        interval = f"95 % {each.low:+.2f} to {each.high:+.2f}, p = {each.p:.2g}" if math.isfinite(each.high) else ""
+        say(
+            f"{each.source or 'The whole memory'}: mean reward {each.on:.2f} on, {each.off:.2f} off, effect {each.effect:+.2f}"
+            f"{f' ({interval})' if interval else ''}: {each.verdict}. {each.pairs} pairs of blocks of {each.block} episodes, "
+            f"{each.episodes:,} episodes with a reward."
+        )
+    if not found:
+        say("No trial was run on this file: open it with Memory(path, trial=Trial(source=...)).", error=True)
+
+
+def _plain(record: Account | Balance | Contrast) -> dict[str, Any]:
     """As JSON: what is not known is null."""
     from dataclasses import asdict
 

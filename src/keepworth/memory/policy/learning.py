@@ -353,6 +353,7 @@ class Learning:
                 "deviations": use.values.deviations.tolist(),
                 "slate": use.slate,
                 "part": use.part,
+                **({"trial": ask.trial} if ask.trial else {}),
             }
             listed = tuple(zip(ids, near, strict=True))
             return self._chose(experience, use, hits, listed, compact(details), whole=True)
@@ -1169,7 +1170,9 @@ def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float]
 
 
 def _credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that."""
+    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that. Where a trial switched
+    the memory off nothing was chosen."""
+    choices = [choice for choice in choices if choice.decision.candidates or "trial" not in choice.details]
     shared = sum(not math.isfinite(choice.reward) for choice in choices)
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 

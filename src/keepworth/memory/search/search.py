@@ -165,7 +165,8 @@ class Hits(list[Hit]):
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
-    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it."""
+    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; trial:
+    what is logged of a trial (see `Trial.logged`), () outside of one."""
 
     goal: str
     observation: str = ""
@@ -175,6 +176,12 @@ class Ask:
     number: int = -1
     explore: bool = True
     plain: bool = False
+    trial: tuple[Any, ...] = ()
+
+    @property
+    def off(self) -> str | None:
+        """What a trial switched off: a source, "" for the whole memory; None for nothing."""
+        return self.trial[0] if self.trial and not self.trial[-1] else None
 
     @property
     def text(self) -> str:
@@ -189,6 +196,8 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
         details["observation"] = ask.observation
     if ask.actions:
         details["actions"] = ask.actions
+    if ask.trial:
+        details["trial"] = ask.trial
     return compact(details)
 
 
@@ -424,6 +433,20 @@ def _check_where(where: object) -> None:
                 f"where: metadata {name!r} is never equal to {value!r:.60}, and there are no operators: give a function of the "
                 f"item, such as where=lambda item: item.metadata.get({name!r}) in (...)"
             )
+
+
+def without(where: Where, source: str) -> Where:
+    """The filter `where`, and nothing from `source`."""
+    _check_where(where)
+
+    def admits(item: Item) -> bool:
+        if item.provenance.source == source:
+            return False
+        if where is None or callable(where):
+            return where is None or where(item)
+        return all(key in item.metadata and item.metadata[key] == value for key, value in where.items())
+
+    return admits
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:

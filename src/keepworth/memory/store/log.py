@@ -228,6 +228,20 @@ def drawn(connection: apsw.Connection, number: int) -> dict[str, tuple[float, bo
     return found
 
 
+def trials(connection: apsw.Connection, scope: Scope) -> list[tuple[list[Any], float]]:
+    """What was logged of a trial in each episode inside `scope` that has a reward, and the latest reward that counts."""
+    rewards: dict[str, float] = {}
+    for each in news(connection, scope, cancelled(connection)):
+        if each.what == "reward" and each.episode and not each.decision:
+            rewards[each.episode] = each.value
+    query = (
+        "SELECT episode, json_extract(details, '$.trial') FROM decisions WHERE details LIKE '%\"trial\"%' AND episode <> '' "
+        "ORDER BY n"
+    )
+    logged = {episode: json.loads(body) for episode, body in select(connection, query) if body and episode in rewards}
+    return [(body, rewards[episode]) for episode, body in logged.items()]
+
+
 def without_odds(connection: apsw.Connection, scope: Scope) -> int:
     """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
     homes = json.dumps(list(_inside(connection, scope)))

@@ -98,7 +98,7 @@ def costs(result: dict[str, Any]) -> str:
         (
             item,
             *(
-                f"{result['cost'][f'{item} | {withhold} | {budget} | {length}']['points']:.1f}"
+                f"{result['cost'][f'{item} | {withhold} | {budget} | {length}']['points'] + 0.0:.1f}"
                 for withhold, budget in rates
                 for length in (600, 2000)
             ),

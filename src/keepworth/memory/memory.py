@@ -139,13 +139,13 @@ class Memory:
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     max_items: current items a scope may hold; a write beyond it is refused.
-    dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread
-    beside. policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a
-    function that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A
-    policy that was promoted in the file comes before it.
-    trial: switches the whole memory, or one source, on and off in blocks of episodes, to learn whether it is worth having
-    (`Trial`). reward_range: rewards outside are refused. trusted: rewarders whose word is as good as the program's own. seed:
-    of the policy's draws; None draws anew each time.
+    dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
+    policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
+    that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
+    that was promoted in the file comes before it.
+    reward_range: rewards outside are refused. trusted: rewarders whose word is as good as the program's own. seed: of the
+    policy's draws; None draws anew each time.
+    trial: switches the whole memory, or one source, on and off in blocks of episodes, to learn whether it is worth having.
     """
 
     def __init__(
@@ -526,13 +526,11 @@ class Memory:
         by: str = "",
         explore: bool = True,
     ) -> LiveEpisode:
-        """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone
-        together.
+        """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone together.
 
-        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself.
-        explore: False where the policy may try nothing out and withhold nothing, as when memory is measured.
-        Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText,
-        InvalidPolicy."""
+        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
+        False where the policy may try nothing out and withhold nothing, as when memory is measured.
+        Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
         from keepworth.memory.episode import LiveEpisode
 
         scope = self._narrowed(user_id, agent_id, session_id)
@@ -546,8 +544,8 @@ class Memory:
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
-        with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own:
-        where the policy keeps cases, that of the episode does not teach this choice again.
+        with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own: where
+        the policy keeps cases, that of the episode does not teach this choice again.
 
         by: whose judgement it is; whom the episode is for if not given, "" for the program's own (a test, a verifier). source:
         what it came through. Where the policy keeps what an episode taught, its reward is final: the same again changes
@@ -600,16 +598,16 @@ class Memory:
         return self._learns("demote").demote()
 
     def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with
-        its `.interval`). Raises UnknownItem, InvalidPolicy."""
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
 
     def ledger(self, *, items: Sequence[str] | None = None, source: str = "", exact: bool = False) -> Balance:
         """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
 
-        items: by id; source: those from there; by default all that were shown with a reward. exact: with intervals that hold
-        for any number of episodes, and are wider. Raises UnknownItem, InvalidPolicy."""
+        items: by id; source: those from there; by default all that were shown with a reward. exact: with intervals that hold for
+        any number of episodes, and are wider. Raises UnknownItem, InvalidPolicy."""
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
@@ -641,8 +639,8 @@ class Memory:
         return f"s{self.store.head()}"
 
     def rollback(self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "") -> undo.Rollback:
-        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, or
-        everything that follows from the rewards of one person, with all that was learned from it.
+        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, or everything
+        that follows from the rewards of one person, with all that was learned from it.
 
         What would have happened without it is what remains; entries that no longer apply are listed in the result.
         `rollback(result.id)` undoes the rollback. Raises UnknownEpisode, UnknownSnapshot, Purged.
@@ -704,14 +702,14 @@ class Memory:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
         may come without a list around it.
 
-        infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in
-        one transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it
-        makes (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of
-        the same person that a search has shown is not stored again. Raises NoWriter, NothingToWrite for a writer that keeps
-        choices, and InvalidAdvice for one that gives something else. Other options: see `add_many`.
+        infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
+        transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
+        (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
+        person that a search has shown is not stored again. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
+        InvalidAdvice for one that gives something else. Other options: see `add_many`.
 
-        What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer
-        life), is not stored again: that item is returned.
+        What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
+        is not stored again: that item is returned.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
@@ -725,8 +723,7 @@ class Memory:
         return self.add_many(texts, provenances=sources, **options)
 
     def _write(self, content: str | Sequence[Message], **options: Any) -> list[tuple[Item, OperationKind]]:
-        """What the writer of this memory makes of messages, done in one transaction: what became of each item, see
-        `_became`."""
+        """What the writer of this memory makes of messages, done in one transaction: what became of each item, see `_became`."""
         from keepworth.memory.policy.slots import Finished, written
 
         messages = _messages(content)
@@ -763,8 +760,7 @@ class Memory:
         return [(item, kind) for id, kind in became.items() if (item := found[id]) is not None]
 
     def _repeats(self, operation: Operation, bank: Bank) -> str:
-        """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or
-        ""."""
+        """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or ""."""
         if operation.kind is not OperationKind.ADD or not isinstance(operation.text, str):
             return ""
         text = folded(operation.text)
@@ -831,8 +827,8 @@ class Memory:
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
-        dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one
-        is merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`);
+        dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one is
+        merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`);
         repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
@@ -1013,8 +1009,7 @@ class Memory:
         source: str = "",
         episode: str = "",
     ) -> Item:
-        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the
-        old."""
+        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
         self._open_item(id)
         self._check_episode(episode)
         if key != "":
@@ -1057,8 +1052,8 @@ class Memory:
         return len(ids)
 
     def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
-        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for
-        good. Raises UnknownItem before anything changed."""
+        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for good.
+        Raises UnknownItem before anything changed."""
         if not ids:
             raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
         if purge_history:
@@ -1074,8 +1069,7 @@ class Memory:
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
         """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
-        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when
-        opening.
+        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when opening.
 
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
@@ -1135,8 +1129,8 @@ class Memory:
     def _merging_into(
         self, searched: Sequence[str], scope: Scope, vectors: Mapping[str, bytes], bound: float, episode: str
     ) -> Callable[[Transaction, Sequence[Item], Item], Item]:
-        """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It
-        takes the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
+        """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It takes
+        the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
         if not searched:
             return lambda _, __, item: item
         import numpy as np

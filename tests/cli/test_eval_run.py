@@ -141,6 +141,39 @@ def test_the_list_names_benchmarks_systems_and_settings() -> None:
         assert name in text
 
 
+def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, given = tmp_path / "out", list[dict[str, object]]()
+    monkeypatch.setattr("keepworth.cli.eval_stream.stream", lambda **options: given.append(options))
+    called(
+        "run",
+        "near-miss~swap",
+        "none",
+        "policy:exprag",
+        "--setting",
+        "live,shuffled,oracle",
+        "--seeds",
+        3,
+        "--out",
+        out,
+    )
+    arms = "none,exprag,exprag+shuffled,oracle"
+    assert given == [
+        {
+            "streams": "near-miss~swap",
+            "arms": arms,
+            "split": "held-out",
+            "encoder": "words",
+            "data": None,
+            "out": out,
+            "seeds": 3,
+        }
+    ]
+    with pytest.raises(KeepworthError, match="--tokens says nothing about near-miss"):
+        called("run", "near-miss", "none", "--tokens", 100, "--out", out)
+    with pytest.raises(KeepworthError, match="'poisoned' is for questions"):
+        called("run", "near-miss", "none", "--setting", "poisoned", "--out", out)
+
+
 @pytest.mark.slow
 def test_pages_need_no_sideways_scrolling(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")

@@ -48,6 +48,7 @@ def listing(
 
 
 def run(
+    context: typer.Context,
     benchmark: Annotated[str, typer.Argument(help="A name from `keepworth eval list`, or a .jsonl file of your own.")],
     systems: Annotated[
         list[str] | None, typer.Argument(help=f"What is measured; {', '.join(USUAL)} if none is named.")
@@ -120,6 +121,12 @@ def run(
     from keepworth.recipes.systems import Elsewhere, KeptVectors, chosen, maker
 
     require("train", "keepworth eval run", "scipy")
+    if is_stream(benchmark):
+        _refuse_given(context, benchmark)
+        given = settings.split(",") if _given(context, "settings") else ["live"]
+        compared = encoder if _given(context, "encoder") else "words"
+        as_stream(benchmark, systems or [], given, split, seeds if _given(context, "seeds") else 0, compared, data, out)
+        return
     names = chosen(systems or list(USUAL))
     wanted = settings.split(",")
     for setting in wanted:
@@ -182,6 +189,78 @@ def run(
     show(console, summary)
     page = write_page(folder, summary, rows, tasks)
     console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+
+
+# Streams: tasks that reward what was done. They have a command of their own, which this one calls.
+
+OF_STREAMS = ("benchmark", "systems", "settings", "split", "data", "seeds", "encoder", "out")
+SIDES = {"dev": "dev", "test": "held-out"}
+ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
+
+
+def is_stream(name: str) -> bool:
+    from keepworth.environments.streams import NAMES
+
+    return name.partition("~")[0] in NAMES
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse_given(context: typer.Context, benchmark: str) -> None:
+    from keepworth.episodes.errors import KeepworthError
+
+    for name in context.params:
+        if name not in OF_STREAMS and _given(context, name):
+            option = {"assign": "set", "endpoint_model": "model", "key_variable": "key-variable"}.get(name, name)
+            raise KeepworthError(
+                f"--{option} says nothing about {benchmark}, which is a stream of tasks and has no reader.",
+                "Leave it out.",
+            )
+
+
+def as_stream(
+    benchmark: str,
+    systems: Sequence[str],
+    settings: Sequence[str],
+    split: str,
+    seeds: int,
+    encoder: str,
+    data: Path | None,
+    out: Path | None,
+) -> None:
+    """`keepworth eval stream` with these arms. Raises KeepworthError where one or a setting is not of streams."""
+    from keepworth.cli.eval_stream import stream
+    from keepworth.episodes.errors import KeepworthError, require_known
+
+    require_known("split", split, SIDES)
+    plain = {"keepworth": "effect"}
+    arms = []
+    for setting in settings:
+        if setting == "oracle":
+            arms.append("oracle")
+        elif setting not in ON_STREAMS:
+            raise KeepworthError(
+                f"the setting {setting!r} is for questions about what was written, and {benchmark} is a stream of tasks.",
+                f"A stream takes {', '.join((*ON_STREAMS, 'oracle'))}.",
+            )
+        else:
+            named = [plain.get(name, name.removeprefix("policy:")) for name in systems]
+            arms += [name if name in ("none", "random") else f"{name}{ON_STREAMS[setting]}" for name in named]
+    chosen = ",".join(dict.fromkeys(arms)) if systems else ""
+    folder = out or Path("runs/eval") / benchmark
+    options: dict[str, Any] = {"seeds": seeds} if seeds else {}
+    stream(
+        streams=benchmark,
+        arms=chosen,
+        split=SIDES[split],
+        encoder=encoder,
+        data=data,
+        out=folder,
+        **options,
+    )
 
 
 def opened(

@@ -219,7 +219,7 @@ def test_a_rival_speaks_the_same_lines(tmp_path: Path) -> None:
         {"op": "write", "entries": [{"id": "a", "text": "red house"}, {"id": "b", "text": "blue house"}]},
         {"op": "ask", "question": "blue", "most": 5, "asked_at": "", "options": []},
         {"op": "holds", "ids": ["a", "c"]},
-        {"op": "learn", "reward": 1.0},
+        {"op": "learn", "reward": 1.0, "shown": ["a"]},
         {"op": "size"},
         {"op": "unheard", "of": 1},
     ]

@@ -190,7 +190,7 @@ class Remembers(Finds):
         super().begin(seed)
         self.note = getattr(self, "told", [])
 
-    def learn(self, reward: float) -> None:
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
         self.note.append(reward)
 
 

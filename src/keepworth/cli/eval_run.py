@@ -141,8 +141,11 @@ def run(
             held.append(KeptVectors(defaults.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {name: maker(name, encoder_once, Elsewhere(rivals)) for name in ["none", *names]}
-    answering = reader_of(reader, endpoint_model, key_variable, runs)
+    makers = {
+        name: maker(name, encoder_once, Elsewhere(rivals, endpoint_model, key_variable)) for name in ["none", *names]
+    }
+    own = any(name.startswith("endpoint:") for name in names)
+    answering = reader_of(reader, endpoint_model, key_variable, runs, own)
     if answering is None and "live" in wanted:
         raise KeepworthError(
             "without a reader no answer earns anything.", "Leave --setting live out, or name a reader."
@@ -326,8 +329,10 @@ def arms_of(names: Sequence[str], setting: str) -> list[str]:
     return [name for name in names if name != "none" or setting == "frozen"]
 
 
-def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
-    """Raises KeepworthError where an option does not fit the reader."""
+def reader_of(
+    name: str, endpoint_model: str, key_variable: str, runs: Path, own: bool = False
+) -> BenchmarkReader | None:
+    """own: a system is an endpoint too, with the same model and key. Raises KeepworthError where an option does not fit."""
     from keepworth.episodes.errors import KeepworthError
 
     if name.startswith(("http://", "https://")):
@@ -338,8 +343,10 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
             raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
         chat = ChatModel(name, endpoint_model, key_variable=key_variable, max_tokens=256)
         return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), f"{endpoint_model}@{name}")
-    if endpoint_model or key_variable:
-        raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
+    if (endpoint_model or key_variable) and not own:
+        raise KeepworthError(
+            "--model and --key-variable are for an endpoint.", "Give its URL as --reader, or as endpoint:URL."
+        )
     if name == "none":
         return None
     from keepworth.episodes.extras import require
@@ -370,7 +377,9 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
     if not model:
         return None
     if not url.startswith(("http://", "https://")):
-        raise KeepworthError(f"there is no endpoint for the judge {model!r}.", "Give its URL as --reader.")
+        raise KeepworthError(
+            f"there is no endpoint for the judge {model!r}.", "Give its URL as --reader, or as endpoint:URL."
+        )
     from keepworth.models.chat import ChatModel, judge
 
     return judge(ChatModel(url, model, key_variable=key_variable))

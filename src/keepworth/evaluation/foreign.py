@@ -6,7 +6,7 @@ than we do, and whatever else a user wants to measure, in any language.
     -> {"op": "ask", "question": "...", "most": 50, "asked_at": "", "options": []}
     <- {"shown": ["id", {"id": "id", "text": "...", "score": 0.5}, ...]}      the best first; an id alone stands for what was told
     <- {"answer": "...", "calls": 1}                                of a system that answers by itself
-    -> {"op": "learn", "reward": 1.0}                               what the last answer earned
+    -> {"op": "learn", "reward": 1.0, "shown": ["id"]}              what the last answer earned, with what of it fitted
     -> {"op": "holds", "ids": [...]}    <- {"holds": [...]}         {} where it cannot tell
     -> {"op": "size"}                   <- {"bytes": 4096}          likewise
 
@@ -99,8 +99,8 @@ class ForeignSystem:
             raise self._no_answer("ask", f"shown {shown!r:.80}", "a list")
         return Answered(tuple(self._shown(each, rank) for rank, each in enumerate(shown[: question.most])), said, calls)
 
-    def learn(self, reward: float) -> None:
-        self._asked({"op": "learn", "reward": reward})
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
+        self._asked({"op": "learn", "reward": reward, "shown": list(shown)})
 
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         found = self._asked({"op": "holds", "ids": list(ids)}).get("holds")

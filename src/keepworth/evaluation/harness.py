@@ -203,7 +203,7 @@ class _Run:
                 earned = self.rewards.passed_on(row.scores.get("score", 0.0))
                 try:
                     if earned is not None:
-                        self.system.learn(earned)
+                        self.system.learn(earned, [item.item for item in shown if item.item])
                 except SystemFailed as error:
                     trouble = error.message
             else:
@@ -223,7 +223,7 @@ class _Run:
             if plan.setting == "oracle":
                 given = oracle(evidence)
             else:
-                given = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, task.options))
+                given = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(offered(task))))
             row.seconds, row.calls = time.perf_counter() - began, given.calls
             kept = self.system.holds(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
@@ -232,14 +232,16 @@ class _Run:
         shown = self._fitting(given, row)
         row.shown = [] if self.system.whole else [item.item for item in shown]
         ranked = [item.item for item in given.shown]
-        if gold:
+        # Who answers by itself and shows nothing does not say what it found.
+        silent = given.answer is not None and not given.shown
+        if gold and not silent:
             row.recall = {} if self.system.whole else evidence_found(gold, ranked)
             met = {turn_of(item.item) for item in shown}
             row.recall["shown"] = len(met & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
         row.stage = stage(
             map(turn_of, gold),
             shown=[turn_of(item.item) for item in shown],
-            candidates=None if self.system.whole else map(turn_of, ranked),
+            candidates=None if self.system.whole or silent else map(turn_of, ranked),
             kept_items=None if kept is None else map(turn_of, kept),
             written=None if self.first is None else map(turn_of, self.first),
         )
@@ -275,6 +277,8 @@ class _Run:
         order = {task.key: _order_of(task) for _, task, _ in asked}
         if self.reader is not None:
             open_ = [each for each in asked if "answered itself" not in each[0].scores]
+            for row, _, _ in open_:
+                row.calls += 1
             shown = [in_time(each[2], order[each[1].key]) for each in open_]
             chosen = [(each, texts) for each, texts in zip(open_, shown, strict=True) if each[1].options]
             said = [(each, texts) for each, texts in zip(open_, shown, strict=True) if not each[1].options]

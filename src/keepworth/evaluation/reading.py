@@ -56,14 +56,19 @@ class ChatReader:
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
             said = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
-            numbers = [int(each) for each in re.findall(r"\d+", said)]
-            picked.append(numbers[0] - 1 if numbers and 1 <= numbers[0] <= len(options) else 0)
+            picked.append(chosen_option(said, len(options)))
         return picked
 
     def _asked(self, prompt: str) -> str:
         if prompt not in self._known:
             self._known[prompt] = self._complete(prompt)
         return self._known[prompt]
+
+
+def chosen_option(answer: str, count: int) -> int:
+    """The place of the option whose number was said first; the first where none was."""
+    numbers = [int(each) for each in re.findall(r"\d+", answer)]
+    return numbers[0] - 1 if numbers and 1 <= numbers[0] <= count else 0
 
 
 def _prompt(question: str, memories: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ class Rival:
         shown = self.search(question, most) if self._places else []
         return {"shown": [{"id": id, "score": score} for id, score in shown]}
 
-    def learn(self, reward: float) -> None:
+    def learn(self, reward: float, shown: list[str]) -> None:
         """None of these has a place for it."""
 
     def holds(self, ids: list[str]) -> dict[str, Any]:

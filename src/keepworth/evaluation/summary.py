@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from keepworth.evaluation.diagnostics import abstains, abstention, where_points_go
@@ -14,6 +15,8 @@ from keepworth.evaluation.power import fewest
 from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
 
 BASELINE = "none"
+MARGIN = 0.1
+"""Of what is usual, by which calls and shown tokens may differ."""
 
 
 def arm_of(row: Row) -> str:
@@ -34,7 +37,29 @@ def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
         arm: _arm(own, [cost for cost in costs if _named(cost["system"], cost["setting"]) == arm])
         for arm, own in by_arm.items()
     }
-    return {"arms": arms, "gains": gains(by_arm)}
+    found = gains(by_arm)
+    for arm, differing in unequal(arms).items():
+        arms[arm]["unequal"] = differing
+        if arm in found:
+            found[arm]["verdict"] += "".join(f"; {each}" for each in differing)
+    return {"arms": arms, "gains": found}
+
+
+def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Of each arm with memory, in what it is no equal of the others: calls of a language model, the reader's among them, or shown
+    tokens that are not those of the median arm, by more than MARGIN."""
+    with_memory = {
+        name: arm
+        for name, arm in arms.items()
+        if name not in (BASELINE, "oracle") and arm["does not fit"] < arm["questions"] * arm["seeds"]
+    }
+    found: dict[str, list[str]] = {name: [] for name in with_memory}
+    for what, key in (("calls", "calls"), ("tokens", "shown tokens")):
+        usual = median([arm[key] for arm in with_memory.values()]) if with_memory else 0.0
+        for name, arm in with_memory.items():
+            if abs(arm[key] - usual) > MARGIN * usual:
+                found[name].append(f"unequal {what} ({arm[key]:.4g} a question, {usual:.4g} usual)")
+    return found
 
 
 def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict[str, Any]:

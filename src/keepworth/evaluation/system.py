@@ -32,7 +32,8 @@ class AskedQuestion:
 class Answered:
     """shown: what the system found, the best first, with the ids it was given (`benchmark.place`), "" for a text of its own.
 
-    answer: of a system that answers by itself, None of one that leaves that to the reader. calls: of a language model."""
+    answer: of a system that answers by itself, None of one that leaves that to the reader. calls: of a language model, those
+    since the last answer."""
 
     shown: tuple[Shown, ...] = ()
     answer: str | None = None
@@ -42,12 +43,12 @@ class Answered:
 class MemorySystem(Protocol):
     """begin: forget everything, somebody else follows; write: keep these, in order of time; ask: see `Answered`; learn: what the
     last answer earned, from 0 to 1, told only where the setting says so; holds: which of these ids it still has, and size: bytes
-    that it takes, both None where it cannot tell."""
+    that it takes, both None where it cannot tell. shown: ids of what fitted into the budget, and was read."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
     def ask(self, question: AskedQuestion) -> Answered: ...
-    def learn(self, reward: float) -> None: ...
+    def learn(self, reward: float, shown: Sequence[str]) -> None: ...
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None: ...
     def size(self) -> int | None: ...
     def close(self) -> None: ...
@@ -64,7 +65,7 @@ class NoMemory:
     def ask(self, question: AskedQuestion) -> Answered:
         return Answered()
 
-    def learn(self, reward: float) -> None: ...
+    def learn(self, reward: float, shown: Sequence[str]) -> None: ...
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         return frozenset()
 
@@ -169,8 +170,8 @@ class Guarded:
             raise SystemFailed(f"ask returned {found!r:.80}.", "Return an Answered.")
         return found
 
-    def learn(self, reward: float) -> None:
-        self._call("learn", lambda: self._system.learn(reward))
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
+        self._call("learn", lambda: self._system.learn(reward, shown))
 
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         found: frozenset[str] | None = self._call("holds", lambda: self._system.holds(ids))

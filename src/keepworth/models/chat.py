@@ -62,9 +62,15 @@ class ChatModel:
         self._client.close()
 
     def complete(
-        self, messages: Sequence[Message], *, temperature: float | None = None, max_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        user: str = "",
     ) -> str:
-        """The assistant's next message. messages: role ("system", "user", "assistant") and content of each.
+        """The assistant's next message. messages: role ("system", "user", "assistant") and content of each. user: whom the server
+        is to tell from others, where it remembers.
 
         Raises ChatError for an answer that is empty or was cut at max_tokens, EngineUnreachable, EngineTimeout, EngineDied and
         EngineRefused for a server that does not answer.
@@ -78,6 +84,8 @@ class ChatModel:
         }
         if self.seed is not None:
             body["seed"] = self.seed
+        if user:
+            body["user"] = user
         answer = self._client.post("/v1/chat/completions", body, idempotent=True)
         try:
             choice = answer["choices"][0]

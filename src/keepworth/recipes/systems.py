@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -10,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +22,15 @@ import numpy as np
 
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.episodes.text import as_line
 from keepworth.evaluation import rivals
 from keepworth.evaluation.foreign import ForeignSystem
+from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
     FullContext,
     LatestEntries,
-    Listing,
     Maker,
     MemorySystem,
     NoMemory,
@@ -34,6 +38,7 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Provenance
+from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 
     from keepworth.episodes.model import Encoder, EncoderIdentity
     from keepworth.memory.memory import Memory
+    from keepworth.models.chat import ChatModel
 
     Vectors = npt.NDArray[np.float32]
 
@@ -147,7 +153,7 @@ class OwnMemory:
         self._decision = hits.decision
         return Answered(tuple(Shown(self._places.get(hit.id, ""), hit.score, hit.text) for hit in hits))
 
-    def learn(self, reward: float) -> None:
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
         assert self._memory is not None
         if self._policy is not None and self._decision:
             self._memory.reward(self._decision, reward)
@@ -165,32 +171,50 @@ class OwnMemory:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Dense(Listing):
-    """The nearest entries by cosine: a matrix and a product, no engine of ours."""
+class Endpoint:
+    """An agent with a memory of its own behind an OpenAI-compatible URL. What is written goes to it as messages, one request a
+    session, and it answers by itself. Whose memory it is says the field `user`, which is new for every haystack: a server that
+    ignores it, or that remembers nothing, is measured as such."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
+    def __init__(self, chat: ChatModel) -> None:
+        self.versions = {"model": chat.model}
+        self._chat, self._user, self._calls = chat, "", 0
 
     def begin(self, seed: int) -> None:
-        super().begin(seed)
-        self._ids: list[str] = []
-        self._matrix = np.zeros((0, self._encoder.identity.dimension), dtype=np.float32)
+        self._user = f"keepworth-{uuid.uuid4().hex}"
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
-        super().write(entries)
-        if entries:
-            self._ids += [place(entry) for entry in entries]
-            self._matrix = np.concatenate(
-                [self._matrix, self._encoder.encode([as_remembered(entry) for entry in entries])]
-            )
+        from keepworth.models.errors import ChatError
+
+        for _, session in itertools.groupby(entries, key=lambda entry: entry.session):
+            messages = [{"role": "user", "content": as_remembered(entry)} for entry in session]
+            self._calls += 1
+            # What it says to that, and whether it was cut, is nobody's answer.
+            with contextlib.suppress(ChatError):
+                self._chat.complete(messages, user=self._user)
 
     def ask(self, question: AskedQuestion) -> Answered:
-        near = self._matrix @ self._encoder.encode([question.text])[0]
-        best = np.argsort(-near, kind="stable")[: question.most]
-        return self._shown([self._ids[row] for row in best])
+        text = question.text
+        if question.options:
+            listed = "\n".join(f"{number}. {as_line(each)}" for number, each in enumerate(question.options, start=1))
+            text = f"{text}\n\n{CHOICE.format(options=listed)}"
+        answer = self._chat.complete([{"role": "user", "content": text}], user=self._user).strip()
+        if question.options:
+            answer = question.options[chosen_option(answer, len(question.options))]
+        calls, self._calls = self._calls + 1, 0
+        return Answered((), answer, calls)
+
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
+        """The protocol has no word for it."""
+
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
+        return None
 
     def size(self) -> int | None:
-        return int(self._matrix.nbytes)
+        return None
+
+    def close(self) -> None:
+        self._chat.close()
 
 
 NAMES: Mapping[str, str] = {
@@ -202,21 +226,28 @@ NAMES: Mapping[str, str] = {
     "dense": "the nearest by cosine, without an engine",
     "search": "our search by words and meaning, without a policy",
     "keepworth": "our memory as it is opened: search, and the default policy",
-    "mem0": "mem0 as it ships, infer=False: entries as they are, no language model",
+    "success-counter": "the nearest, without what failed in half of its uses: ReMe's rule",
+    "utility-average": "the nearest, ranked by a moving average of reward too: MemRL's and Cognee's rule",
+    "lesson-dropout": "the nearest, without what did harm where it was left out at random",
+    "mem0": "mem0 as it ships, infer=False: entries as they are",
     "langgraph": "LangGraph's SQLite store",
     "bm25s": "search by words by a package of its own",
 }
 PATTERNS: Mapping[str, str] = {
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
+    "endpoint:URL": "an agent with its own memory behind an OpenAI-compatible URL; --model names it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What systems need that do not run in this process. python: in which rivals are installed, "" for this one."""
+    """What systems need that do not run in this process. python: in which rivals are installed, "" for this one.
+    model: of an endpoint; key_variable: the environment variable that holds its key."""
 
     python: str = ""
+    model: str = ""
+    key_variable: str = ""
 
 
 def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None = None) -> Maker:
@@ -231,6 +262,9 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         "dense": lambda: Dense(encoder()),
         "search": lambda: OwnMemory(None, encoder()),
         "keepworth": lambda: OwnMemory("effect", encoder()),
+        "success-counter": lambda: SuccessCounter(encoder()),
+        "utility-average": lambda: UtilityAverage(encoder()),
+        "lesson-dropout": lambda: LessonDropout(encoder()),
     }
     if name in plain:
         return plain[name]
@@ -248,7 +282,25 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
     if kind == "command" and colon:
         words = _command(rest)
         return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts))
+    if kind == "endpoint" and colon:
+        return _endpoint(rest, places)
     raise UnknownName("system", name, [*NAMES, *PATTERNS])
+
+
+def _endpoint(url: str, places: Elsewhere) -> Maker:
+    """Raises KeepworthError where the URL or the model is missing."""
+    from keepworth.models.chat import ChatModel
+
+    if not url.startswith(("http://", "https://")):
+        raise KeepworthError(f"endpoint:{url} is no URL.", "Write endpoint:http://HOST:PORT.")
+    if not places.model:
+        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
+
+    def made() -> Endpoint:
+        return Endpoint(ChatModel(url, places.model, key_variable=places.key_variable, max_tokens=256))
+
+    made().close()  # a key that is missing is said before anything runs
+    return made
 
 
 def _command(line: str) -> list[str]:

@@ -1,0 +1,301 @@
+"""Systems by name: rules that count outcomes, an agent behind a URL, and settings that apply to every system alike."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.harness import Conditions, Row, measure
+from keepworth.evaluation.summary import summed
+from keepworth.evaluation.system import (
+    LIVE,
+    SETTINGS,
+    Answered,
+    AskedQuestion,
+    FullContext,
+    LatestEntries,
+    Listing,
+    NoMemory,
+    haystack,
+)
+from keepworth.recipes.counting import LessonDropout, SuccessCounter, UtilityAverage
+from keepworth.recipes.systems import Elsewhere, maker
+from tests.evaluation.test_harness import Copies, ran, tasks_of
+
+
+class Letters:
+    """Texts to counts of letters, of length 1."""
+
+    class identity:
+        dimension = 26
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        made = np.array([[text.lower().count(chr(97 + each)) for each in range(26)] for text in texts], np.float32)
+        return made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-6)
+
+
+def holding(system: Any, texts: Sequence[str]) -> list[str]:
+    """The system with one entry a text; the ids of the entries."""
+    turns = tuple(Turn("user", text, place, False) for place, text in enumerate(texts))
+    entries = haystack(Task("t", "s", "q", ("a",), "token_f1", sessions=(Session("s", "", turns),)))
+    system.begin(0)
+    system.write(entries)
+    return [f"s/{place}.0" for place in range(len(texts))]
+
+
+def shown(system: Any, text: str = "aaaa", most: int = 3) -> list[str]:
+    return [each.item for each in system.ask(AskedQuestion(text, most)).shown]
+
+
+def test_an_entry_that_failed_in_half_of_its_uses_is_removed_after_five() -> None:
+    system = SuccessCounter(Letters())  # type: ignore[arg-type]
+    first, second, third, fourth = holding(system, ["aaaa", "aaab", "aabb", "bbbb"])
+    assert shown(system) == [first, second, third]
+    for reward in (1.0, 0.4, 0.0, 0.9):
+        system.learn(reward, [first, second])
+    assert shown(system) == [first, second, third]  # four uses: too few
+    system.learn(1.0, [second])
+    system.learn(0.0, [first])
+    assert shown(system) == [second, third, fourth]  # 2 of 5 against 3 of 5
+    assert system.holds([first, second]) == {second}
+
+
+def test_a_moving_average_of_reward_stands_beside_similarity() -> None:
+    system = UtilityAverage(Letters())  # type: ignore[arg-type]
+    first, second, third = holding(system, ["aaaa", "aaab", "bbbb"])
+    assert shown(system) == [first, second, third]
+    system.learn(0.0, [first])
+    assert system.average == {first: pytest.approx(0.35)}
+    # Similarities 1, .949, 0 standardise to .76, .65, -1.41; averages .35, .5, .5 to -1.41, .71, .71.
+    assert shown(system) == [second, first, third]
+
+
+def test_an_entry_that_did_harm_where_it_was_left_out_at_random_is_left_out() -> None:
+    system = LessonDropout(Letters())  # type: ignore[arg-type]
+    first, second, third = holding(system, ["aaaa", "aaab", "bbbb"])
+    left_out = 0
+    for _ in range(400):
+        found = shown(system)
+        left_out += len({first, second, third} - set(found))
+        system.learn(float(first not in found), found)
+        if system.harmful(first):
+            break
+    assert system.harmful(first)
+    assert not system.harmful(second)
+    assert first not in shown(system)
+    assert left_out > 0
+
+
+# Settings.
+
+
+class Tries(Listing):
+    """It shows one of the entries that speak of what is asked: the one that earned most so far, or any where none is known."""
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self.draws = random.Random(seed)
+        self.earned: dict[str, list[float]] = {}
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        word = question.text.split()[-1].rstrip("?")
+        fitting = [id for id, entry in self.entries.items() if word in entry.text.split()]
+
+        def worth(id: str) -> float:
+            met = self.earned.get(id, [])
+            return sum(met) / len(met) if met else 0.5
+
+        best = max(map(worth, fitting))
+        return self._shown([self.draws.choice([id for id in fitting if worth(id) == best])])
+
+    def learn(self, reward: float, shown: Sequence[str]) -> None:
+        for id in shown:
+            self.earned.setdefault(id, []).append(reward)
+
+
+WORDS, TIMES = 12, 12
+
+
+def choosing() -> list[Task]:
+    """Of each word two entries, one of which is right, over one haystack; each is asked for several times."""
+    turns = tuple(
+        Turn("user", f"About Word{word} it is {side}{word}", 2 * word + place, False)
+        for word in range(WORDS)
+        for place, side in enumerate(("right", "wrong"))
+    )
+    session = (Session("s", "2026-01-01T10:00", turns),)
+    asked = [(time, word) for time in range(TIMES) for word in range(WORDS)]
+    return [
+        Task(f"made/{number}", "made", f"What of Word{word}?", (f"right{word}",), "token_f1", sessions=session)
+        for number, (_, word) in enumerate(asked)
+    ]
+
+
+@pytest.mark.parametrize("setting", ["frozen", *sorted(LIVE)])
+def test_who_learns_from_rewards_is_at_chance_where_they_say_nothing(setting: str) -> None:
+    rows = ran(Tries, choosing(), Conditions(tokens=50, setting=setting))
+    late = [row.scores["score"] for row in rows[len(rows) // 2 :]]
+    share = sum(late) / len(late)
+    if setting == "live":
+        assert share == 1.0
+    else:
+        # Twelve words, each of which may have settled on one of its two entries: a deviation of .15.
+        assert 0.05 < share < 0.95
+        assert abs(share - 0.5) < 0.45
+
+
+def test_a_shuffled_reward_is_at_chance_over_many_draws() -> None:
+    """The mean over seeds, where one draw says little."""
+    shares = []
+    for seed in range(12):
+        rows = ran(Tries, choosing(), Conditions(tokens=50, setting="shuffled", seed=seed))
+        shares.append(sum(row.scores["score"] for row in rows) / len(rows))
+    assert abs(sum(shares) / len(shares) - 0.5) < 0.12
+
+
+def test_the_settings_are_those_that_are_listed() -> None:
+    assert set(SETTINGS) == {"frozen", "live", "shuffled", "masked", "poisoned", "oracle", "another"}
+    assert set(SETTINGS) >= LIVE
+
+
+def test_a_planted_entry_beside_the_evidence_is_no_evidence() -> None:
+    tasks = tasks_of(2)
+    both = [Task(t.key, t.source, t.input, t.answers, t.verifier, sessions=tasks[0].sessions) for t in tasks]
+
+    class Planted(Listing):
+        def ask(self, question: AskedQuestion) -> Answered:
+            return self._shown([id for id, entry in self.entries.items() if "What is" in entry.text])
+
+    for seed in range(12):
+        from keepworth.evaluation.system import Poison
+
+        rows = ran(Planted, both, Conditions(setting="poisoned", poison=Poison(seed=seed)))
+        assert all(row.items == 1 and row.recall["turn@50"] == 0.0 for row in rows)
+
+
+class AnswersItself(Listing):
+    def ask(self, question: AskedQuestion) -> Answered:
+        return Answered((), "something", 3)
+
+
+def test_calls_and_tokens_that_are_not_equal_are_in_the_verdict() -> None:
+    tasks, rows = tasks_of(8), list[Row]()
+    systems = {
+        "none": NoMemory,
+        "latest": LatestEntries,
+        "same": LatestEntries,
+        "full": FullContext,
+        "own": AnswersItself,
+    }
+    for name, make in systems.items():
+        measure(name, make, tasks, Conditions(tokens=20), Copies(), keep=rows.append)
+    found = summed(rows, [])
+    assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
+    assert found["arms"]["latest"]["unequal"] == []
+    assert [each.split(" (")[0] for each in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
+    assert found["arms"]["own"]["unequal"] == [
+        "unequal calls (3 a question, 1 usual)",
+        "unequal tokens (0 a question, 20 usual)",
+    ]
+    assert found["gains"]["own"]["verdict"].endswith(
+        "; unequal calls (3 a question, 1 usual); unequal tokens (0 a question, 20 usual)"
+    )
+    assert "unequal" not in found["gains"]["latest"]["verdict"]
+
+
+# An agent behind a URL.
+
+
+@contextmanager
+def remembering() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server with a memory: it keeps what each user said, and answers with the last word of what speaks of what is asked."""
+    memories: dict[str, list[str]] = {}
+    requests: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(asked)
+            known = memories.setdefault(asked["user"], [])
+            last = asked["messages"][-1]["content"].splitlines()[0]
+            answer = ""
+            if last.endswith("?"):
+                word = last.split()[-1].rstrip("?")
+                answer = next((text.split()[-1] for text in known if word in text), "nobody said")
+            else:
+                known.extend(message["content"] for message in asked["messages"])
+            choice = {"message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+            payload = json.dumps({"choices": [choice]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", requests
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_agent_behind_a_url_is_told_and_answers_by_itself() -> None:
+    with remembering() as (url, requests):
+        make = maker(f"endpoint:{url}/v1", lambda: None, Elsewhere(model="agent"))  # type: ignore[arg-type,return-value]
+        rows = ran(make, tasks_of(3))
+        assert [row.error for row in rows] == ["", "", ""]
+        assert [row.answer for row in rows] == ["value0.", "value1.", "value2."]
+        assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0]
+        assert [row.calls for row in rows] == [2, 2, 2]  # one session told, one question asked
+        assert {row.stage for row in rows} == {"not shown"}
+        assert [len(request["messages"]) for request in requests] == [6, 1] * 3
+        assert len({request["user"] for request in requests}) == 3
+        # A second arm has clients of its own, and options are named by their number.
+        chosen = make()
+        chosen.begin(0)
+        assert chosen.ask(AskedQuestion("Which of Word9?", 1, options=("a", "b"))).answer == "a"
+        assert requests[-1]["messages"][0]["content"].endswith(
+            "1. a\n2. b\n\nGive the number of the right option alone."
+        )
+        chosen.close()
+
+
+def test_an_endpoint_without_a_model_or_a_url_is_refused() -> None:
+    for name, model, text in (
+        ("endpoint:http://localhost:1", "", "several models"),
+        ("endpoint:localhost", "m", "is no URL"),
+    ):
+        with pytest.raises(KeepworthError, match=text):
+            maker(name, lambda: None, Elsewhere(model=model))  # type: ignore[arg-type,return-value]
+
+
+def test_options_are_offered_in_an_order_that_says_nothing() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    class Looks(Listing):
+        def ask(self, question: AskedQuestion) -> Answered:
+            seen.append(question.options)
+            return Answered()
+
+    session = tasks_of(1)[0].sessions
+    ran(
+        Looks,
+        [
+            Task(f"k/{n}", "s", "q", ("right",), "none", sessions=session, options=("right", "b", "c", "d"))
+            for n in range(20)
+        ],
+    )
+    assert {options.index("right") for options in seen} == {0, 1, 2, 3}

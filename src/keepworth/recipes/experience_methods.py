@@ -20,6 +20,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
+from keepworth.memory.policy.mixture import MixtureValuer
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.propensity import Mixture
@@ -364,6 +365,22 @@ def linear_thompson(
     return _statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
 
 
+# This project's own: every estimator that a statistician would try, each counting as well as it has predicted.
+
+
+def mixture(
+    *,
+    seed: int = 0,
+    k: int = 4,
+    pool: int = 48,
+    explore: float = 0.01,
+    prior: float = 0.2,
+    share: float = 0.01,
+    failures: bool = True,
+) -> Policy:
+    return _statistical("mixture", MixtureValuer(prior=prior, share=share), pool, _best(k, 0.0, explore), failures)
+
+
 def _alike(recipe: Callable[..., Policy]) -> Callable[..., Policy]:
     """`recipe` with items of the same episode before it, as `advantage` has them."""
 
@@ -393,6 +410,7 @@ RIVALS: dict[str, Callable[..., Policy]] = {
 }
 METHODS: dict[str, Callable[..., Policy]] = {
     **{name: _alike(recipe) for name, recipe in RIVALS.items()},
+    "mixture": _alike(mixture),
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }

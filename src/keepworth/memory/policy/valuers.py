@@ -330,7 +330,7 @@ class KernelMean:
         mean = (known.reward[:n] @ near + self.weight * self.prior) / (near.sum(axis=0) + self.weight)
         if self.of_items:
             return Values(mean - self.prior, np.zeros(len(rows)))
-        return Values(_advice(mean - self.prior, candidates, pool), np.zeros(len(rows)))
+        return Values(on_advice(mean - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if self.of_items:
@@ -364,7 +364,7 @@ class NearestMean:
             weights = np.maximum(near[taken], 0.0) ** 4 * same[taken, column]
             means[content] = float(weights @ known.reward[taken] + 0.05 * self.prior) / float(weights.sum() + 0.05)
         found = np.array([means[content] for content in pool.content[rows].tolist()])
-        return Values(_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
+        return Values(on_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if use.taken:
@@ -400,7 +400,7 @@ class LinearReward:
             here = contents == content
             means[here] = mean + (self.alpha * deviation if query.learning else 0.0)
             deviations[here] = self.deviation * deviation
-        return Values(_advice(means - LINEAR_PRIOR, candidates, pool), deviations)
+        return Values(on_advice(means - LINEAR_PRIOR, candidates, pool), deviations)
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken:
@@ -418,7 +418,7 @@ class LinearReward:
         return found
 
 
-def _advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
+def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
     """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
     found: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
     return found

@@ -1,0 +1,138 @@
+"""The mixture of estimators: each against numbers worked out another way, and what it learns of which to believe."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.policy import mixture
+from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.mixture import Estimator, MixtureValuer, Ridge
+from keepworth.recipes.experience_methods import method
+
+ACTIONS = ("left", "right", "wait")
+
+
+def of(**settings: float) -> tuple[Experience, MixtureValuer]:
+    experience = Experience(method("mixture", **settings), HashedWords(128))
+    valuer = experience.policy.valuer
+    assert isinstance(valuer, MixtureValuer)
+    return experience, valuer
+
+
+def met(experience: Experience, situation: str, action: str, reward: float) -> None:
+    experience.finish([(experience.recall(situation, "", ACTIONS), action)], reward)
+
+
+def expected(experience: Experience, situation: str, action: str) -> np.ndarray:
+    """By each estimator, of an action that no item advises."""
+    valuer, pool = experience.policy.valuer, experience.pool
+    assert isinstance(valuer, MixtureValuer)
+    query = experience.query(situation, "", ACTIONS, learning=False)
+    asked = np.array([pool.content_of(action)])
+    return valuer._estimates(query, asked, np.zeros((1, 4)), pool)[:, 0]
+
+
+def test_a_ridge_that_grew_is_the_one_that_is_solved_at_once() -> None:
+    generator = np.random.default_rng(0)
+    points, outcomes = generator.normal(size=(70, 5)), generator.random(70)
+    covariance = points @ points.T
+    ridge = Ridge(1.0, 0.0, prior=0.2)
+    for n in range(70):
+        ridge.add(covariance[n, :n], covariance[n, n], 0.3, outcomes[: n + 1])
+    at_once = np.linalg.solve(covariance + 0.3 * np.eye(70), outcomes - 0.2)
+    asked = generator.normal(size=(70, 4)) * 0.01
+    assert ridge.estimate(asked) == pytest.approx(0.2 + at_once @ asked, abs=1e-9)
+
+
+def test_a_kernel_mean_is_drawn_to_the_ridge_as_worked_by_hand() -> None:
+    experience, valuer = of()
+    met(experience, "alpha beta", "left", 1.0)
+    # One outcome in the same situation: the ridge's own variance is 1, its noise 0.3, the prior 0.2; no item advised it.
+    ridge = 0.2 + 0.8 / 1.3
+    kernel = (1.0 + 0.001 * ridge) / 1.001
+    assert expected(experience, "alpha beta", "left")[:2] == pytest.approx([min(kernel, 0.98), ridge], abs=1e-6)
+    assert expected(experience, "gamma", "left")[:2] == pytest.approx([0.2, 0.2], abs=1e-4)
+    assert valuer.weights == pytest.approx(valuer.start)  # all of them said the prior
+
+
+def test_what_predicts_well_is_believed() -> None:
+    experience, valuer = of()
+    generator = np.random.default_rng(1)
+    for number in range(60):  # alike situations differ, so that only the very same one says anything
+        place = int(generator.integers(6))
+        met(experience, f"common words of all and p{place}", ACTIONS[number % 2], float((place + number) % 2))
+    near = valuer.weights[[each.bandwidth > 0.0 for each in valuer.estimators]].sum()
+    assert near > 0.8
+    assert valuer.weights.sum() == pytest.approx(1.0)
+
+
+def test_rewards_count_as_they_are() -> None:
+    experience, _ = of()
+    experience.scale.see([0.0, 1.0], 0)
+    for _ in range(6):
+        met(experience, "alpha beta", "left", 0.4)
+        met(experience, "alpha beta", "right", 0.0)
+    left, right = (expected(experience, "alpha beta", action)[1] for action in ("left", "right"))
+    assert 0.3 < left < 0.45
+    assert right < 0.1
+
+
+def test_learned_again_it_is_the_same() -> None:
+    experience, valuer = of()
+    for number in range(30):
+        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 4 == 0))
+    before = expected(experience, "word1 other2", "left"), valuer.weights.copy()
+    experience.relearn()
+    after = expected(experience, "word1 other2", "left"), valuer.weights
+    assert all((one == other).all() for one, other in zip(before, after, strict=True))
+
+
+def test_a_frozen_memory_is_as_good_as_it_was() -> None:
+    experience, _ = of()
+    for _ in range(8):
+        met(experience, "alpha beta", "left", 1.0)
+    was = expected(experience, "alpha beta", "left")
+    for _ in range(200):
+        experience.recall("alpha beta", "", ACTIONS, frozen=True)
+        experience.clock.go_on(1.0)
+    assert (expected(experience, "alpha beta", "left") == was).all()
+
+
+def test_a_ridge_is_made_anew_of_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixture, "WINDOW", 8)
+    experience, valuer = of()
+    sizes = []
+    for number in range(40):
+        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 4 == 0))
+        sizes.append(valuer.ridges[0].count)
+    assert max(sizes) == 16
+    assert all(after in (before + 1, 8) for before, after in pairwise(sizes))
+    grown = expected(experience, "word1 other2", "left")
+    for ridge in valuer.ridges:
+        count = ridge.count
+        ridge.forget()
+        for place in range(valuer.known.count - count, valuer.known.count):
+            valuer._extend(ridge, place, experience.pool)
+    assert expected(experience, "word1 other2", "left") == pytest.approx(grown, abs=1e-9)
+
+
+def test_an_answer_in_other_words_counts_for_the_same() -> None:
+    experience, _ = of()
+    for said in ("refund the customer now", "please refund the customer", "send another parcel today"):
+        use = experience.recall("torn shirt")
+        experience.finish([(use, said)], float("refund" in said))
+    first, other = (expected(experience, "torn shirt", said)[0] for said in ("do refund the customer", "send a parcel"))
+    assert first > other
+
+
+def test_settings_that_cannot_take_effect_are_refused() -> None:
+    with pytest.raises(InvalidPolicy):
+        MixtureValuer(())
+    with pytest.raises(InvalidPolicy):
+        method("mixture", prior=1.5)
+    assert MixtureValuer((Estimator(),)).weights.tolist() == [1.0]

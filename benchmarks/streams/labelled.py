@@ -1,31 +1,32 @@
 """Labelled streams with many seeds: one decision a task, so that no file is needed in between.
 
-    python -m benchmarks.streams.labelled --tune --data DATA --out benchmarks/streams/tuned-labelled.json
     python -m benchmarks.streams.labelled --streams banking77-clean,relations-drift --arms mixture,kernel-mean --data DATA \\
         --split held-out --seeds 100 --out benchmarks/streams/results/labelled.json
 
-`--tune` chooses the settings of rivals on dev streams: the best mean of success while learning and frozen, over `TUNED_ON`, of
-the published settings, those tuned on generated streams, and a grid. Policies, agent, noise and order are those of `keepworth
-eval stream`, without the journal, which takes most of its time there; `--check` compares both. Given again it goes on: rows lie
-in OUT.rows.jsonl.
+Policies, agent, noise and order are those of `keepworth eval stream`, without the journal, which takes most of its time there;
+`--check` compares both. Given again it goes on: rows lie in OUT.rows.jsonl. The summary holds every paired difference between
+`--method` and the other arms with its t interval over seeds, and for each stream the worst of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import shlex
+import sys
 import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t
 
 from keepworth.agents.simulated import LinearAgent
 from keepworth.cli.eval_stream import method_for
 from keepworth.environments.scene import Scene, Stream
 from keepworth.environments.streams import opened
+from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy
@@ -71,77 +72,46 @@ def met(stream: Stream, policy: Policy, encoder: Any, seed: int) -> tuple[float,
     return float(success[: len(stream.tasks)].mean()), float(success[len(stream.tasks) :].mean())
 
 
-TUNED_ON = (
-    "banking77-clean",
-    "banking77-near-miss",
-    "banking77-drift",
-    "operations-noise",
-    "subjects-clean",
-    "tools-near-miss",
-    "question-types-clean",
-)
-_SHOWN: dict[str, list[Any]] = {"failures": [True, False], "pool": [12, 48]}
-GRIDS: dict[str, dict[str, list[Any]]] = {
-    "kernel-mean": {"bandwidth": [0.03, 0.06, 0.1, 0.2], "keep": [1.0, 0.985], **_SHOWN},
-    "kernel-mean-items": {"bandwidth": [0.05, 0.15, 0.3], "k": [1, 4]},
-    "nearest-mean": {"n": [3, 5, 10, 40], **_SHOWN},
-    "linucb": {"alpha": [0.0, 0.1, 0.3], "ridge": [0.1, 0.3, 1.0], "failures": [True], "pool": [48]},
-    "linear-thompson": {"deviation": [0.05, 0.1, 0.2], "failures": [True, False], "pool": [48]},
-    "exprag": {"failures": [True, False]},
-    "remem": {"failures": [True, False]},
-    "memrl": {"failures": [True, False], "pool": [5, 12], "threshold": [0.1]},
-    "amem": {"failures": [True, False], "link_above": [0.6, 1.01]},
-    "rememberer": {"k": [2, 4], "share": [0.0, 0.5]},
-    "reme": {"k": [4]},
-}
+def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
+    """Per stream and encoder: means, and `method` less each other arm, over the seeds that both have."""
+    found = []
+    for stream, encoder in dict.fromkeys((row["stream"], row["encoder"]) for row in rows):
+        arms: dict[str, dict[int, dict[str, Any]]] = {}
+        for row in rows:
+            if (row["stream"], row["encoder"]) == (stream, encoder):
+                arms.setdefault(row["arm"], {})[row["seed"]] = row
+        for measure in ("live", "frozen"):
+            seeds = sorted(set.intersection(*(set(each) for each in arms.values())))
+            values = {arm: np.array([each[seed][measure] for seed in seeds]) for arm, each in arms.items()}
+            against = {arm: paired(values[method] - each) for arm, each in values.items() if arm != method}
+            worst = min(against, key=lambda arm: against[arm][1])
+            found.append(
+                {
+                    "stream": stream,
+                    "encoder": encoder,
+                    "measure": measure,
+                    "seeds": len(seeds),
+                    "means": {arm: round(float(each.mean()), 4) for arm, each in values.items()},
+                    "against": against,
+                    "worst": worst,
+                }
+            )
+    return found
 
 
-def tune(options: argparse.Namespace) -> None:
-    """Settings per rival as `keepworth eval stream --tuned` reads them."""
-    before = json.loads(options.tuned.read_text())["one-step"]
-    found = json.loads(options.out.read_text())["one-step"] if options.out.exists() else {}
-    for name, grid in GRIDS.items():
-        if name in found:
-            continue
-        tried = [
-            {},
-            before[name]["settings"],
-            *(dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())),
-        ]
-        scored = []
-        for settings in tried:
-            values = [
-                np.mean(
-                    met(dev(stream, seed, options.data), method_for(name, {name: settings}, seed), known(encoder), seed)
-                )
-                for stream in TUNED_ON
-                for encoder in options.encoders.split(",")
-                for seed in range(options.seeds)
-            ]
-            scored.append(float(np.mean(values)))
-        best = int(np.argmax(scored))
-        found[name] = {
-            "settings": tried[best],
-            "objective": round(scored[best], 4),
-            "published_objective": round(scored[0], 4),
-        }
-        found[name] |= {"configurations": len(tried), "seeds": options.seeds}
-        options.out.write_text(json.dumps({"one-step": found}, indent=1, sort_keys=True) + "\n")
-        print(name, found[name], flush=True)
-
-
-@cache
-def dev(name: str, seed: int, data: Path | None) -> Stream:
-    return opened(name, split="dev", seed=seed, data=data)
+def paired(gaps: Any) -> list[float]:
+    """Mean, and the ends of its 95 % t interval."""
+    half = float(t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
+    return [round(float(each), 4) for each in (gaps.mean(), gaps.mean() - half, gaps.mean() + half)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--streams", default="")
     parser.add_argument("--arms", default="", help="Methods; NAME+published has the settings of its paper.")
     parser.add_argument("--encoders", default="words,minilm")
     parser.add_argument("--split", default="dev")
+    parser.add_argument("--method", default="mixture")
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--tuned", type=Path, default=Path("benchmarks/streams/tuned.json"))
@@ -149,9 +119,6 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="Compare with the journalled loop.")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    if asked.tune:
-        tune(asked)
-        return
     tuned = {name: each["settings"] for name, each in json.loads(asked.tuned.read_text())["one-step"].items()}
     place = asked.out.with_suffix(".rows.jsonl")
     rows = [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
@@ -194,6 +161,14 @@ def main() -> None:
                             )
                         file.write(json.dumps(row) + "\n")
                         file.flush()
+                        rows.append(row)
+    record = {
+        "command": "python -m benchmarks.streams.labelled " + shlex.join(sys.argv[1:]),
+        "versions": versions(),
+        "split": asked.split,
+        "streams": summary(rows, asked.method),
+    }
+    asked.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ NOISE = 0.3
 SHARED = 0.3
 """Variance of what the ridge learns of advice whatever the action, beside the same."""
 APART = 0.1
-"""Squared distance of two ways of advising an action at which outcomes of the one say 1/e as much of the other, to a kernel mean."""
+"""Squared distance of two ways of advising an action at which outcomes of one say 1/e as much of the other."""
 LEAST = 0.02
 """No estimator is surer than this, so that one surprise does not silence it."""
 WINDOW = 300

@@ -30,6 +30,7 @@ from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.valuers import of_actions
 from keepworth.models.encoders import encoder as open_encoder
 from keepworth.rollouts.stream import LONGEST_EPISODE, run_stream
 
@@ -53,8 +54,8 @@ def known(name: str) -> Known:
     return Known(name)
 
 
-def met(stream: Stream, policy: Policy, encoder: Any, seed: int) -> tuple[float, float]:
-    """Mean success over the stream, and on the held-out tasks with the memory frozen."""
+def met(stream: Stream, policy: Policy, encoder: Any, seed: int, *, direct: bool = False) -> tuple[float, float]:
+    """Mean success over the stream, and on the held-out tasks with the memory frozen. direct: what is valued highest is done."""
     tasks = (*stream.tasks, *stream.held_out)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(tasks), 2, LONGEST_EPISODE, stream.widest))
     experience, agent = Experience(policy, encoder, seed=seed), LinearAgent()
@@ -65,6 +66,9 @@ def met(stream: Stream, policy: Policy, encoder: Any, seed: int) -> tuple[float,
         use = experience.recall(scene.goal, scene.observation, scene.actions, frozen=not live)
         own = noise[number, 0, 0, : len(scene.actions)]
         taken = agent(scene.text, scene.actions, scene.leaning, experience.present(use), own)
+        if direct:
+            worth = of_actions(policy.valuer, use.query, experience.pool)
+            taken = scene.actions[int(np.lexsort((own, worth))[-1])]
         success[number] = float(taken in scene.right)
         if live:
             told = 1.0 - success[number] if task.flipped else success[number]
@@ -108,7 +112,7 @@ def paired(gaps: Any) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", default="")
-    parser.add_argument("--arms", default="", help="Methods; NAME+published has the settings of its paper.")
+    parser.add_argument("--arms", default="", help="Methods; +published: its paper's settings; +direct: it acts.")
     parser.add_argument("--encoders", default="words,minilm")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--method", default="mixture")
@@ -134,7 +138,9 @@ def main() -> None:
                         base, _, changed = arm.partition("+")
                         settings = {} if changed == "published" else tuned
                         begun = time.process_time()
-                        live, frozen = met(stream, method_for(base, settings, seed), known(encoder), seed)
+                        live, frozen = met(
+                            stream, method_for(base, settings, seed), known(encoder), seed, direct=changed == "direct"
+                        )
                         row = {
                             "stream": name,
                             "encoder": encoder,
@@ -146,8 +152,15 @@ def main() -> None:
                         row["seconds"] = round(time.process_time() - begun, 3)
                         if asked.check:
                             made = method_for(base, settings, seed)
+                            how = "direct" if changed == "direct" else "learn"
                             run = run_stream(
-                                stream, made, LinearAgent(), known(encoder), seed=seed, measure_regret=False
+                                stream,
+                                made,
+                                LinearAgent(),
+                                known(encoder),
+                                seed=seed,
+                                measure_regret=False,
+                                control=how,
                             )
                             same = (run.success.mean(), run.held_out.mean())
                             print(

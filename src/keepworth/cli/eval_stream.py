@@ -24,7 +24,7 @@ ARMS = (
     "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
     "advantage-without-maintenance,oracle"
 )
-CHANGES = ("shuffled", "masked", "rollback", "published", "tuned")
+CHANGES = ("shuffled", "masked", "rollback", "direct", "published", "tuned")
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 ATTACK_ARMS = (
@@ -48,8 +48,8 @@ def stream(
         typer.Option(
             "--arms",
             help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
-            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its paper, "
-            "advantage+tuned tuned ones.",
+            "other tasks, NAME+masked chooses without the values that it learns, NAME+direct does itself what it values "
+            "highest, NAME+published has the settings of its paper, advantage+tuned tuned ones.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",

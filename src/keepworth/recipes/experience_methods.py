@@ -19,6 +19,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
+from keepworth.memory.policy.effect import WITHHOLD, Effect, WhereSure
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
 from keepworth.memory.policy.mixture import MixtureValuer
 from keepworth.memory.policy.pool import Pool
@@ -308,6 +309,8 @@ def amemguard(*, seed: int = 0, k: int = 5, least: int = 2, failures: bool = Fal
 # as long as they agree. With 1 % of even slates among them, so that no action is shut out.
 
 
+NEARBY = 5
+"""Cases beyond those that the default policy shows: what moves down has something to make way for."""
 BELOW = -1.5
 """Under every estimate."""
 
@@ -381,6 +384,14 @@ def mixture(
     return _statistical("mixture", MixtureValuer(prior=prior, share=share), pool, _best(k, 0.0, explore), failures)
 
 
+# The default policy, over cases that it keeps itself: alone it keeps nothing, and chooses among what people noted.
+
+
+def effect_with_cases(*, seed: int = 0, k: int = 4, withhold: float = WITHHOLD, failures: bool = True) -> Policy:
+    selection = WhereSure(k, withhold)
+    return _raw_cases("effect-with-cases", MostSimilar(k + NEARBY), Effect(), selection, failures, steps=True)
+
+
 def _alike(recipe: Callable[..., Policy]) -> Callable[..., Policy]:
     """`recipe` with items of the same episode before it, as `advantage` has them."""
 
@@ -411,6 +422,7 @@ RIVALS: dict[str, Callable[..., Policy]] = {
 METHODS: dict[str, Callable[..., Policy]] = {
     **{name: _alike(recipe) for name, recipe in RIVALS.items()},
     "mixture": _alike(mixture),
+    "effect-with-cases": _alike(effect_with_cases),
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }

@@ -10,6 +10,7 @@ else. Arms are a method under one of these controls:
     masked     the method as it is, but nobody sees the values that it learns
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
     unnamed    the method as it is, but nobody tells it who asks and rewards
+    direct     what the method's valuer thinks best is done, whatever the agent leans to
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
-from keepworth.memory.policy.valuers import Masked
+from keepworth.memory.policy.valuers import Masked, of_actions
 from keepworth.memory.search.search import Hits
 from keepworth.rollouts.driver import Feedback, Limits, run_episode
 
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 
 Cache: TypeAlias = "dict[str, Vectors]"
 """Vectors of texts, which the arms of a comparison share."""
-CONTROLS = ("learn", "shuffled", "masked", "none", "attempts", "random", "irrelevant", "oracle", "rollback", "unnamed")
-LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed")
+LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed", "direct")
+CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
 LONGEST_EPISODE = 24
@@ -397,6 +398,14 @@ class _Loop:
                 break
         return np.array(kept, dtype=np.intp)
 
+    def best(self, scene: Scene, noise: Floats) -> str:
+        """What the valuer thinks best; among equals the noise decides."""
+        assert self.estimated is not None
+        experience = self.experience
+        query = replace(self.estimated[0], actions=scene.actions)
+        worth = of_actions(experience.policy.valuer, query, experience.pool)
+        return scene.actions[int(np.lexsort((noise, worth))[-1])]
+
     def _regret(self, number: int, scene: Scene, outcome: float) -> None:
         """What four right items would have given, and what the right items of this store would have given."""
         noise = self.noise[number, 0, 0, : len(scene.actions)]
@@ -444,6 +453,8 @@ class _Simulated(FunctionActor):
         self.words += len(scene.text.split()) + len(hits.text.split())
         self.shown = [hit.id for hit in hits]
         noise = self.noise[self.step, : len(scene.actions)]
+        if self.loop.control == "direct":
+            return self.loop.best(scene, noise)
         return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)
 
     def _in_free_words(self, action: str, observation: Observation) -> str:

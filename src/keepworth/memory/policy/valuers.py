@@ -6,6 +6,7 @@ All are pure state over row numbers, so `reset` and a replay of the uses that st
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from keepworth.memory.policy.slots import Candidates, Query, Use, Valuer, Values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from keepworth.memory.policy.actions import Actions
 
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
@@ -421,6 +424,27 @@ class LinearReward:
 def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
     """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
     found: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
+
+    actions: Actions
+    content: npt.NDArray[np.int64]
+    warns: npt.NDArray[np.bool_]
+    conditional: npt.NDArray[np.bool_]
+    episode: npt.NDArray[np.int64]
+
+
+def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
+    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
+    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
+    n = len(numbers)
+    none = np.zeros(n, dtype=bool)
+    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
+    found: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
     return found
 
 

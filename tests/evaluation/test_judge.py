@@ -108,6 +108,7 @@ def test_what_is_behind_a_share_of_accepted_answers() -> None:
 def test_committed_errors_of_verifiers_are_those_of_today() -> None:
     """But for math_verify, which needs a package."""
     committed = json.loads(COMMITTED.read_text())["verifiers"]
+    assert set(PLANTED) == set(VERIFIERS)  # each has cases of its kind
     assert set(committed) == {*VERIFIERS, "abstains"}
     for name in sorted(set(VERIFIERS) - {"math_verify"}):
         found = errors(by_verifier(VERIFIERS[name]), PLANTED[name]())

@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Protocol
 
 from keepworth.episodes.errors import KeepworthError
@@ -325,6 +326,53 @@ def planted_operations() -> list[Planted]:
     return found
 
 
+def planted_intervals(count: int = 40, seed: int = 0) -> list[Planted]:
+    """Intervals of time, from one day to another."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        first = date(2020, 1, 1) + timedelta(days=draw.randrange(1500))
+        last, day = first + timedelta(days=draw.randrange(4, 40)), timedelta(days=1)
+        after = last + (last - first)
+        gold = f"{first}T00:00/{last}T23:59"
+        for form, answer, right in (
+            (AS_IT_IS, gold, True),
+            (SENTENCE, f"It was from {first} 00:00 to {last} 23:59.", True),
+            ("days alone", f"{first} to {last}", True),
+            ("one day late", f"{first + day} to {last + day}", False),
+            ("the time after it", f"{last + day} to {after + day}", False),
+            ("one end", f"since {first}", False),
+            (GUESSES, f"{gold} or {last + day} to {after + day}", False),
+            (DENIED, f"not {first} to {last}", False),
+            (ABSTAINED, "I cannot tell.", False),
+        ):
+            found.append(Planted("", gold, answer, right, form))
+    return found
+
+
+def planted_lists(ordered: bool, count: int = 40, seed: int = 0) -> list[Planted]:
+    """Lists of things. ordered: whether their order is part of the answer."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        *things, other = draw.sample(_WORDS, 5)
+        gold = "; ".join(things)
+        for form, answer, right in (
+            (AS_IT_IS, gold, True),
+            ("with commas", ", ".join(things), True),
+            ("a line each", "\n".join(f"- {thing}" for thing in things), True),
+            ("backwards", "; ".join(things[::-1]), not ordered),
+            ("two changed about", "; ".join([things[1], things[0], *things[2:]]), not ordered),
+            ("one left out", "; ".join(things[:-1]), False),
+            ("one more", "; ".join([*things, other]), False),
+            ("all there are", "; ".join(_WORDS), False),
+            ("other things", "; ".join(word for word in _WORDS if word not in things), False),
+            (ABSTAINED, "none", False),
+        ):
+            found.append(Planted("", gold, answer, right, form))
+    return found
+
+
 # Errors on them.
 
 
@@ -389,5 +437,11 @@ PLANTED: dict[str, Callable[[], list[Planted]]] = {
     "operation": planted_operations,
     "exact_match": planted_answers,
     "token_f1": planted_answers,
+    "contains_answer": planted_answers,
+    "latex": planted_numbers,
+    "interval_iou": planted_intervals,
+    "interval_match": planted_intervals,
+    "set_f1": lambda: planted_lists(ordered=False),
+    "in_order": lambda: planted_lists(ordered=True),
 }
 """The cases that each verifier is meant for."""

@@ -19,7 +19,9 @@ from keepworth.tasks.longmemeval import (
     gold_answers,
     iso_date,
     longmemeval,
+    longmemeval_shared,
     questions,
+    sessions_of,
     training_sessions,
 )
 from keepworth.tasks.metrics import tokens
@@ -288,3 +290,38 @@ def test_the_same_in_another_process_with_another_hash_seed() -> None:
         digests.add(run.stdout)
     assert len(digests) == 1
     assert len(digests.pop()) == 64
+
+
+# One haystack for all questions of a split.
+
+
+def test_a_shared_haystack_holds_all_evidence_and_five_hundred_sessions_that_are_none() -> None:
+    tasks = longmemeval_shared("test")
+    held = {session.id for session in tasks[0].sessions}
+    evidence = {id for task in tasks for id in task.evidence}
+    assert len(tasks) == 147
+    assert evidence <= held
+    assert len(held - evidence) == 500
+    assert {tuple(session.id for session in task.sessions) for task in tasks} == {
+        tuple(session.id for session in tasks[0].sessions)
+    }
+    by_id = {f"longmemeval/{q.id}": q for q in questions()}
+    for task in tasks:
+        marked = [(t.speaker, t.text) for s in task.sessions for t in s.turns if t.evidence]
+        own = [(t.speaker, t.text) for s in by_id[task.key].sessions for t in s.turns if t.evidence]
+        assert set(marked) == set(own), task.key
+        others = [s for s in task.sessions if s.id not in task.evidence]
+        if task.tags["competing"] == "0":
+            assert not any(competes(session, task.input, task.answers) for session in others[::40])
+    assert sum(task.tags["competing"] == "0" for task in tasks) > len(tasks) / 2
+
+
+def test_no_later_side_is_in_a_shared_haystack() -> None:
+    own = {split: {tuple(t.text for t in s.turns) for s in sessions_of(split)} for split in SPLITS}
+    allowed = {"train": own["train"], "dev": own["dev"] | own["train"]}
+    for split, within in allowed.items():
+        tasks = longmemeval_shared(split)
+        assert {tuple(t.text for t in s.turns) for s in tasks[0].sessions} <= within
+    assert {task.tags["seen in training"] for task in longmemeval_shared("train")} == {"0"}
+    assert {task.tags["seen in training"] for task in longmemeval_shared("test", distractors=0)} == {"0"}
+    assert longmemeval_shared("test")[0].tags["seen in training"] != "0"

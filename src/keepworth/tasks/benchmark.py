@@ -202,6 +202,13 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         shipped=True,
         dials={"distractors": 50},
     ),
+    _row(
+        "longmemeval+500",
+        "the same over one haystack of all evidence and 500 sessions more",
+        "longmemeval:longmemeval_shared",
+        "MIT",
+        shipped=True,
+    ),
     _row("locomo", "questions about ten very long conversations of two people", "locomo:locomo", "CC BY-NC 4.0"),
     _row(
         "locomo-corrected",

@@ -6,7 +6,7 @@ What is detectable without a judge is dropped; a paraphrase of another answer to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from keepworth.episodes.episode import Session
@@ -29,6 +29,9 @@ seventy eighty ninety hundred
 _NUMBER_WORDS = frozenset(_NUMBER_WORDS_TEXT.split())
 _SHARE = 2 / 3
 
+Spoken = tuple[tuple[tuple[tuple[str, ...], frozenset[str]], ...], frozenset[str]]
+"""Turns as tokens, in order and as a set, and the set of all of them."""
+
 
 def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
     """Whether the user's side of `session` (any speaker but "assistant") could answer `question`. Either
@@ -37,18 +40,31 @@ def competes(session: Session, question: str, answers: Sequence[str]) -> bool:
       where the turn also holds a topic word of the question, because "3" is everywhere), or
     * a turn holds at least two thirds, and at least two, of the question's topic words: it speaks of the same
       thing, so it may hold another value of it."""
+    return rivals_of(question, answers)(spoken(session))
+
+
+def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]:
+    """`competes` of one question, for many sessions."""
     topic = topic_words(question)
     golds = [gold for gold in (tuple(tokens(answer)) for answer in answers) if gold]
-    for turn in _spoken(session):
-        words = set(turn)
-        shared = len(topic & words)
-        if shared >= 2 and shared >= _SHARE * len(topic):
-            return True
-        for gold in golds:
-            numeric = len(gold) == 1 and (gold[0].isdigit() or gold[0] in _NUMBER_WORDS)
-            if (shared or not numeric) and words.issuperset(gold) and contains(turn, gold):
+    least = max(2.0, _SHARE * len(topic))
+
+    def competing(said: Spoken) -> bool:
+        turns, whole = said
+        near = [gold for gold in golds if whole.issuperset(gold)]
+        if not near and len(topic & whole) < least:
+            return False
+        for turn, words in turns:
+            shared = len(topic & words)
+            if shared >= least:
                 return True
-    return False
+            for gold in near:
+                numeric = len(gold) == 1 and (gold[0].isdigit() or gold[0] in _NUMBER_WORDS)
+                if (shared or not numeric) and words.issuperset(gold) and contains(turn, gold):
+                    return True
+        return False
+
+    return competing
 
 
 def topic_words(text: str) -> frozenset[str]:
@@ -69,5 +85,8 @@ def covered(answer: str, texts: Iterable[str]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _spoken(session: Session) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(tokens(turn.text)) for turn in session.turns if turn.speaker != "assistant")
+def spoken(session: Session) -> Spoken:
+    """The tokens of each turn of the user's side (any speaker but "assistant")."""
+    turns = [tuple(tokens(turn.text)) for turn in session.turns if turn.speaker != "assistant"]
+    words = [frozenset(turn) for turn in turns]
+    return tuple(zip(turns, words, strict=True)), frozenset().union(*words)

@@ -32,7 +32,7 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.tasks.competing import competes, contains, covered
+from keepworth.tasks.competing import competes, contains, covered, rivals_of, spoken
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
 
@@ -124,6 +124,67 @@ def longmemeval(
         and (question.extractive if extractive else with_abstention or not question.abstention)
     ]
     return [_task(question, distractors, seed) for question in chosen]
+
+
+def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> list[Task]:
+    """The tasks of one split over one haystack: the evidence of all its questions, and `distractors` sessions besides, or as many
+    as there are, that are no evidence of any.
+
+    Those come from the sides before it alone: "test" takes sessions of "train" and "dev", "dev" of "train", and "train" takes
+    none, so that who learns on one side never meets a session of a later one. To a system that learned nothing here, a session
+    of another side is a stranger's like any other. One that was trained on "train" may know some by heart, which helps it to
+    pass them over: tags["seen in training"] counts them, and distractors=0 leaves them out.
+
+    First those that compete with no question (`competing.competes`), then those that compete with fewest. What still competes
+    with a question, evidence of others included, is counted in tags["competing"], so that it can be looked at without them. In
+    a haystack that many people share nobody can promise that something was never said: abstention questions are left out.
+    Sessions may be dated after a question. Sessions of equal text are one, which keeps the date of the smallest question id.
+
+    tags: as `longmemeval`, and competing, "seen in training", later (sessions dated after the question), redated ("true" where an
+    evidence session stands on another day than in the question's own haystack)."""
+    require_known("split", split, SPLITS)
+    if distractors < 0:
+        raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
+    chosen = [question for question in questions() if question.split == split and not question.abstention]
+    own: dict[tuple[str, ...], Session] = {}
+    for question in chosen:
+        for session in question.sessions:
+            plain = replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
+            own.setdefault(_content(session), plain)
+    earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
+    rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
+    ranked = []
+    for session in (session for found in earlier.values() for session in found if _content(session) not in own):
+        said = spoken(session)
+        competing = sum(competes_with(said) for competes_with in rivals.values())
+        ranked.append((competing, draw_order(seed, "shared", session.id), session))
+    drawn = [session for _, _, session in sorted(ranked, key=lambda one: one[:2])[:distractors]]
+    trained_on = {session.id for session in earlier.get("train", ())}
+    seen = sum(session.id in trained_on for session in drawn)
+    haystack = sorted((*own.values(), *drawn), key=lambda session: (session.date, session.id))
+    said_in = [(session.id, spoken(session)) for session in haystack]
+    tasks = []
+    for question in chosen:
+        marked = {own[_content(session)].id: session for session in question.sessions}
+        told = tuple(
+            replace(session, turns=marked[session.id].turns) if session.id in marked else session
+            for session in haystack
+        )
+        task = _task(question, 0, seed)
+        more = {
+            "distractors": str(len(haystack) - len(marked)),
+            "competing": str(sum(rivals[question.id](said) for id, said in said_in if id not in marked)),
+            "seen in training": str(seen),
+            "later": str(sum(session.date > question.asked_at for session in haystack)),
+            "redated": _flag(any(own[_content(each)].date[:10] != each.date[:10] for each in question.sessions)),
+        }
+        source = f"longmemeval-oracle-shared+{len(drawn)}"
+        tasks.append(replace(task, source=source, sessions=told, evidence=tuple(marked), tags={**task.tags, **more}))
+    return tasks
+
+
+def _content(session: Session) -> tuple[str, ...]:
+    return tuple(turn.text for turn in session.turns)
 
 
 def sessions_of(split: str) -> list[Session]:

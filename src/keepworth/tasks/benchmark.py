@@ -184,6 +184,7 @@ def _row(name: str, about: str, loader: str, licence: str = "Apache-2.0", **sett
 _CHATS = "longmemeval:longmemeval"
 _SOLVED, _HOPS, _TIME = "benchmarks.solved_examples", "benchmarks.multihop", "benchmarks.timebench"
 _MADE, _BOOKS = "benchmarks.from_chats", "benchmarks.generated_books"
+_FILES, _SETS = "benchmarks.longmemeval_files", "benchmarks.agent_sets"
 _POOL = {"pooled": True}
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -257,6 +258,26 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         f"{_SOLVED}:banking77",
         "CC BY 4.0",
         kind="choice",
+        metric="score",
+    ),
+    _row("longmemeval-file", "LongMemEval S, M or another file of its shape", f"{_FILES}:longmemeval_file", "MIT"),
+    _row("longmemeval-v2", "what agents met on web sites, over their trajectories", f"{_FILES}:longmemeval_v2"),
+    _row("memoryagentbench", "many questions on one long text", f"{_SETS}:memory_agent_bench", "MIT", metric="score"),
+    _row(
+        "memoryarena", "tasks that need what earlier ones found", f"{_SETS}:memory_arena", "CC BY 4.0", metric="score"
+    ),
+    _row(
+        "lifelongagentbench",
+        "database and graph tasks, by others solved",
+        f"{_SETS}:lifelong_agent_bench",
+        "see its page",
+        metric="score",
+    ),
+    _row(
+        "tau2-bench",
+        "which tools a customer's wish takes, by a policy and tasks solved",
+        f"{_SETS}:tau2_bench",
+        "MIT",
         metric="score",
     ),
     _row(

@@ -99,7 +99,8 @@ def _records(path: Path, changed: int) -> tuple[Mapping[str, Any], ...]:
     text = text_of(path)
     lines = [line for line in text.split("\n") if line.strip()]
     try:
-        whole = json.loads(text) if path.name.removesuffix(".gz").endswith(".json") else None
+        is_one = path.name.removesuffix(".gz").endswith(".json") or text.lstrip().startswith("[")
+        whole = json.loads(text) if is_one else None
         found = [json.loads(line) for line in lines] if whole is None else whole
     except ValueError as error:
         raise WrongFormat(f"{path} is no JSON: {error}.", "Get it again, or name another file.") from error
@@ -123,6 +124,13 @@ FORMATS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Body", "Question", "Equation"}), "SVAMP, which is shipped: keepworth eval run svamp"),
     (frozenset({"question_time_range"}), "Time-Dialog's ranges: keepworth eval run time-ranges"),
     (frozenset({"scenario", "involved_classes"}), "BFCL memory: keepworth eval run bfcl-memory"),
+    (frozenset({"user_scenario", "evaluation_criteria"}), "tau2-bench: keepworth eval run tau2-bench"),
+    (frozenset({"skill_list", "instruction"}), "LifelongAgentBench: keepworth eval run lifelongagentbench"),
+    (frozenset({"entity_dict", "answer_list"}), "LifelongAgentBench: keepworth eval run lifelongagentbench"),
+    (frozenset({"context", "questions", "answers"}), "MemoryAgentBench: keepworth eval run memoryagentbench"),
+    (frozenset({"questions", "answers"}), "MemoryArena: keepworth eval run memoryarena"),
+    (frozenset({"domain", "eval_function"}), "LongMemEval-V2: keepworth eval run longmemeval-v2"),
+    (frozenset({"Premise", "Hypothesis"}), "TimeBench: keepworth eval run timebench-choices"),
     (frozenset({"messages"}), "a chat log; make questions of it, see docs/benchmarks.md"),
 )
 """Fields by which a record shows what it is, and what reads it. The first that fits counts."""

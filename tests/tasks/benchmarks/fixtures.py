@@ -197,3 +197,136 @@ def banking77(root: Path) -> None:
     for part, count in (("train", 6), ("test", 3)):
         rows = [f'"{part} query {n} on topic {topic}",topic_{topic}' for topic in range(60) for n in range(count)]
         (folder / f"{part}.csv").write_text("text,category\n" + "\n".join(rows) + "\n")
+
+
+def longmemeval_file(root: Path) -> None:
+    records = []
+    for number in range(30):
+        sessions = [
+            [{"role": "user", "content": f"I bought lamp {number} for {number} pounds.", "has_answer": True}],
+            [{"role": "user", "content": "Hello there."}, {"role": "assistant", "content": "Hello."}],
+        ]
+        records.append(
+            {
+                "question_id": f"new{number}" + ("_abs" if number == 3 else ""),
+                "question_type": "single-session-user",
+                "question": f"What did lamp {number} cost?",
+                "answer": f"{number} pounds",
+                "question_date": "2023/05/30 (Tue) 23:40",
+                "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/10 (Wed) 02:21"],
+                "haystack_session_ids": [f"answer_{number}", "chat_1"],
+                "haystack_sessions": sessions,
+                "answer_session_ids": [f"answer_{number}"],
+            }
+        )
+    whole(root / "longmemeval" / "longmemeval_s_cleaned.json", records)
+
+
+def longmemeval_v2(root: Path) -> None:
+    folder = root / "longmemeval-v2"
+    states = [{"url": "http://shop", "action": "click", "thought": "a sale", "accessibility_tree": "Lamps. Chairs."}]
+    lines(
+        folder / "trajectories.jsonl",
+        [{"id": f"t{n}", "domain": "web", "goal": "buy", "outcome": "success", "states": states} for n in range(4)],
+    )
+    lines(
+        folder / "questions.jsonl",
+        [
+            {
+                "id": f"q{n}",
+                "domain": "web",
+                "question": f"What is on page {n}?",
+                "answer": f"lamps {n}",
+                "question_type": "static",
+                "eval_function": "norm_phrase_set_match",
+                "image": "x.png" if n == 0 else None,
+            }
+            for n in range(30)
+        ],
+    )
+    whole(folder / "haystacks" / "lme_v2_small.json", {f"q{n}": [f"t{n % 4}", f"t{(n + 1) % 4}"] for n in range(30)})
+
+
+def memory_agent_bench(root: Path) -> None:
+    lines(
+        root / "memoryagentbench" / "Conflict_Resolution.jsonl",
+        [
+            {
+                "context": f"Here are facts:\n0. Lamp {n} is red.\n1. Lamp {n} is blue.",
+                "questions": [f"Which colour has lamp {n}?", f"What is {n}?"],
+                "answers": [["blue", "Blue"], ["a lamp"]],
+                "metadata": {"source": "factconsolidation_sh_6k", "qa_pair_ids": [f"{n}_0", f"{n}_1"]},
+            }
+            for n in range(30)
+        ],
+    )
+
+
+def memory_arena(root: Path) -> None:
+    lines(
+        root / "memoryarena" / "data.jsonl",
+        [
+            {
+                "id": n,
+                "category": "baking",
+                "backgrounds": [f"The shop {n} has flour."],
+                "questions": [f"Buy flour {n}.", f"Buy sugar like {n}.", f"Plan trip {n}."],
+                "answers": [
+                    {"target_asin": f"B0{n}", "attributes": ["fine"]},
+                    f"sugar {n}",
+                    [{"days": 1, "to": f"Rome {n}"}],
+                ],
+            }
+            for n in range(30)
+        ],
+    )
+
+
+def lifelong_agent_bench(root: Path) -> None:
+    table = {"name": "shops", "row_list": [["a", 1]], "column_info_list": [{"name": "town", "type": "TEXT"}]}
+    whole(
+        root / "lifelongagentbench" / "db_bench.json",
+        {
+            str(n): {
+                "instruction": f"List the towns of shop {n}.",
+                "answer_info": {"md5": None, "direct": [["a"]], "sql": f"SELECT town FROM shops WHERE id = {n}"},
+                "table_info": table,
+                "skill_list": ["select"],
+            }
+            for n in range(40)
+        },
+    )
+
+
+def tau2(root: Path) -> None:
+    folder = root / "tau2"
+    whole(
+        folder / "tasks.json",
+        [
+            {
+                "id": str(n),
+                "description": {},
+                "user_scenario": {
+                    "persona": None,
+                    "instructions": {
+                        "domain": "retail",
+                        "reason_for_call": f"Cancel order W{n}.",
+                        "known_info": "I am Ann.",
+                    },
+                },
+                "initial_state": None,
+                "evaluation_criteria": {
+                    "actions": []
+                    if n == 1
+                    else [
+                        {"name": "find_user", "arguments": {}},
+                        {"name": "cancel_order", "arguments": {"id": f"W{n}"}},
+                    ],
+                    "nl_assertions": [],
+                },
+            }
+            for n in range(40)
+        ],
+    )
+    (folder / "policy.md").write_text("# Policy\n\nCancel only orders that are pending.\n")
+    whole(folder / "split_tasks.json", {"train": [str(n) for n in range(30)], "test": [str(n) for n in range(30, 40)]})

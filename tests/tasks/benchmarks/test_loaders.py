@@ -15,14 +15,16 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.arithmetic import arithmetic
 from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, named, refuse_leaks, sharing
+from keepworth.tasks.benchmarks.agent_sets import lifelong_agent_bench, memory_agent_bench, memory_arena, tau2_bench
 from keepworth.tasks.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.tasks.benchmarks.from_chats import needles, order_recall
 from keepworth.tasks.benchmarks.generated_books import compositions, event_book
+from keepworth.tasks.benchmarks.longmemeval_files import longmemeval_file, longmemeval_v2
 from keepworth.tasks.benchmarks.multihop import hotpotqa, two_wiki
 from keepworth.tasks.benchmarks.prefeval import prefeval
 from keepworth.tasks.benchmarks.solved_examples import banking77, gsm8k, math500, svamp
 from keepworth.tasks.benchmarks.timebench import QUESTIONS, time_ranges, timebench, timebench_choices
-from keepworth.tasks.data_files import MissingData, WrongFormat
+from keepworth.tasks.data_files import MissingData, WrongFormat, recognised
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import verify
 from tests.tasks.benchmarks import fixtures
@@ -81,6 +83,12 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "prefeval": fixtures.prefeval,
     "math500": fixtures.math500,
     "banking77": fixtures.banking77,
+    "longmemeval-file": fixtures.longmemeval_file,
+    "longmemeval-v2": fixtures.longmemeval_v2,
+    "memoryagentbench": fixtures.memory_agent_bench,
+    "memoryarena": fixtures.memory_arena,
+    "lifelongagentbench": fixtures.lifelong_agent_bench,
+    "tau2-bench": fixtures.tau2,
 }
 
 
@@ -259,6 +267,89 @@ def test_labels_have_numbers_and_sides_of_their_own(tmp_path: Path) -> None:
     assert banking77("train", data=tmp_path, named=True)[0].answers[0].startswith("topic ")
 
 
+def test_another_edition_of_longmemeval_hides_which_session_holds_the_answer(tmp_path: Path) -> None:
+    fixtures.longmemeval_file(tmp_path)
+    every = [task for split in SPLITS for task in longmemeval_file(split, data=tmp_path)]
+    assert len(every) == 29  # one is to be declined
+    task = every[0]
+    assert not any("answer" in session.id for session in task.sessions)
+    assert [session.date for session in task.sessions] == ["2023-05-10T02:21", "2023-05-20T02:21"]
+    assert task.evidence == (task.sessions[1].id,)
+    with_those = [task for split in SPLITS for task in longmemeval_file(split, data=tmp_path, abstention=True)]
+    assert len(with_those) == 30
+
+
+def test_the_second_version_of_longmemeval_is_read_from_its_three_files(tmp_path: Path) -> None:
+    fixtures.longmemeval_v2(tmp_path)
+    every = [task for split in SPLITS for task in longmemeval_v2(split, data=tmp_path)]
+    assert len(every) == 29  # one has a picture
+    task = every[0]
+    assert [turn.text for turn in task.sessions[0].turns] == [
+        "The goal is: buy",
+        "At: http://shop Thought: a sale Action: click Page: Lamps. Chairs.",
+        "The outcome was: success",
+    ]
+    assert task.tags["judged by"] == "norm_phrase_set_match"
+    fixtures.lines(tmp_path / "longmemeval-v2" / "trajectories.jsonl", [{"id": "t0", "states": []}])
+    with pytest.raises(WrongFormat, match="has no trajectory t"):
+        longmemeval_v2("test", data=tmp_path)
+
+
+def test_sets_of_others_for_agents(tmp_path: Path) -> None:
+    fixtures.memory_agent_bench(tmp_path)
+    one, two = memory_agent_bench("test", data=tmp_path)[:2]
+    assert one.sessions[0] is two.sessions[0]
+    assert [turn.text for turn in one.sessions[0].turns][1].endswith("is red.")
+    assert one.answers == ("blue", "Blue")
+    assert one.tags["type"] == "factconsolidation_sh_6k"
+    with pytest.raises(MissingData, match=r"Accurate_Retrieval\.jsonl"):
+        memory_agent_bench("test", data=tmp_path, competency="Accurate_Retrieval")
+
+    fixtures.memory_arena(tmp_path)
+    first, second, third = memory_arena("test", data=tmp_path)[:3]
+    assert [len(task.sessions) for task in (first, second, third)] == [1, 2, 3]
+    assert first.answers[0].startswith("B0")
+    assert f"What was right: {first.answers[0]}" in [turn.text for turn in second.sessions[1].turns]
+    assert (second.verifier, third.verifier) == ("contains_answer", "token_f1")
+
+    fixtures.lifelong_agent_bench(tmp_path)
+    sides = {split: lifelong_agent_bench(split, data=tmp_path, memories=5) for split in SPLITS}
+    assert sum(map(len, sides.values())) == 35
+    assert verify(sides["test"][0], sides["test"][0].answers[0].lower()) == 1.0
+    path = tmp_path / "lifelongagentbench" / "db_bench.json"
+    fixtures.whole(path, {"0": {"instruction": "x", "evaluation_info": {}, "skill_list": []}})
+    with pytest.raises(WrongFormat, match="operating system"):
+        lifelong_agent_bench("test", data=tmp_path)
+
+    fixtures.tau2(tmp_path)
+    sides = {split: tau2_bench(split, data=tmp_path, memories=4) for split in SPLITS}
+    assert len(sides["test"]) == 10
+    assert sum(map(len, sides.values())) == 36
+    assert sides["test"][0].answers == ("find_user; cancel_order",)
+    assert "Cancel order W30. I am Ann. Which tools" in sides["test"][0].input
+    assert sides["test"][0].sessions[0].turns[-1].text == "Cancel only orders that are pending."
+    assert verify(sides["test"][0], "cancel_order; find_user") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("record", "read_by"),
+    [
+        ({"user_scenario": {}, "evaluation_criteria": {}}, "tau2-bench"),
+        ({"context": "", "questions": [], "answers": [], "metadata": {}}, "memoryagentbench"),
+        ({"id": 0, "questions": [], "answers": [], "category": ""}, "memoryarena"),
+        ({"instruction": "", "skill_list": [], "answer_info": {}}, "lifelongagentbench"),
+        ({"haystack_sessions": [], "answer_session_ids": []}, "longmemeval-file"),
+        ({"writes": [], "questions": []}, "FILE.jsonl"),
+        ({"messages": []}, "docs/benchmarks.md"),
+        ({"anything": 1}, ""),
+    ],
+)
+def test_what_a_record_looks_like(record: dict[str, object], read_by: str) -> None:
+    assert read_by in recognised(record)
+    if "keepworth eval run" in recognised(record) and "FILE" not in read_by:
+        assert named(read_by)
+
+
 # What is made.
 
 
@@ -317,6 +408,7 @@ def test_no_single_fact_answers_a_composition() -> None:
 
 COUNTS = {
     "locomo": (152, 81, 1307),
+    "longmemeval-file": (279, 44, 147),
     "bfcl-memory": (30, 25, 100),
     "hotpotqa": (964, 494, 500),
     "2wiki": (854, 459, 500),

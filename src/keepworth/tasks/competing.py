@@ -49,8 +49,8 @@ def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]
     golds = [gold for gold in (tuple(tokens(answer)) for answer in answers) if gold]
     least = max(2.0, _SHARE * len(topic))
 
-    def competing(said: Spoken) -> bool:
-        turns, whole = said
+    def competing(session_words: Spoken) -> bool:
+        turns, whole = session_words
         near = [gold for gold in golds if whole.issuperset(gold)]
         if not near and len(topic & whole) < least:
             return False

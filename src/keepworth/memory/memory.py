@@ -583,7 +583,8 @@ class Memory:
         return {} if self.learning is None else self.learning.aside()
 
     def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
-        """What mean reward another policy would have had on the logged choices. method: "snips", "ips" or "dr". Raises
+        """What mean reward another policy would have had on the logged choices. method: "snips", "ips" or "dr", by ordered
+        slates, or "items", by single items of which the log says how likely they were to be shown. Raises
         CannotEvaluate where the log cannot say, such as one that was made without exploring."""
         self._decisions.flush()
         return self._learns("evaluate").evaluate(policy, method)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 
 from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
 from keepworth.memory.policy.off_policy import (
+    LoggedItems,
     LoggedSlate,
+    by_item,
     doubly_robust,
     effective_sample_size,
     evaluate,
@@ -97,3 +101,29 @@ def test_refusals_name_their_reason() -> None:
     assert refusal.value.reason == "low effective sample size"
     with pytest.raises(InvalidPolicy, match="row 0"):
         evaluate([LoggedSlate(1.0, 0.0, 0.5)] * 60)
+
+
+def test_by_item_by_hand_and_without_bias() -> None:
+    """Two items with draws of their own, effects that add up: the mean over all draws is what the new policy earns."""
+    odds, targets, effects, base = (0.9, 0.6), (0.2, 1.0), (0.3, -0.1), 0.5
+    mean = 0.0
+    for first, second in itertools.product((True, False), repeat=2):
+        reward = base + effects[0] * first + effects[1] * second
+        chance = (0.9 if first else 0.1) * (0.6 if second else 0.4)
+        tested = ((first, odds[0], targets[0]), (second, odds[1], targets[1]))
+        rows = [LoggedItems(reward, tested, 0.4, 0.0)]
+        term = reward + sum((t - p) * (a - p) / (p * (1 - p)) * (reward - 0.4) for a, p, t in tested)
+        assert by_item(rows * 50).value == pytest.approx(term)
+        mean += chance * term
+    assert mean == pytest.approx(base + 0.2 * effects[0] + 1.0 * effects[1], abs=1e-12)
+
+
+def test_by_item_refuses_what_the_log_cannot_say() -> None:
+    row = LoggedItems(1.0, ((True, 0.9, 1.0),), 0.5, 0.0)
+    with pytest.raises(CannotEvaluate, match="few decisions"):
+        by_item([row] * 10)
+    with pytest.raises(CannotEvaluate, match="no support"):
+        by_item([replace(row, unsupported=1.0)] * 60)
+    swings = [LoggedItems(float(n % 2 == 0), ((n % 20 != 0, 0.999, 0.0),), 0.0, 0.0) for n in range(60)]
+    with pytest.raises(CannotEvaluate, match="effective"):
+        by_item(swings)

@@ -51,10 +51,19 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
 from keepworth.memory.policy.ledger import Balance
-from keepworth.memory.policy.off_policy import Estimate, LoggedSlate, SlateModel, evaluate, known
+from keepworth.memory.policy.off_policy import (
+    BY_ITEM,
+    Estimate,
+    LoggedItems,
+    LoggedSlate,
+    SlateModel,
+    by_item,
+    evaluate,
+    known,
+)
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Use, Values
 from keepworth.memory.policy.valuers import Unvalued
 from keepworth.memory.search.beside import Unfit
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
@@ -514,7 +523,8 @@ class Learning:
 
         Prequential: before each choice the new policy has learned from the earlier ones alone. It is judged on the candidates
         that were logged, so it answers for selection and valuation, not for retrieval. method: "snips", "ips", or "dr", whose
-        reward model is learned from the earlier choices too and averaged over `DRAWS` slates of the new policy.
+        reward model is learned from the earlier choices too and averaged over `DRAWS` slates of the new policy; "items" where
+        the log says how likely single items were to be shown (`off_policy.by_item`).
         """
         known(method)
         with self._lock:
@@ -529,7 +539,7 @@ class Learning:
                     f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
                     'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.05).',
                 )
-            pool, rows = experience.pool, dict[str, LoggedSlate]()
+            pool, rows, by_item_rows = experience.pool, dict[str, LoggedSlate](), dict[str, LoggedItems]()
             drawn: dict[str, dict[int, tuple[float, bool]]] = {}
             for _, group in groupby(uses, key=lambda use: use.learned):
                 # All that one reward is for was chosen before it came.
@@ -538,6 +548,7 @@ class Learning:
                 for use in together:
                     if use.decision in rows:  # rewarded again: the later reward takes the place of the earlier one
                         rows[use.decision] = replace(rows[use.decision], reward=use.raw_reward)
+                        by_item_rows[use.decision] = replace(by_item_rows[use.decision], reward=use.raw_reward)
                         continue
                     values = other.valuer.estimate(use.query, use.candidates, pool)
                     choice = other.selector(use.query, use.candidates, values, pool)
@@ -556,12 +567,15 @@ class Learning:
                         predicted = model.predict(use.slate, near, values.means)
                         slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
                         expected = float(np.mean([model.predict(slate, near, values.means) for slate in slates]))
+                    by_item_rows[use.decision] = _by_item(use, _chances(choice, generator) if method == BY_ITEM else {})
                     probability = choice.probability(use.slate)
                     rows[use.decision] = LoggedSlate(use.raw_reward, use.propensity, probability, predicted, expected)
                 for use in together:
                     if use.decision in means:
                         model.learn(use.slate, use.candidates.similarities, means[use.decision], use.raw_reward)
                     other.valuer.learn(use, pool)
+            if method == BY_ITEM:
+                return by_item(list(by_item_rows.values()))
             return evaluate(list(rows.values()), method)
 
     def promote(self, policy: str) -> None:
@@ -1181,6 +1195,28 @@ def _asked(task: str, choice: Choice) -> tuple[str, str]:
     """The task, and what was seen or searched for, "" where that is the task; outside an episode the query is the task."""
     query = choice.decision.query
     return task or query, choice.details.get("observation", query if task and task != query else "")
+
+
+def _chances(choice: Slates, generator: np.random.Generator) -> dict[int, float]:
+    """How likely each candidate is to be shown; of an independent choice without what takes the place of the withheld."""
+    if isinstance(choice, Independent):
+        return {**dict.fromkeys(choice.order[: choice.k], 1.0), **choice.odds}
+    slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
+    return {place: sum(place in slate for slate in slates) / DRAWS for place in {p for slate in slates for p in slate}}
+
+
+def _by_item(use: Use, chances: Mapping[int, float]) -> LoggedItems:
+    """The choice as `by_item` takes it. chances: of being shown, under the new policy."""
+    there, odds = set(use.slate), use.odds
+    tested = tuple((place in there, p, chances.get(place, 0.0)) for place, p in odds.items() if 0.0 < p < 1.0)
+    # The last that are shown in the place of what is withheld are not the policy's own choice.
+    withheld = sum(place not in there and p >= 0.5 for place, p in odds.items())
+    spare = len(use.slate) + withheld - min(use.most or len(use.slate), len(use.candidates.rows))
+    own = [place for place in use.slate if place not in odds]
+    own = own[: len(own) - min(withheld, max(0, spare))]
+    other = {place for place in chances if place not in odds} | set(own)
+    unsupported = sum(abs(chances.get(place, 0.0) - (place in own)) for place in other)
+    return LoggedItems(use.raw_reward, tested, use.expected, unsupported)
 
 
 def _as_pooled(item: Item) -> Item:

@@ -25,14 +25,14 @@ import numpy as np
 from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
 from keepworth import Memory
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.effect import BUDGET, WITHHOLD, effect
+from keepworth.memory.policy.effect import BUDGET, WITHHOLD, Effect, effect
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy
 
 OUT = Path(__file__).parent / "ledger.json"
 RUNS, LENGTH = 4000, 1000
 COST_RUNS = 400
-MEMORY_RUNS, MEMORY_LENGTH = 40, 320
+MEMORY_RUNS, MEMORY_LENGTH = 25, 220
 LOOKS = (200, 500, 1000)
 
 
@@ -95,6 +95,7 @@ def cost_cell(items: tuple[float, ...], withhold: float, budget: float, length: 
         "points": float(points.mean()),
         "points_error": float(points.std() / math.sqrt(COST_RUNS)),
         "cleared": float(cleared),
+        **shares("any_time", ~found.missed.ravel()),
     }
 
 
@@ -140,8 +141,11 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             rewards.append(y)
             came.append(shown)
             vectors.append(encoder.encode([asked])[0])
-            account = memory.ledger(items=[item.id]).accounts[0]
-            if account.rows == done:
+            assert memory.learning is not None
+            valuer = memory.learning.experience.policy.valuer
+            assert isinstance(valuer, Effect)
+            account = valuer.account(item.id)
+            if account is None or account.rows == done:
                 continue
             done = account.rows
             truth += p1 - p0
@@ -178,7 +182,7 @@ def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[
     effects = np.array([run["effect"] for run in runs])
     row = {
         "runs": MEMORY_RUNS,
-        "rows": float(np.mean([run["rows"] for run in runs])),
+        "judged_after": float(np.mean([run["rows"] for run in runs])),
         "effect_mean": float(effects.mean()),
         "effect_sd": float(effects.std()),
         "shown": float(np.mean([run["shown"] for run in runs])),
@@ -216,7 +220,7 @@ def settings() -> dict[str, Any]:
     return {
         "core": {"runs": RUNS, "episodes": LENGTH, "withhold": 0.1},
         "cost": {"runs": COST_RUNS, "default": {"withhold": WITHHOLD, "budget": BUDGET}},
-        "memory": {"runs": MEMORY_RUNS, "rows": MEMORY_LENGTH, "withhold": 0.1},
+        "memory": {"withhold": 0.1},
         "ledger": {
             name: getattr(ledger, name) for name in ("ALPHA", "PRIOR", "LEAST_EACH", "NARROWEST_AT", "NEGLIGIBLE")
         },

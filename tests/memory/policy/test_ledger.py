@@ -234,6 +234,24 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
 
 
+def test_rows_and_sums_come_to_the_same() -> None:
+    """As the simulation of `benchmarks.ledger` computes it, side by side for thousands of runs."""
+    generator = np.random.default_rng(3)
+    n = 300
+    p = generator.choice([0.5, 0.9], n)
+    a = (generator.random(n) < p).astype(float)
+    y, g = generator.random((2, n))
+    found = ledger.account("m1", a, p, y, g, 1.0, expected=g)
+    psi = ledger.scores(a, p, y, g)
+    spread = ledger.deviation(n, psi.sum(), psi @ psi, 0.25 * np.mean(1.0 / (p * (1.0 - p))))
+    assert found.mean == pytest.approx(psi.mean(), rel=1e-12)
+    assert found.high - found.mean == pytest.approx(float(ledger.half_width(float(n), spread)), rel=1e-12)
+    variance = ledger.usual_variance(n, ((y - g) ** 2).sum(), np.mean(1.0 / (p * (1.0 - p))), 1.0)
+    fixed = ledger.fixed_half_width(n, ledger.deviation(n, psi.sum(), psi @ psi, variance))
+    assert found.fixed == pytest.approx(float(fixed), rel=1e-12)
+    assert found.effect == pytest.approx(ledger.snips(a, p, y - g))
+
+
 def test_a_statement_adds_up_what_withholding_cost() -> None:
     helps, harms = of(0.5, 2000), replace(of(-0.5, 1000), item="m2")
     statement = Balance((helps, harms), 4000, 0, 2.0)

@@ -28,12 +28,16 @@ def listing(
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.recipes.systems import PATTERNS
-    from keepworth.tasks.benchmark import BENCHMARKS
+    from keepworth.tasks.benchmark import BENCHMARKS, sizes
 
-    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`")
+    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
+    known = sizes()
     for each in BENCHMARKS:
+        count = (
+            " / ".join(f"{many:,}" for many in known[each.name]["questions"].values()) if each.name in known else "?"
+        )
         where = "" if each.shipped else "  (--data)"
-        say(f"  {each.name:20} {each.about}; {each.licence}{where}")
+        say(f"  {each.name:20} {each.about}; {each.kind}, {count}; {each.licence}{where}")
         if details:
             say(f"  {'':20} --set {', '.join(f'{name}=' for name in each.settings())}")
     say(f"  {'FILE.jsonl':20} questions of your own")

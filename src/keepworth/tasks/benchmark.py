@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.tasks.data_files import WrongFormat, recognised, records
 from keepworth.tasks.entries import MemoryEntry, entries
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
@@ -72,6 +74,16 @@ class Benchmark:
                 "Choose another split, or wider settings.",
             )
         return found
+
+
+SIZES = Path(__file__).parent / "data" / "benchmark_sizes.json"
+
+
+def sizes() -> dict[str, Any]:
+    """What is known of the size of each benchmark, by name: questions of each side, haystacks and entries, and hashes. Counted by
+    `python -m benchmarks.catalogue.sizes`; sets that nobody here has are not in it."""
+    found: dict[str, Any] = json.loads(SIZES.read_text(encoding="utf-8"))
+    return found
 
 
 def typed(benchmark: Benchmark, assignments: Iterable[str]) -> dict[str, Any]:
@@ -312,6 +324,20 @@ BENCHMARKS: tuple[Benchmark, ...] = (
 
 
 def named(name: str) -> Benchmark:
-    """Raises UnknownName."""
+    """Raises UnknownName; WrongFormat where it is a file, which says what reads it."""
+    path = Path(name)
+    if path.is_file() or path.suffix in (".json", ".csv", ".parquet", ".gz"):
+        raise WrongFormat(f"{name} is no name of a benchmark, and no file of JSON lines.", _reader_of(path))
     require_known("benchmark", name, [each.name for each in BENCHMARKS])
     return next(each for each in BENCHMARKS if each.name == name)
+
+
+def _reader_of(path: Path) -> str:
+    own = "Questions of your own stand in a file NAME.jsonl: see docs/benchmarks.md."
+    if not path.is_file():
+        return f"There is no such file. {own}"
+    try:
+        looks = recognised(records(path, "a benchmark")[0])
+    except WrongFormat:
+        looks = ""
+    return f"It looks like {looks} --data {path}" if "eval run" in looks else own

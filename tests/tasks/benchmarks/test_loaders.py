@@ -14,7 +14,7 @@ import pytest
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.arithmetic import arithmetic
-from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, named, refuse_leaks, sharing
+from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, digest, named, refuse_leaks, sharing, sizes
 from keepworth.tasks.benchmarks.agent_sets import lifelong_agent_bench, memory_agent_bench, memory_arena, tau2_bench
 from keepworth.tasks.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.tasks.benchmarks.from_chats import needles, order_recall
@@ -71,6 +71,7 @@ def test_what_is_shipped(benchmark: Benchmark) -> None:
     sides = sides_of(benchmark, None)
     assert time.perf_counter() - began < 15.0
     checked(sides)
+    assert sizes()[benchmark.name]["questions"] == {split: len(found) for split, found in sides.items()}
 
 
 FIXTURES: dict[str, Callable[[Path], None]] = {
@@ -136,6 +137,31 @@ def test_another_format_is_recognised_by_its_fields(tmp_path: Path) -> None:
     path.write_text(json.dumps([fixtures.multihop("A")]))
     with pytest.raises(WrongFormat, match="keepworth eval run 2wiki"):
         prefeval("test", data=path)
+
+
+def test_a_file_in_the_place_of_a_name_is_told_what_reads_it(tmp_path: Path) -> None:
+    fixtures.longmemeval_file(tmp_path)
+    path = tmp_path / "longmemeval" / "longmemeval_s_cleaned.json"
+    with pytest.raises(WrongFormat, match=r"eval run longmemeval-file --data .*longmemeval_s_cleaned\.json"):
+        named(str(path))
+    assert longmemeval_file("train", data=path)
+    with pytest.raises(WrongFormat, match=r"There is no such file.*NAME\.jsonl"):
+        named("nowhere.json")
+    unknown = fixtures.whole(tmp_path / "unknown.json", [{"anything": 1}])
+    with pytest.raises(WrongFormat, match="Questions of your own"):
+        named(str(unknown))
+    with pytest.raises(UnknownName, match="Did you mean 'hotpotqa'"):
+        named("hotpot-qa")
+
+
+def test_every_benchmark_is_on_its_page_with_what_it_may_be_used_for() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for benchmark in BENCHMARKS:
+        assert f"| `{benchmark.name}` | {benchmark.about} |" in page
+        assert benchmark.licence
+        assert benchmark.name in sizes() or not benchmark.shipped
+    assert all(not each.shipped for each in BENCHMARKS if "NC" in each.licence)
+    assert set(sizes()) <= {each.name for each in BENCHMARKS}
 
 
 # Each family.
@@ -435,6 +461,9 @@ def test_counts_of_the_real_files(name: str, real: Path) -> None:
     sides = sides_of(named(name), real)
     if name != "locomo":
         checked(sides)
-    sizes = tuple(len(sides[split]) for split in SPLITS)
-    assert sizes == COUNTS.get(name, sizes)
-    assert sum(sizes) == TOTALS.get(name, sum(sizes))
+    many = tuple(len(sides[split]) for split in SPLITS)
+    assert many == COUNTS.get(name, many)
+    assert sum(many) == TOTALS.get(name, sum(many))
+    if name in sizes():
+        assert tuple(sizes()[name]["questions"].values()) == many
+        assert sizes()[name]["data"]["test"] == digest(sides["test"])

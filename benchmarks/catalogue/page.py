@@ -1,0 +1,54 @@
+"""Put the tables of all benchmarks into docs/benchmarks.md.
+
+python -m benchmarks.catalogue.page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from benchmarks.tables import filled, markdown
+from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, sizes
+from keepworth.tasks.data_files import VARIABLE, MissingData
+from keepworth.tasks.splits import SPLITS
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "benchmarks.md"
+
+
+def where(benchmark: Benchmark) -> str:
+    """Where a set can be had, as its loader says it to who has none."""
+    if benchmark.shipped:
+        return "comes with it"
+    before = os.environ.pop(VARIABLE, None)
+    try:
+        benchmark.tasks("test")
+    except MissingData as error:
+        found = re.search(r"Get it from (.*?), then pass", error.fix)
+        return found[1] if found else error.fix
+    finally:
+        if before is not None:
+            os.environ[VARIABLE] = before
+    raise SystemExit(f"{benchmark.name} is not shipped, and yet it was found without data")
+
+
+def main() -> None:
+    known = sizes()
+    rows, counts = [], []
+    for each in BENCHMARKS:
+        size = known.get(each.name)
+        judged = (
+            ", ".join(f"`{name}`" if name != "choice" else "right option" for name in size["judged"]) if size else ""
+        )
+        rows.append((f"`{each.name}`", each.about, judged or each.metric, each.licence, where(each)))
+        if size:
+            split = [f"{size['questions'][side]:,}" for side in SPLITS]
+            counts.append((f"`{each.name}`", *split, f"{size['haystacks']:,}", f"{size['entries']:,}"))
+    filled(PAGE, "benchmarks", markdown(("name", "what it asks", "judged by", "licence", "where"), rows, left=5))
+    head = ("name", "train", "dev", "test", "haystacks (test)", "entries in one")
+    filled(PAGE, "sizes", markdown(head, counts))
+
+
+if __name__ == "__main__":
+    main()

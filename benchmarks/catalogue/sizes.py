@@ -1,0 +1,60 @@
+"""Count every benchmark's questions, and hash them, for `keepworth eval list` and docs/benchmarks.md.
+
+    python -m benchmarks.catalogue.sizes --data FOLDER
+
+FOLDER holds the sets that are not shipped; those that it lacks keep the counts that they have. No text of a set is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from keepworth.tasks.benchmark import BENCHMARKS, SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
+from keepworth.tasks.data_files import MissingData
+from keepworth.tasks.splits import SPLITS
+
+ANY = ("longmemeval-file",)
+"""Those whose size is that of whatever file is named."""
+
+
+def counted(benchmark: Benchmark, data: Path) -> dict[str, Any]:
+    """Questions and hash of each side; haystacks of the test side, entries of 60 words in one; how answers are judged."""
+    sides = {split: benchmark.tasks(split, data=None if benchmark.shipped else data) for split in SPLITS}
+    refuse_leaks(sides)
+    tests = sides["test"]
+    firsts = [tests[group[0]] for group in sharing(tests)]
+    drawn = firsts[:: max(1, len(firsts) // 20)]
+    return {
+        "questions": {split: len(tasks) for split, tasks in sides.items()},
+        "haystacks": len(firsts),
+        "entries": round(sum(len(haystack(task)) for task in drawn) / len(drawn)),
+        "judged": sorted({"choice" if task.options else task.verifier for task in tests}),
+        "data": {split: digest(tasks) for split, tasks in sides.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=SIZES)
+    options = parser.parse_args()
+    found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
+    for benchmark in (each for each in BENCHMARKS if each.name not in ANY):
+        try:
+            found[benchmark.name] = counted(benchmark, options.data)
+            print(benchmark.name, found[benchmark.name]["questions"], flush=True)
+        except MissingData as error:
+            print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
+    kept = {
+        benchmark.name: found[benchmark.name]
+        for benchmark in BENCHMARKS
+        if benchmark.name in found and benchmark.name not in ANY
+    }
+    options.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

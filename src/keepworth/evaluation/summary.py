@@ -51,7 +51,7 @@ def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     with_memory = {
         name: arm
         for name, arm in arms.items()
-        if name not in (BASELINE, "oracle") and arm["does not fit"] < arm["questions"] * arm["seeds"]
+        if name not in (BASELINE, "oracle") and arm["does not fit"] + arm["failed"] < arm["questions"] * arm["seeds"]
     }
     found: dict[str, list[str]] = {name: [] for name in with_memory}
     for what, key in (("calls", "calls"), ("tokens", "shown tokens")):

@@ -232,6 +232,7 @@ NAMES: Mapping[str, str] = {
     "mem0": "mem0 as it ships, infer=False: entries as they are",
     "langgraph": "LangGraph's SQLite store",
     "bm25s": "search by words by a package of its own",
+    "reme": "ReMe's counters of uses and successes, by its own operations, without a model",
 }
 PATTERNS: Mapping[str, str] = {
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
@@ -333,7 +334,7 @@ def _rival(name: str, python: str) -> list[str]:
     if absent:
         raise KeepworthError(
             f"{name} needs {', '.join(absent)}, not installed for {python}.",
-            'Install "keepworth[rivals]" into an environment of its own, and give its Python as --rivals.',
+            "Install what docs/systems.md says into an environment of its own, and give its Python as --rivals.",
         )
     return command
 

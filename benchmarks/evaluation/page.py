@@ -1,0 +1,92 @@
+"""Put the tables of the JSON files beside this one into docs/systems.md, so that no number is typed by hand.
+
+python -m benchmarks.evaluation.page
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import filled, markdown
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent.parent / "docs" / "systems.md"
+DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
+
+
+def span(cell: Any) -> str:
+    return "—" if cell is None else f"{cell['mean']:.3f} ({cell['low']:.3f} to {cell['high']:.3f})"
+
+
+def size(value: float | None) -> str:
+    return "—" if value is None else f"{value / 1e6:.1f}"
+
+
+def found(name: str) -> str:
+    """What evidence each system found, and what it took."""
+    of = json.loads((HERE / f"{name}.json").read_text())
+    rows = [
+        (
+            f"`{arm}`",
+            *(span(values["evidence"].get(depth)) for depth in DEPTHS),
+            f"{values['ask ms']:.1f}",
+            f"{values['write ms an entry']:.2f}",
+            size(values["bytes"]),
+        )
+        for arm, values in of["arms"].items()
+        if arm != "none"
+    ]
+    head = ("system", *DEPTHS.values(), "ms a question", "ms an entry", "MB")
+    return markdown(head, rows) + "\n\n" + note(of)
+
+
+def read(name: str) -> str:
+    """What the reader made of it."""
+    of = json.loads((HERE / f"{name}.json").read_text())
+    rows = [
+        (
+            f"`{arm}`",
+            span(values["scores"]["score"]),
+            "—" if arm not in of["gains"] else span(of["gains"][arm]),
+            "—" if arm not in of["gains"] else of["gains"][arm]["verdict"],
+            f"{values['calls']:.1f}",
+            f"{values['shown tokens']:.0f}",
+        )
+        for arm, values in of["arms"].items()
+    ]
+    head = ("system", "score", "gain over `none`", "verdict", "calls", "tokens shown")
+    return markdown(head, rows) + "\n\n" + note(of)
+
+
+def note(of: Any) -> str:
+    first = next(iter(of["arms"].values()))
+    packages = {name: number for arm in of["arms"].values() for name, number in arm["versions"].items()}
+    listed = ", ".join(f"{name} {number}" for name, number in packages.items())
+    machine = of["machine"]
+    return (
+        f"`{of['command']}`: {first['questions']:,} questions of {of['of']:,}, 95 % intervals over {first['clusters']} clusters, "
+        f"seed 0, encoder {of['encoder']}, reader {of['reader']}; {listed}. Times with temporary files "
+        f"{machine['temporary files']} and a load of {machine['load average']:.0f} on {machine['cores']} cores; whoever comes "
+        "first encodes for all."
+    )
+
+
+def not_run() -> str:
+    of = json.loads((HERE / "locomo-found.json").read_text())
+    return "\n".join(f"* {name}: {reason}." for name, reason in of["not run"].items())
+
+
+def main() -> None:
+    for name in ("locomo-found", "longmemeval50-found"):
+        if (HERE / f"{name}.json").exists():
+            filled(PAGE, name, found(name))
+    for name in ("locomo-read", "locomo-live"):
+        if (HERE / f"{name}.json").exists():
+            filled(PAGE, name, read(name))
+    filled(PAGE, "not-run", not_run())
+
+
+if __name__ == "__main__":
+    main()

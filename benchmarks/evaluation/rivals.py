@@ -1,0 +1,80 @@
+"""Memories of other projects and ours on two benchmarks, by the command that everybody has. What was measured is kept as numbers.
+
+    python -m benchmarks.evaluation.rivals --data DATA --python RIVALS/bin/python [--only locomo-found]
+
+Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file. No text of a benchmark
+is in it: LoCoMo is not ours to give. What is named as not run says why. `python -m benchmarks.evaluation.page` writes the tables.
+
+mem0 waits for the disk about fourteen times an entry. Temporary files on a disk in memory (`TMPDIR=/dev/shm`) make a run shorter
+and its times of writing those of no disk; which it was is in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
+RUNS: dict[str, tuple[str, ...]] = {
+    "locomo-found": ("locomo", *FOUND, "--reader", "none"),
+    "locomo-read": ("locomo", "none", "dense", "langgraph", "mem0", "bm25", "search", "keepworth", "--limit", "100"),
+    "longmemeval50-found": ("longmemeval+50", *FOUND, "--reader", "none", "--limit", "20"),
+    "locomo-live": (
+        *("locomo", "dense", "success-counter", "utility-average", "lesson-dropout"),
+        *("--limit", "100", "--setting", "live,shuffled"),
+    ),
+}
+NOT_RUN = {
+    "cognee": "1.6.5 weighs nodes of a graph that a language model extracts; without one there is nothing to weigh. Its moving "
+    "average is the one of `utility-average`",
+    "ace-agent": "is in no package index; its counters choose nothing in the released code",
+    "mem0 with a language model": "infer=True asks a model for facts at each write: another memory is then measured, the model's",
+    "mem0 with spaCy": "its English model is in no package index: no boost for named entities, no lemmas",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--runs", type=Path, default=Path("runs/eval"))
+    parser.add_argument("--only", nargs="*", default=list(RUNS), choices=list(RUNS))
+    options = parser.parse_args()
+    for name in options.only:
+        words = list(RUNS[name])
+        if words[0].startswith("locomo"):
+            words += ["--data", options.data]
+        folder = options.runs / name
+        command = [sys.executable, "-m", "keepworth", "eval", "run", *words, "--rivals", options.python]
+        began = time.time()
+        subprocess.run([*command, "--out", str(folder)], check=True)
+        kept = numbers(json.loads((folder / "summary.json").read_text()))
+        kept["command"] = f"keepworth eval run {' '.join(RUNS[name])}"
+        kept["machine"] = {
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "load average": os.getloadavg()[0],
+            "temporary files": "in memory" if tempfile.gettempdir().startswith("/dev/shm") else "on disk",
+            "seconds of the last part": time.time() - began,
+        }
+        kept["not run"] = NOT_RUN
+        (HERE / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def numbers(summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary without what a system printed, which may repeat what it was told."""
+    arms = {arm: {**values, "errors": sum(values["errors"].values())} for arm, values in summary["arms"].items()}
+    return {**summary, "arms": {arm: {**own, "unjudged": len(own["unjudged"])} for arm, own in arms.items()}}
+
+
+if __name__ == "__main__":
+    main()

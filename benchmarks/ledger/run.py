@@ -32,7 +32,7 @@ from keepworth.memory.policy.slots import Policy
 OUT = Path(__file__).parent / "ledger.json"
 RUNS, LENGTH = 4000, 1000
 COST_RUNS = 400
-MEMORY_RUNS, MEMORY_LENGTH = 25, 220
+MEMORY_RUNS, MEMORY_LENGTH = 20, 200
 LOOKS = (200, 500, 1000)
 
 
@@ -126,7 +126,7 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             share = 2 / (1 + world.near_miss) if matches else 2 * world.near_miss / (1 + world.near_miss)
             each = size * share
             base -= each * 0.5 if up else 0.0
-            words = list(rng.choice(WORDS, 8 if world.steps == 1 else 6))
+            words = [WORDS[place] for place in rng.integers(len(WORDS), size=8 if world.steps == 1 else 6)]
             words += TOPIC[topic].split() if world.topic else []
             asked = " ".join(["zebra" if up else "walrus", *words])
             with memory.episode("help") as episode:
@@ -208,8 +208,8 @@ def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
             for length in (600, 2000):
                 key = f"{name} | {withhold:g} | {budget:g} | {length}"
                 found["cost"][key] = lambda i=items, w=withhold, b=budget, n=length: cost_cell(i, w, b, n)
-    for number, world in enumerate(WORLDS):
-        for place, (size, confounded) in enumerate(((0.2, False), (-0.2, False), (0.0, False), (-0.2, True))):
+    for place, (size, confounded) in enumerate(((-0.2, True), (0.2, False), (-0.2, False), (0.0, False))):
+        for number, world in enumerate(WORLDS):
             name = f"{world.name} | {size:+.1f} | {'confounded' if confounded else ''}"
             seed = 10 * number + place
             found["memory"][name] = lambda w=world, s=size, c=confounded, seed=seed: memory_cell(w, s, c, seed)

@@ -285,7 +285,9 @@ def _plain(record: Account | Balance | Contrast) -> dict[str, Any]:
     """As JSON: what is not known is null."""
     from dataclasses import asdict
 
-    more = {name: getattr(record, name) for name in ("verdict", "gross", "gain", "net") if hasattr(record, name)}
+    more = {
+        name: getattr(record, name) for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)
+    }
     known = {name: value for name, value in asdict(record).items() if name != "accounts"} | more
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in known.items()

@@ -162,9 +162,9 @@ class Account:
     shown, withheld: rows of each kind; effect: mean reward with the item less that without, beyond what the situations
     explain, each by its weights (`snips`), which is right a little more often than `mean`, that of psi; low, high: of the 95 %
     interval around `mean` that may be looked at after every reward, infinite before there is one; fixed: half the width of the
-    one for a number of episodes that was set beforehand; ips, snips: two plainer estimates; needed: how many more episodes
-    under test until the interval is clear of 0 if the effect stays what it is; span: of the rewards, highest less lowest;
-    cost: what the draws that were not the policy's choice have cost so far, by the estimated effect, negative where they paid.
+    one for a number of episodes that was set beforehand; ips, snips: two plainer estimates; deviation: of psi, as the interval
+    takes it; span: of the rewards, highest less lowest; cost: what the draws that were not the policy's choice have cost so far,
+    by the estimated effect, negative where they paid.
     success, usual: the mean reward of all the times it was shown, for whatever reason, and of all choices: what a counter
     would say; seen: how many times that is."""
 
@@ -178,7 +178,7 @@ class Account:
     fixed: float
     ips: float
     snips: float
-    needed: int
+    deviation: float
     span: float
     cost: float
     success: float = math.nan
@@ -192,6 +192,13 @@ class Account:
     @property
     def interval(self) -> tuple[float, float]:
         return self.low, self.high
+
+    @property
+    def needed(self) -> int:
+        """How many more episodes under test until the interval is clear of 0 if the effect stays what it is; 0 where it is."""
+        if self.clear or not self.rows or not self.span:
+            return 0
+        return max(0, rows_needed(self.mean, self.deviation) - self.rows)
 
     @property
     def clear(self) -> bool:
@@ -243,7 +250,7 @@ def account(
     the interval of `bernstein`."""
     n, shown = len(a), int(a.sum())
     if not n:
-        return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0, span, 0.0)
+        return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0.0, span, 0.0)
     psi = scores(a, p, y, g)
     mean, effect = float(psi.mean()), snips(a, p, y - expected)
     effect = mean if math.isnan(effect) else effect
@@ -251,20 +258,18 @@ def account(
     usual = p >= 0.5
     # Usually shown, and withheld; or usually hidden, and shown.
     turned = float((usual * (1.0 - a)).sum() - (~usual * a).sum())
-    low, high, needed = -math.inf, math.inf, 0
+    low, high = -math.inf, math.inf
     if span > 0.0:
         if exact:
             low, high = bernstein(psi, span / float(np.minimum(p, 1.0 - p).min()))
         elif min(shown, n - shown) >= LEAST_EACH:
             margin = float(half_width(float(n), spread))
             low, high = mean - margin, mean + margin
-        if not (low > 0.0 or high < 0.0):
-            needed = max(0, rows_needed(effect, spread) - n)
     inverse = float(np.mean(1.0 / (p * (1.0 - p))))
     at_once = deviation(n, psi.sum(), psi @ psi, usual_variance(n, float(((y - g) ** 2).sum()), inverse, span))
     fixed = float(fixed_half_width(n, at_once)) if span > 0.0 else math.inf
     plain = ips(a, p, y), snips(a, p, y)
-    return Account(item, shown, n - shown, effect, mean, low, high, fixed, *plain, needed, span, effect * turned)
+    return Account(item, shown, n - shown, effect, mean, low, high, fixed, *plain, spread, span, effect * turned)
 
 
 def most_variance(p: Floats, span: float) -> float:

@@ -91,8 +91,9 @@ def _sided(
 def _marks(line: Mapping[str, Any]) -> Iterable[str]:
     context = line.get("context", line.get("Premise", ""))
     for part in (context, line.get("fact_context", "")) if isinstance(context, str) else context:
-        if normalise(part):
-            yield f"context {normalise(part)[:_START]}"
+        start = normalise(part[: 3 * _START])[:_START]
+        if start:
+            yield f"context {start}"
     yield f"question {normalise(str(line.get('question') or line.get('Hypothesis') or _masked(str(context))))}"
 
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.text import as_line
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.effect import WITHHOLD, Effect, WhereSure
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
-from keepworth.memory.policy.mixture import MixtureValuer
+from keepworth.memory.policy.mixture import ESTIMATORS, Estimator, MixtureValuer
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.presenters import EncouragedDiscouraged, Exemplars, Guidance
 from keepworth.memory.policy.propensity import Mixture
@@ -368,7 +369,16 @@ def linear_thompson(
     return _statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
 
 
-# This project's own: every estimator that a statistician would try, each counting as well as it has predicted.
+# This project's own: what a statistician would try, each counting as well as it has predicted.
+
+
+MIXTURE_PARTS: dict[str, Callable[[Estimator], bool]] = {
+    "kernel": lambda each: not each.bandwidth,
+    "ridge": lambda each: bool(each.bandwidth),
+    "words": lambda each: not each.words,
+    "fading": lambda each: each.keep == 1.0,
+}
+"""Estimators that stay where a part is left out."""
 
 
 def mixture(
@@ -380,8 +390,14 @@ def mixture(
     prior: float = 0.2,
     share: float = 0.01,
     failures: bool = True,
+    without: str = "",
 ) -> Policy:
-    return _statistical("mixture", MixtureValuer(prior=prior, share=share), pool, _best(k, 0.0, explore), failures)
+    """without: one of `MIXTURE_PARTS`."""
+    if without and without not in MIXTURE_PARTS:
+        raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(MIXTURE_PARTS)}.")
+    kept = tuple(each for each in ESTIMATORS if not without or MIXTURE_PARTS[without](each))
+    name = f"mixture-without-{without}" if without else "mixture"
+    return _statistical(name, MixtureValuer(kept, prior, share), pool, _best(k, 0.0, explore), failures)
 
 
 # The default policy, over cases that it keeps itself: alone it keeps nothing, and chooses among what people noted.
@@ -419,10 +435,13 @@ RIVALS: dict[str, Callable[..., Policy]] = {
     "linucb": linucb,
     "linear-thompson": linear_thompson,
 }
+OURS: dict[str, Callable[..., Policy]] = {
+    "mixture": mixture,
+    **{f"mixture-without-{part}": partial(mixture, without=part) for part in MIXTURE_PARTS},
+    "effect-with-cases": effect_with_cases,
+}
 METHODS: dict[str, Callable[..., Policy]] = {
-    **{name: _alike(recipe) for name, recipe in RIVALS.items()},
-    "mixture": _alike(mixture),
-    "effect-with-cases": _alike(effect_with_cases),
+    **{name: _alike(recipe) for name, recipe in (*RIVALS.items(), *OURS.items())},
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
@@ -430,7 +449,7 @@ METHODS: dict[str, Callable[..., Policy]] = {
 
 def settings_of(name: str) -> frozenset[str]:
     """What a method can be told: the keywords of its recipe."""
-    return frozenset(signature(RIVALS.get(name) or METHODS[name]).parameters)
+    return frozenset(signature(RIVALS.get(name) or OURS.get(name) or METHODS[name]).parameters)
 
 
 def method(name: str, *, seed: int = 0, **settings: object) -> Policy:

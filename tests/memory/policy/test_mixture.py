@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from keepworth.defaults import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy import mixture
 from keepworth.memory.policy.experience import Experience
@@ -135,4 +136,7 @@ def test_settings_that_cannot_take_effect_are_refused() -> None:
         MixtureValuer(())
     with pytest.raises(InvalidPolicy):
         method("mixture", prior=1.5)
+    with pytest.raises(InvalidPolicy, match="fading"):
+        method("mixture", without="drift")
+    assert policy("mixture", k=2, here="newest").name == "mixture"
     assert MixtureValuer((Estimator(),)).weights.tolist() == [1.0]

@@ -29,10 +29,11 @@ from keepworth.environments.streams import opened
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.retrievers import top
+from keepworth.memory.policy.slots import Policy, Presented, Use, Values
 from keepworth.memory.policy.valuers import of_actions
 from keepworth.models.encoders import encoder as open_encoder
-from keepworth.rollouts.stream import LONGEST_EPISODE, run_stream
+from keepworth.rollouts.stream import LONGEST_EPISODE, SHOWN, run_stream
 
 
 class Known:
@@ -54,8 +55,10 @@ def known(name: str) -> Known:
     return Known(name)
 
 
-def met(stream: Stream, policy: Policy, encoder: Any, seed: int, *, direct: bool = False) -> tuple[float, float]:
-    """Mean success over the stream, and on the held-out tasks with the memory frozen. direct: what is valued highest is done."""
+def met(stream: Stream, policy: Policy, encoder: Any, seed: int, control: str = "learn") -> tuple[float, float]:
+    """Mean success over the stream, and on the held-out tasks with the memory frozen.
+
+    control: "learn"; "direct": what is valued highest is done; "none": nothing is shown; "oracle": right cases of the store."""
     tasks = (*stream.tasks, *stream.held_out)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(tasks), 2, LONGEST_EPISODE, stream.widest))
     experience, agent = Experience(policy, encoder, seed=seed), LinearAgent()
@@ -64,9 +67,12 @@ def met(stream: Stream, policy: Policy, encoder: Any, seed: int, *, direct: bool
         scene: Scene = task.environment().scene
         live = number < len(stream.tasks)
         use = experience.recall(scene.goal, scene.observation, scene.actions, frozen=not live)
+        if control == "oracle":
+            use = right(use, scene, experience)
+        shown = Presented("") if control == "none" else experience.present(use)
         own = noise[number, 0, 0, : len(scene.actions)]
-        taken = agent(scene.text, scene.actions, scene.leaning, experience.present(use), own)
-        if direct:
+        taken = agent(scene.text, scene.actions, scene.leaning, shown, own)
+        if control == "direct":
             worth = of_actions(policy.valuer, use.query, experience.pool)
             taken = scene.actions[int(np.lexsort((own, worth))[-1])]
         success[number] = float(taken in scene.right)
@@ -74,6 +80,16 @@ def met(stream: Stream, policy: Policy, encoder: Any, seed: int, *, direct: bool
             told = 1.0 - success[number] if task.flipped else success[number]
             experience.finish([(use, taken)], told, per_step=[told])
     return float(success[: len(stream.tasks)].mean()), float(success[len(stream.tasks) :].mean())
+
+
+def right(use: Use, scene: Scene, experience: Experience) -> Use:
+    """The choice of the most similar cases whose advice is right."""
+    pool = experience.pool
+    rows = pool.active()
+    rows = rows[np.isin(pool.content[rows], [pool.content_of(action) for action in scene.right]) & ~pool.warns[rows]]
+    found = top(pool.similarities(use.query.vector, rows), rows, SHOWN)
+    values = Values(np.zeros(len(found.rows)), np.zeros(len(found.rows)))
+    return Use(use.query, found, values, None, tuple(range(len(found.rows))), "main", logged=1.0)
 
 
 def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
@@ -87,7 +103,8 @@ def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
         for measure in ("live", "frozen"):
             seeds = sorted(set.intersection(*(set(each) for each in arms.values())))
             values = {arm: np.array([each[seed][measure] for seed in seeds]) for arm, each in arms.items()}
-            against = {arm: paired(values[method] - each) for arm, each in values.items() if arm != method}
+            others = [arm for arm in values if arm not in (method, "none", "oracle")]
+            against = {arm: paired(values[method] - values[arm]) for arm in others}
             worst = min(against, key=lambda arm: against[arm][1])
             found.append(
                 {
@@ -136,11 +153,12 @@ def main() -> None:
                         if (name, encoder, seed, arm) in done:
                             continue
                         base, _, changed = arm.partition("+")
+                        control = base if base in ("none", "oracle") else changed if changed == "direct" else "learn"
+                        method = "exprag" if base in ("none", "oracle") else base
                         settings = {} if changed == "published" else tuned
                         begun = time.process_time()
-                        live, frozen = met(
-                            stream, method_for(base, settings, seed), known(encoder), seed, direct=changed == "direct"
-                        )
+                        made = method_for(method, settings, seed)
+                        live, frozen = met(stream, made, known(encoder), seed, control)
                         row = {
                             "stream": name,
                             "encoder": encoder,
@@ -151,16 +169,14 @@ def main() -> None:
                         }
                         row["seconds"] = round(time.process_time() - begun, 3)
                         if asked.check:
-                            made = method_for(base, settings, seed)
-                            how = "direct" if changed == "direct" else "learn"
                             run = run_stream(
                                 stream,
-                                made,
+                                method_for(method, settings, seed),
                                 LinearAgent(),
                                 known(encoder),
                                 seed=seed,
                                 measure_regret=False,
-                                control=how,
+                                control=control,
                             )
                             same = (run.success.mean(), run.held_out.mean())
                             print(

@@ -19,7 +19,7 @@ STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-m
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 ARMS = (
     "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
-    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,advantage,advantage+shuffled,advantage+masked,"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,mixture,advantage,advantage+shuffled,advantage+masked,"
     "advantage-without-baseline,advantage-without-measuring,advantage-without-local,advantage-without-shared,advantage-without-attribution,advantage-without-posterior,"
     "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
     "advantage-without-maintenance,oracle"

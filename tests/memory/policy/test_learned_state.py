@@ -118,7 +118,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize("name", [*RIVALS, "advantage"])
+@pytest.mark.parametrize("name", [*RIVALS, "advantage", "mixture"])
 def test_what_is_kept_is_what_a_replay_gives(name: str, free: bool, tmp_path: Path, used: list[int]) -> None:
     generator = np.random.default_rng(len(name) + free)
     path = tmp_path / "m.mem"
@@ -235,7 +235,7 @@ def replayed_now(memory: Memory, name: str, folder: Path) -> tuple[Any, ...]:
         return everything(copy)
 
 
-@pytest.mark.parametrize("name", ["advantage", "nearest-mean", "memrl"])
+@pytest.mark.parametrize("name", ["advantage", "mixture", "memrl"])
 def test_an_item_that_says_something_else_now_is_learned_from_as_it_is(
     name: str, tmp_path: Path, used: list[int]
 ) -> None:
@@ -419,7 +419,7 @@ with opened(Path(sys.argv[1]), sys.argv[2]) as memory:
 """
 
 
-@pytest.mark.parametrize("name", ["advantage", pytest.param("kernel-mean", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["advantage", pytest.param("mixture", marks=pytest.mark.slow)])
 def test_processes_that_are_killed_leave_what_the_journal_says(name: str, tmp_path: Path, used: list[int]) -> None:
     path = tmp_path / "m.mem"
     with opened(path, name) as memory:

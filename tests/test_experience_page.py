@@ -35,6 +35,11 @@ def test_results_say_how_they_were_made(name: str) -> None:
     found = json.loads((page.RESULTS / f"{name}.json").read_text())
     if name.startswith("overhead"):
         return
+    if name.startswith("labelled"):
+        assert found["split"] == "held-out"
+        assert found["fixed_at"]
+        assert all(each["seeds"] >= 10 for each in found["streams"])
+        return
     assert found["plan"]["split"] in ("dev", "held-out")
     assert found["seeds"] >= 1
     for each in found["claims"].get("against_rivals", []):

@@ -120,6 +120,29 @@ def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
     return found
 
 
+def together(rows: list[dict[str, Any]], method: str) -> dict[str, Any]:
+    """`method` less each other arm, by seed the mean over all streams and encoders; seeds that have all of them."""
+    cells = {(row["stream"], row["encoder"]) for row in rows}
+    arms = {row["arm"] for row in rows}
+    by = {(row["seed"], row["arm"], row["stream"], row["encoder"]): row for row in rows}
+    seeds = [
+        seed
+        for seed in sorted({row["seed"] for row in rows})
+        if all((seed, arm, *cell) in by for arm in arms for cell in cells)
+    ]
+    found: dict[str, Any] = {"seeds": len(seeds), "streams": len(cells)}
+    for measure in ("live", "frozen"):
+        means = {
+            arm: np.array([np.mean([by[(seed, arm, *cell)][measure] for cell in sorted(cells)]) for seed in seeds])
+            for arm in sorted(arms)
+        }
+        found[measure] = {
+            "means": {arm: round(float(each.mean()), 4) for arm, each in means.items()},
+            "against": {arm: paired(means[method] - each) for arm, each in means.items() if arm != method},
+        }
+    return found
+
+
 def paired(gaps: Any) -> list[float]:
     """Mean, and the ends of its 95 % t interval."""
     half = float(t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
@@ -137,6 +160,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--tuned", type=Path, default=Path("benchmarks/streams/tuned.json"))
     parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--fixed-at", default="", help="The commit at which the form of the method was fixed.")
     parser.add_argument("--check", action="store_true", help="Compare with the journalled loop.")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -195,6 +219,8 @@ def main() -> None:
         "command": "python -m benchmarks.streams.labelled " + shlex.join(sys.argv[1:]),
         "versions": versions(),
         "split": asked.split,
+        "fixed_at": asked.fixed_at,
+        "together": together(rows, asked.method),
         "streams": summary(rows, asked.method),
     }
     asked.out.write_text(json.dumps(record, indent=1) + "\n")

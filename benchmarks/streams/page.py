@@ -378,6 +378,106 @@ def overhead() -> str:
     return lines(["", "recall", "reward", "recall + reward", "the engine's own search", "difference"], rows)
 
 
+PUBLISHED = ("exprag", "memrl", "amem")
+LEVEL, AHEAD = -0.01, 0.03
+"""Where an interval has to begin for a method to be at least level, and to be clearly ahead."""
+
+
+def cells(measure: str) -> list[Record]:
+    """Of the labelled streams: the means, and for the statistician's rivals and the published ones the difference whose interval
+    begins lowest."""
+    found = []
+    for each in json.loads((RESULTS / "labelled.json").read_text())["streams"]:
+        if each["measure"] == measure:
+            against: dict[str, list[float]] = each["against"]
+            parts = [
+                min((arm for arm in against if (arm in PUBLISHED) == published), key=lambda arm: against[arm][1])
+                for published in (False, True)
+            ]
+            found.append({**each, "statistical": parts[0], "published": parts[1]})
+    return found
+
+
+def labelled() -> str:
+    rows = []
+    for live, frozen in zip(cells("live"), cells("frozen"), strict=True):
+        best = max((arm for arm in live["means"] if arm != "mixture"), key=lambda arm: live["means"][arm])
+        row = [f"{live['stream']}, {live['encoder']}", f"{HUNDRED * live['means']['mixture']:.1f}"]
+        row.append(f"`{best}` {HUNDRED * live['means'][best]:.1f}")
+        row += [_against(live, "statistical"), _against(live, "published")]
+        rows.append([*row, f"{HUNDRED * frozen['means']['mixture']:.1f}", _against(frozen, "statistical")])
+    return lines(
+        [
+            "stream, encoder",
+            "`mixture`",
+            "highest rival",
+            "least favourable difference from simple rules",
+            "from published memories",
+            "frozen",
+            "from simple rules, frozen",
+        ],
+        rows,
+    )
+
+
+def _against(cell: Record, kind: str) -> str:
+    mean, low, high = (HUNDRED * each for each in cell["against"][cell[kind]])
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), `{cell[kind]}`"
+
+
+def labelled_standing() -> str:
+    said = []
+    whole = json.loads((RESULTS / "labelled.json").read_text())["together"]
+    for measure, when in (("live", "While learning"), ("frozen", "Frozen")):
+        against = whole[measure]["against"]
+        nearest = sorted(against, key=lambda arm: float(against[arm][1]))[:3]
+        said.append(
+            f"* {when}, the mean over all {whole['streams']} streams is {HUNDRED * whole[measure]['means']['mixture']:.1f}; the "
+            "rivals that come nearest: "
+            + ", ".join(
+                "`{}` ({:+.1f}, {:+.1f} to {:+.1f})".format(arm, *(HUNDRED * each for each in against[arm]))
+                for arm in nearest
+            )
+            + "."
+        )
+    for measure, when in (("live", "While learning"), ("frozen", "Frozen")):
+        found = cells(measure)
+        least = [cell["against"][cell["statistical"]] for cell in found]
+        published = [cell["against"][cell["published"]] for cell in found]
+        low = min(gap[0] for gap in least)
+        half = [HUNDRED * (gap[2] - gap[1]) / 2 for gap in least]
+        said.append(
+            f"* {when}, over {found[0]['seeds']} seeds: the least favourable difference from any simple rule is not below 0 on "
+            f"{sum(gap[0] >= 0.0 for gap in least)} of {len(found)} streams; its interval begins above -1 point on "
+            f"{sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on {sum(gap[2] < 0.0 for gap in least)}. The lowest is "
+            f"{HUNDRED * low:+.1f} points. Half an interval is {min(half):.1f} to {max(half):.1f} points wide. Of the published "
+            f"memories it is ahead with an interval above +3 points on {sum(gap[1] > AHEAD for gap in published)}, and with one "
+            f"above 0 on {sum(gap[1] > 0.0 for gap in published)}."
+        )
+    return "\n".join(said)
+
+
+def labelled_parts() -> str:
+    """What leaving a part out costs on dev streams: over all seeds and streams of an encoder, and where it costs most."""
+    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for each in json.loads((RESULTS / "labelled-parts.json").read_text())["streams"]:
+        if each["measure"] == "live":
+            for arm, (mean, *_) in each["against"].items():
+                if arm.startswith("mixture-without-"):
+                    found.setdefault((arm, each["encoder"]), []).append((mean, each["stream"]))
+    rows = [
+        [
+            f"`{arm}`",
+            encoder,
+            f"{HUNDRED * float(np.mean([mean for mean, _ in costs])):+.1f}",
+            f"{HUNDRED * max(costs)[0]:+.1f} ({max(costs)[1]})",
+            f"{HUNDRED * min(costs)[0]:+.1f} ({min(costs)[1]})",
+        ]
+        for (arm, encoder), costs in sorted(found.items())
+    ]
+    return lines(["left out", "encoder", "costs, mean over streams", "most", "least"], rows)
+
+
 RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", METHOD)
 STEPS = ("several-steps", "science")
 MEASURED = ("one-step", "free-words", "banking77", *STEPS, "seen-before")
@@ -400,6 +500,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "seen-best": lambda: best("seen-before"),
     "banking": lambda: success("banking77"),
     "banking-best": lambda: best("banking77"),
+    "labelled": labelled,
+    "labelled-standing": labelled_standing,
+    "labelled-parts": labelled_parts,
     "left": lambda: left(*MEASURED),
     "attacks": attacked,
     "recovery": recovered,

@@ -18,7 +18,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,6 @@ def main() -> None:
             words += ["--data", options.data]
         folder = options.runs / name
         command = [sys.executable, "-m", "keepworth", "eval", "run", *words, "--rivals", options.python]
-        began = time.time()
         subprocess.run([*command, "--out", str(folder)], check=True)
         kept = numbers(json.loads((folder / "summary.json").read_text()))
         kept["command"] = f"keepworth eval run {' '.join(RUNS[name])}"
@@ -64,7 +62,6 @@ def main() -> None:
             "cores": os.cpu_count(),
             "load average": os.getloadavg()[0],
             "temporary files": "in memory" if tempfile.gettempdir().startswith("/dev/shm") else "on disk",
-            "seconds of the last part": time.time() - began,
         }
         kept["not run"] = NOT_RUN
         (HERE / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

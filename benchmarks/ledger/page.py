@@ -71,6 +71,7 @@ def through(result: dict[str, Any]) -> str:
             rows.append(
                 (
                     f"{world.name}, {size}{', confounded' if kind else ''}",
+                    row["runs"],
                     f"{row['effect_mean']:+.2f} ({row['effect_sd']:.2f})",
                     f"{core[name]['effect_mean']:+.2f} ({core[name]['effect_sd']:.2f})",
                     *sign,
@@ -80,6 +81,7 @@ def through(result: dict[str, Any]) -> str:
             )
     head = (
         "item",
+        "runs",
         "effect, mean (sd)",
         "vectorised",
         "sign right",

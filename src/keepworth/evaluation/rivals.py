@@ -302,7 +302,7 @@ RIVALS: dict[str, type[Rival]] = {each.name: each for each in (Mem0System, LangG
 
 def main(name: str, *rest: str) -> None:
     if rest == ("--versions",):
-        print(json.dumps({package: version(package) for package in PACKAGES[name]}))  # noqa: T201
+        sys.stdout.write(json.dumps({package: version(package) for package in PACKAGES[name]}) + "\n")
         return
     # What a package prints is no answer of ours.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -18,12 +18,15 @@ from keepworth.episodes.model import FinishReason, Tokens, VersionSpan
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One utterance of a conversation. `evidence` is part of the hidden key: no agent may read it."""
+    """One utterance of a conversation. `evidence` is part of the hidden key: no agent may read it.
+
+    date: when it was said, ISO 8601, where that is not the date of its session."""
 
     speaker: str
     text: str
     index: int
     evidence: bool = False
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,9 @@ class Session:
     id: str
     date: str
     turns: tuple[Turn, ...]
+
+    def date_of(self, turn: Turn) -> str:
+        return turn.date or self.date
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,9 +160,11 @@ def digest(tasks: Sequence[Task]) -> str:
             whole.update(part.encode("utf-8", "surrogatepass") + b"\x1f")
         for session in task.sessions:
             if id(session.turns) not in known:
-                said = "\x1f".join(
-                    (session.id, session.date, *(f"{t.speaker}\x1e{t.text}\x1e{t.evidence}" for t in session.turns))
+                turns = (
+                    "\x1e".join((t.speaker, t.text, str(t.evidence), *([t.date] if t.date else [])))
+                    for t in session.turns
                 )
+                said = "\x1f".join((session.id, session.date, *turns))
                 known[id(session.turns)] = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
             whole.update(known[id(session.turns)])
     return whole.hexdigest()

@@ -47,7 +47,7 @@ def sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the session.
+    """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the turn.
 
     evidence: whether the turn is marked as evidence. It belongs to the hidden key: for scoring retrieval, never for
     choosing."""
@@ -129,7 +129,7 @@ def windows_of(text: str, words: int = 60) -> list[str]:
 
 def _session_entries(session: Session, words: int, heard: frozenset[str] | None) -> list[MemoryEntry]:
     return [
-        MemoryEntry(piece, session.id, turn.index, window, turn.speaker, session.date, turn.evidence)
+        MemoryEntry(piece, session.id, turn.index, window, turn.speaker, session.date_of(turn), turn.evidence)
         for turn in session.turns
         if heard is None or turn.speaker in heard
         for window, piece in enumerate(windows_of(turn.text, words))

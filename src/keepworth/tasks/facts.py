@@ -78,7 +78,7 @@ def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
     if turn.speaker != USER:
         return []
     return [
-        Fact(statement, session.id, session.date, turn.index, number)
+        Fact(statement, session.id, session.date_of(turn), turn.index, number)
         for number, statement in enumerate(filter(None, map(_statement, sentences(turn.text))))
     ]
 

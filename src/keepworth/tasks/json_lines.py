@@ -10,10 +10,12 @@
 | | writes | what is to be remembered, in order of time |
 | | questions | what is asked afterwards |
 | | split | train, dev or test; in a file without any, every line is test |
-| | cluster | what lines are alike in, such as a user: intervals resample these; by default the line itself |
+| | cluster | what lines are alike in, such as a user: intervals resample these; by default lines with the same writes |
 | a write | text | what was said |
 | | id | names it within the line, for `evidence` |
-| | speaker, time, session | who said it, when (ISO 8601), and in which conversation; writes of one session stand together |
+| | speaker | who said it |
+| | time | when, in ISO 8601; by default as the write before it in its session |
+| | session | in which conversation; writes of one session stand together |
 | a question | text | what is asked |
 | | answers | each of them is right |
 | | options | what there is to choose from; the answers are among them |
@@ -25,8 +27,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,8 @@ from keepworth.tasks.data_files import WrongFormat, recognised, text_of
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import VERIFIERS
 
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+UNSAYABLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 LINE = ("id", "writes", "questions", "split", "cluster")
 WRITE = ("text", "id", "speaker", "time", "session")
 QUESTION = ("text", "answers", "options", "evidence", "type", "time", "verifier", "id")
@@ -48,11 +54,13 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
     if data is None:
         raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
     lines = list(_lines(data))
-    sides: dict[str, str] = {}
+    sides, numbers = dict[str, str](), dict[str, int]()
+    clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, int]]()
     named = any("split" in line for _, line in lines)
     found: list[Task] = []
     for number, line in lines:
         where = f"{data}, line {number}"
+        _known(line, LINE, where)
         side = str(_of(line, "split", str, where, "test"))
         if side not in SPLITS:
             raise WrongFormat(f"{where}: split is {side!r}.", f"Write one of {', '.join(SPLITS)}.")
@@ -61,32 +69,50 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
             raise LeakingSplit(
                 f"{where}: the id {id!r} is in {sides[id]!r} and in {side!r}.", "Give each line its own id."
             )
+        if numbers.setdefault(id, number) != number:
+            raise WrongFormat(
+                f"{where}: the id {id!r:.60} is that of line {numbers[id]}.", "Give each line an id of its own."
+            )
+        own = _tasks(line, id, side, data.stem, where)
+        # Copies say nothing twice: what has the same writes is one draw, under whatever ids.
+        writes = tuple(_folded(turn.text) for session in own[0].sessions for turn in session.turns)
+        alike = writes or tuple(_folded(task.input) for task in own)
+        cluster = str(_of(line, "cluster", (str, int), where, "")) or clusters.get(alike, id)
+        clusters.setdefault(alike, cluster)
+        for task in own:
+            before = asked.setdefault((*alike, "", _folded(task.input)), (cluster, number))
+            if before[0] != cluster:
+                raise WrongFormat(
+                    f"{where}: line {before[1]} asks {task.input!r:.60} of the same writes, in the cluster {before[0]!r:.60}.",
+                    "Give both one cluster, or take one out.",
+                )
         if side == split or not named:
-            found += _tasks(line, id, side, data.stem, where)
-    keys = [task.key for task in found]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise WrongFormat(f"{data}: {twice} comes twice.", "Give each line an id of its own.")
+            found += [replace(task, tags={**task.tags, "cluster": cluster}) for task in own]
     return found
 
 
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
 def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str) -> list[Task]:
-    _known(line, LINE, where)
     writes, questions = _list(line, "writes", where), _list(line, "questions", where)
     if not questions:
         raise WrongFormat(f"{where}: there is no question.", 'Add "questions": [{"text": ..., "answers": [...]}].')
     sessions, places = _sessions(writes, id, where)
-    tasks = []
+    tasks: list[Task] = []
     for number, question in enumerate(questions):
         at = f"{where}, question {number}"
         _known(question, QUESTION, at)
-        answers = tuple(str(each) for each in _list(question, "answers", at))
-        options = tuple(str(each) for each in _list(question, "options", at, needed=False))
+        text = str(_of(question, "text", str, at))
+        if not text.strip():
+            raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or ask something.")
+        answers, options = _texts(question, "answers", at), _texts(question, "options", at, needed=False)
         if not answers:
             raise WrongFormat(f"{at}: there is no right answer.", 'Add "answers": ["..."].')
         if options and not set(answers) <= set(options):
             raise WrongFormat(f"{at}: the answer {answers[0]!r:.60} is none of its options.", "Spell it as the option.")
-        marks = [str(mark) for mark in _list(question, "evidence", at, needed=False)]
+        marks = _texts(question, "evidence", at, needed=False)
         for mark in marks:
             if mark not in places:
                 raise WrongFormat(f"{at}: evidence names {mark!r:.60}, which is no write.", "Name the id of a write.")
@@ -97,21 +123,20 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         haystack = tuple(
             replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in evidence) for t in s.turns)) for s in sessions
         )
+        key = f"{source}/{id}/{_of(question, 'id', (str, int), at, number)}"
+        if key in (task.key for task in tasks):
+            raise WrongFormat(f"{at}: {key} comes twice.", "Give each question of a line an id of its own.")
         tasks.append(
             Task(
-                key=f"{source}/{id}/{question.get('id', number)}",
+                key=key,
                 source=source,
-                input=str(_of(question, "text", str, at)),
+                input=text,
                 answers=answers,
                 verifier=verifier,
-                asked_at=str(_of(question, "time", str, at, "")),
+                asked_at=_time(question, at, ""),
                 sessions=haystack,
                 evidence=tuple(dict.fromkeys(session for session, _ in sorted(evidence))),
-                tags={
-                    "type": str(question.get("type", "")),
-                    "split": side,
-                    "cluster": str(_of(line, "cluster", (str, int), where, id)),
-                },
+                tags={"type": str(_of(question, "type", (str, int), at, "")), "split": side},
                 options=options,
             )
         )
@@ -123,7 +148,7 @@ def _sessions(
 ) -> tuple[list[Session], dict[str, tuple[str, int]]]:
     """The writes as sessions in order of their first write, and where each id is."""
     turns: dict[str, list[Turn]] = {}
-    dates: dict[str, str] = {}
+    dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
     for number, write in enumerate(writes):
         at = f"{where}, write {number}"
@@ -131,15 +156,17 @@ def _sessions(
         text = str(_of(write, "text", str, at))
         if not text.strip():
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or say something.")
-        session = f"{id}-{_of(write, 'session', (str, int), at, 0)}"
+        # No id has a slash left in it, so no two lines have a session of one name.
+        session = f"{id.replace('%', '%25').replace('/', '%2F')}/{_of(write, 'session', (str, int), at, 0)}"
         own = turns.setdefault(session, [])
-        dates.setdefault(session, str(_of(write, "time", str, at, "")))
+        time = last[session] = _time(write, at, last.get(session, ""))
         if "id" in write:
-            mark = str(write["id"])
+            mark = str(_of(write, "id", (str, int), at))
             if mark in places:
                 raise WrongFormat(f"{at}: the id {mark!r} is taken.", "Give each write of a line its own id.")
             places[mark] = (session, len(own))
-        own.append(Turn(str(_of(write, "speaker", str, at, "user")), text, len(own)))
+        speaker = " ".join(str(_of(write, "speaker", str, at, "user")).split())
+        own.append(Turn(speaker, text, len(own), date="" if dates.setdefault(session, time) == time else time))
     return [Session(name, dates[name], tuple(own)) for name, own in turns.items()], places
 
 
@@ -147,7 +174,9 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
         raise WrongFormat(f"{path} is no file.", "Give the path of a .jsonl file.")
     met = False
-    for number, raw in enumerate(text_of(path).splitlines(), start=1):
+    for number, raw in enumerate(
+        re.split("\r\n?|\n", text_of(path)), start=1
+    ):  # not splitlines: texts hold other separators
         if not raw.strip():
             continue
         try:
@@ -157,6 +186,10 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if number == 1 and raw.lstrip().startswith("["):
                 fix = "It begins a list: write one JSON object a line instead."
             raise WrongFormat(f"{path}, line {number}: this is no JSON: {error}.", fix) from error
+        except RecursionError:
+            raise WrongFormat(
+                f"{path}, line {number}: this is nested too deeply.", "Write one JSON object a line."
+            ) from None
         if not isinstance(line, dict):
             raise WrongFormat(f"{path}, line {number}: this is no object.", "Write {...} a line.")
         met = True
@@ -189,7 +222,42 @@ def _of(record: Mapping[str, Any], name: str, kind: Any, where: str, default: An
         raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
     if value is not default and not isinstance(value, kind):
         raise WrongFormat(f"{where}: {name} is {value!r:.60}.", "Write it as text.")
+    if isinstance(value, str):
+        _sayable(value, name, where)
     return value
+
+
+def _time(record: Mapping[str, Any], where: str, default: str) -> str:
+    value = str(_of(record, "time", str, where, "")) or default
+    try:
+        if value:
+            date.fromisoformat(value[:10])
+    except ValueError:
+        right = False
+    else:
+        right = not value or TIME.fullmatch(value) is not None
+    if not right:
+        raise WrongFormat(f"{where}: time is {value!r:.60}.", "Write it in ISO 8601, such as 2026-01-03T10:00.")
+    return value
+
+
+def _sayable(text: str, name: str, where: str) -> None:
+    """No memory keeps a control character or half of a surrogate pair. White space of every kind is what entries are cut at."""
+    found = UNSAYABLE.search(text)
+    if found is not None:
+        raise WrongFormat(
+            f"{where}: {name} has U+{ord(found[0]):04X} at character {found.start()}.", "Take it out: it is no text."
+        )
+
+
+def _texts(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> tuple[str, ...]:
+    found = []
+    for value in _list(record, name, where, needed=needed):
+        if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
+            raise WrongFormat(f"{where}: {name} holds {value!r:.60}.", "Write texts or numbers, none of them empty.")
+        _sayable(str(value), name, where)
+        found.append(str(value))
+    return tuple(found)
 
 
 def _list(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> list[Any]:

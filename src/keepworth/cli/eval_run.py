@@ -118,8 +118,8 @@ def run(
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.evaluation_page import write_page
-    from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
-    from keepworth.evaluation.reading import KeptAnswers
+    from keepworth.evaluation.harness import CHUNK, MOST, Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
     from keepworth.recipes.systems import Elsewhere, KeptVectors, chosen, maker
@@ -168,7 +168,8 @@ def run(
 
     planned = planned_for(tasks, sum(len(arms_of(names, setting)) for setting in wanted) - 1)
     if answering is not None:
-        answering = KeptAnswers(answering, folder.parent / "answers")
+        at_once = 1 if isinstance(answering, ChatReader) else CHUNK
+        answering = KeptAnswers(answering, folder.parent / "answers", at_once)
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal()
     console.print(planned, highlight=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.harness import read_lines, whole_lines
+from keepworth.models.errors import NoWholeAnswer
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
@@ -61,7 +62,11 @@ class ChatReader:
 
     def _asked(self, prompt: str) -> str:
         if prompt not in self._known:
-            self._known[prompt] = self._complete(prompt)
+            try:
+                self._known[prompt] = self._complete(prompt)
+            except NoWholeAnswer as said:
+                # An empty or cut answer is a poor answer, which scores what it scores: the others are still to be asked.
+                self._known[prompt] = said.text
         return self._known[prompt]
 
 
@@ -78,12 +83,14 @@ def _prompt(question: str, memories: Sequence[str]) -> str:
 
 class KeptAnswers:
     """A reader whose answers are kept in a folder: what was asked once with the same memories is not asked again, by whatever
-    system and in whatever run."""
+    system and in whatever run.
 
-    def __init__(self, reader: BenchmarkReader, folder: Path) -> None:
+    at_once: how many are asked for before they are kept; 1 where each is paid for and the next may fail."""
+
+    def __init__(self, reader: BenchmarkReader, folder: Path, at_once: int = 1) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(reader.identity.encode()).hexdigest()[:16]
-        self._reader, self._file = reader, folder / f"answers-{name}.jsonl"
+        self._reader, self._file, self._at_once = reader, folder / f"answers-{name}.jsonl", at_once
         whole_lines(self._file)
         self._known = {record["key"]: record["answer"] for record in read_lines(self._file)}
 
@@ -101,16 +108,19 @@ class KeptAnswers:
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         keys = [_key(question, memories) for question, memories in queries]
         fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
-        if fresh:
-            self._keep(list(fresh), self._reader.answers(list(fresh.values())))
+        for some in self._parts(list(fresh)):
+            self._keep(some, self._reader.answers([fresh[key] for key in some]))
         return [self._known[key] for key in keys]
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
         keys = [_key(question, (*memories, "\x1d", *options)) for question, memories, options in queries]
         fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
-        if fresh:
-            self._keep(list(fresh), [str(pick) for pick in self._reader.choices(list(fresh.values()))])
+        for some in self._parts(list(fresh)):
+            self._keep(some, [str(pick) for pick in self._reader.choices([fresh[key] for key in some])])
         return [int(self._known[key]) for key in keys]
+
+    def _parts(self, keys: Sequence[str]) -> list[Sequence[str]]:
+        return [keys[start : start + self._at_once] for start in range(0, len(keys), self._at_once)]
 
     def _keep(self, keys: Sequence[str], answers: Sequence[str]) -> None:
         with self._file.open("a", encoding="utf-8") as file:

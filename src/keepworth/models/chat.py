@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject
+from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
 
 Message = Mapping[str, Any]
@@ -72,8 +72,8 @@ class ChatModel:
         """The assistant's next message. messages: role ("system", "user", "assistant") and content of each. user: whom the server
         is to tell from others, where it remembers.
 
-        Raises ChatError for an answer that is empty or was cut at max_tokens, EngineUnreachable, EngineTimeout, EngineDied and
-        EngineRefused for a server that does not answer.
+        Raises NoWholeAnswer for an answer that is empty or was cut at max_tokens, EngineUnreachable, EngineTimeout,
+        EngineDied and EngineRefused for a server that does not answer.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
         body: dict[str, Any] = {
@@ -93,12 +93,13 @@ class ChatModel:
         except (KeyError, IndexError, TypeError) as error:
             raise BadAnswer(f"{self._client.url} answered no choices[0].message.content.") from error
         if reason == "length":
-            raise ChatError(
+            raise NoWholeAnswer(
                 f"{self.model} was cut after {limit} tokens: {_excerpt(text or '')!r}.",
                 "Raise max_tokens, or ask for less.",
+                text=text or "",
             )
         if not isinstance(text, str) or not text.strip():
-            raise ChatError(f"{self.model} answered nothing (finish reason {reason!r}).")
+            raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
         return text
 
     def __call__(self, text: str) -> str:

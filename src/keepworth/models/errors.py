@@ -89,5 +89,13 @@ class ChatError(KeepworthError):
     """A chat model answered, and not with what was asked for."""
 
 
+class NoWholeAnswer(ChatError):
+    """A chat model answered nothing, or was cut at the limit of tokens. text: what it said until then."""
+
+    def __init__(self, message: str, fix: str = "", *, text: str = "") -> None:
+        super().__init__(message, fix)
+        self.text = text
+
+
 class NoJsonObject(ChatError):
     """There is no complete JSON object in the text."""

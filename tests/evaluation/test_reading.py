@@ -1,0 +1,57 @@
+"""Readers behind a URL: answers that are none, servers that die, and what is kept of what was paid for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from keepworth.cli.main import app
+from keepworth.evaluation.reading import ChatReader, KeptAnswers
+from keepworth.models.chat import ChatModel
+from keepworth.models.errors import EngineError
+from keepworth.models.http_client import Retries
+from tests.cli.test_eval_run import lines, saved
+from tests.models.test_chat import says
+from tests.serving.scripted import scripted
+
+GONE = (404, {"error": "gone"})
+
+
+def reader(url: str) -> ChatReader:
+    chat = ChatModel(url, "m", retries=Retries(attempts=1))
+    return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), "m")
+
+
+def test_an_empty_or_cut_answer_is_an_answer() -> None:
+    with scripted(
+        (200, says("")), (200, says("half an ans", "length")), (200, says(None)), (200, says("Leeds"))
+    ) as server:
+        found = reader(server.url).answers([(str(number), ()) for number in range(4)])
+    assert found == ["", "half an ans", "", "Leeds"]
+
+
+def test_an_evaluation_goes_on_after_an_empty_answer(tmp_path: Path) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", lines(3)), tmp_path / "out"
+    with scripted((200, says("")), (200, says("1"))) as server:
+        words = ["eval", "run", path, "none", "search", "--reader", server.url, "--model", "m", "--out", out]
+        called = CliRunner().invoke(app, [*map(str, words), "--encoder", "hashing:256"], catch_exceptions=False)
+    assert called.exit_code == 0
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    # Without memory all three prompts are one, which is asked once.
+    assert [row["answer"] for row in rows if row["system"] == "none"] == [""] * 3
+    assert [row["scores"]["score"] for row in rows if row["system"] == "search"] == [0.0, 1.0, 0.0]
+
+
+def test_what_was_paid_for_before_a_server_died_is_kept(tmp_path: Path) -> None:
+    queries = [(str(number), ("a",)) for number in range(8)]
+    with scripted(*[(200, says(f"answer {n}")) for n in range(5)], GONE) as server:
+        with pytest.raises(EngineError):
+            KeptAnswers(reader(server.url), tmp_path).answers(queries)
+        assert len(server.asked) == 6
+    with scripted((200, says("later"))) as server:
+        found = KeptAnswers(reader(server.url), tmp_path).answers(queries)
+        assert len(server.asked) == 3
+    assert found == [*(f"answer {n}" for n in range(5)), *["later"] * 3]

@@ -378,7 +378,7 @@ def overhead() -> str:
     return lines(["", "recall", "reward", "recall + reward", "the engine's own search", "difference"], rows)
 
 
-PUBLISHED = ("exprag", "memrl", "amem")
+PUBLISHED = ("exprag", "remem", "reme", "memrl", "memento-kernel", "memento-p", "rememberer", "amem")
 LEVEL, AHEAD = -0.01, 0.03
 """Where an interval has to begin for a method to be at least level, and to be clearly ahead."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.cli.eval_run import arms_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.benchmark import LeakingSplit
@@ -123,6 +124,9 @@ def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
         (["bm25", "bm25"], "named twice"),
         (["bm25", "--setting", "warm"], "no setting 'warm'"),
         (["bm25", "--setting", "live"], "no answer earns"),
+        (["bm25", "--setting", "frozen,shuffled"], "no answer earns"),
+        (["bm25", "--setting", "masked"], "no answer earns"),
+        (["bm25", "--judge", "m"], "Give its URL as --reader"),
         (["bm25", "--model", "m"], "for an endpoint"),
     ],
 )
@@ -133,6 +137,20 @@ def test_what_cannot_be_measured_is_refused_before_anything_runs(
     with pytest.raises(KeepworthError, match=message):
         ran(path, tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_memory_is_asked_under_any_settings_and_counts_in_the_plan() -> None:
+    names = ["none", "bm25"]
+    assert arms_of(names, ["live"]) == [("none", "frozen"), ("bm25", "live")]
+    assert arms_of(names, ["frozen", "live"]) == [("none", "frozen"), ("bm25", "frozen"), ("bm25", "live")]
+    assert arms_of(names, ["oracle"]) == [("none", "frozen"), ("none", "oracle")]
+    assert arms_of(["bm25"], ["live", "masked"]) == [("bm25", "live"), ("bm25", "masked")]
+
+
+def test_the_plan_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
+    path = saved(tmp_path / "mine.jsonl", lines(6))
+    said = ran(path, tmp_path / "out", "none", "bm25", "random", "latest")
+    assert "too few for a verdict of 3 comparisons: 7 clusters are needed" in " ".join(said.split())
 
 
 def test_the_list_names_benchmarks_systems_and_settings() -> None:

@@ -352,7 +352,7 @@ def test_gains_are_means_over_questions_with_intervals_over_clusters_and_correct
     )  # a is 0 either way: of 2^8 flips four reach it, twice by Holm
     assert gains["good"]["verdict"] == "helps"
     few = summed([each for each in rows if each.cluster in "bcde"], [])["gains"]
-    assert few["good"]["verdict"] == "too few to tell: 6 clusters are needed"
+    assert few["good"]["verdict"] == "too few to tell: 7 clusters are needed for 2 comparisons"
 
 
 def test_no_interval_of_a_score_reaches_beyond_what_can_be() -> None:
@@ -364,6 +364,63 @@ def test_no_interval_of_a_score_reaches_beyond_what_can_be() -> None:
         6 / 7 - 2.446911851144969 / 7, abs=1e-9
     )  # t(.975, 6); the standard error is 1/7
     assert summed(rows, [])["gains"]["it"]["high"] == 1.0
+
+
+def rows_of(arms: dict[str, list[float | None]]) -> list[Row]:
+    """One question a cluster; None where an arm does not fit."""
+    return [
+        Row(f"q{n}", f"c{n}", "", arm, "frozen", 0, error=DOES_NOT_FIT)
+        if score is None
+        else Row(f"q{n}", f"c{n}", "", arm, "frozen", 0, scores={"score": score})
+        for arm, scores in arms.items()
+        for n, score in enumerate(scores)
+    ]
+
+
+def test_a_verdict_needs_the_clusters_of_its_family() -> None:
+    three = summed(rows_of({"none": [0.0] * 6, "a": [1.0] * 6, "b": [1.0] * 6, "c": [0.0] * 6}), [])["gains"]
+    assert {gain["verdict"] for gain in three.values()} == {"too few to tell: 7 clusters are needed for 3 comparisons"}
+    enough = summed(rows_of({"none": [0.0] * 7, "a": [1.0] * 7, "b": [1.0] * 7, "c": [0.0] * 7}), [])["gains"]
+    assert [gain["verdict"] for gain in enough.values()] == ["helps", "helps", "no difference can be told"]
+    assert summed(rows_of({"none": [0.0] * 6, "a": [1.0] * 6}), [])["gains"]["a"]["verdict"] == "helps"
+
+
+def test_what_is_alike_in_all_clusters_is_not_certain() -> None:
+    found = summed(rows_of({"none": [0.0] * 8, "all": [1.0] * 8}), [])
+    share = 0.025 ** (1 / 8)  # Clopper and Pearson by hand
+    cells = {arm: values["scores"]["score"] for arm, values in found["arms"].items()}
+    assert (cells["all"]["low"], cells["all"]["high"]) == (pytest.approx(share), 1.0)
+    assert (cells["none"]["low"], cells["none"]["high"]) == (0.0, pytest.approx(1.0 - share))
+    assert (found["gains"]["all"]["low"], found["gains"]["all"]["high"]) == (pytest.approx(2 * share - 1.0), 1.0)
+
+
+def test_the_best_arm_answered_all_questions() -> None:
+    from keepworth.evaluation.evaluation_page import verdict
+
+    half: list[float | None] = [1.0] * 4 + [None] * 4
+    said = verdict(summed(rows_of({"none": [0.0] * 8, "search": [1.0] * 7 + [0.0], "full": half}), []))
+    assert said.startswith("Memory helps. The most with search: +0.875")
+    assert said.endswith("Not compared: full answered 4 of 8 questions.")
+    alone = verdict(summed(rows_of({"none": [0.0] * 8, "full": half}), []))
+    assert alone == "No memory answered all questions, so none is called the best: full answered 4 of 8 questions."
+
+
+def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
+    from dataclasses import replace
+
+    from keepworth.evaluation.evaluation_page import verdict
+
+    rows = rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.0] * 8})
+    found = summed([replace(row, tokens=100 if row.system == "a" else 50) for row in rows], [])
+    assert found["gains"]["a"]["verdict"] == "helps"
+    assert verdict(found).startswith("Memory helps. The most with a: +1.000")
+    assert verdict(found).endswith("With a, unequal tokens (100 a question, 75 usual).")
+
+
+def test_where_nobody_reads_nothing_is_left_unused() -> None:
+    rows: list[Row] = []
+    measure("it", Finds, tasks_of(), Conditions(tokens=8), None, keep=rows.append)
+    assert summed(rows, [])["arms"]["it"]["stages"] == {"shown": QUESTIONS}
 
 
 def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:

@@ -73,6 +73,16 @@ def test_where_nothing_varies_there_is_no_width() -> None:
     assert paired_difference("x", [0.25] * 8).p == 2.0**-7
 
 
+def test_where_it_is_known_what_can_be_there_is_always_width() -> None:
+    share = 0.025**0.1
+    assert interval([1.0] * 10, within=(0.0, 1.0)) == Interval(pytest.approx(share), 1.0, "exact")  # type: ignore[arg-type]
+    assert interval([1.0] * 10, within=(0.0, 1.0)).low == pytest.approx(rate(10, 10).low, abs=1e-12)
+    assert interval([0.0] * 10, within=(0.0, 1.0)).high == pytest.approx(rate(0, 10).high, abs=1e-12)
+    level = interval([0.0] * 10, within=(-1.0, 1.0))
+    assert (level.low, level.high) == (pytest.approx(share - 1.0), pytest.approx(1.0 - share))
+    assert interval([1.0, 0.0] * 5, within=(0.0, 1.0)) == interval([1.0, 0.0] * 5)
+
+
 def test_a_share_is_never_sure_of_itself() -> None:
     # Clopper and Pearson by hand: n right of n, low = (alpha / 2)^(1 / n).
     whole = rate(20, 20)

@@ -118,7 +118,7 @@ def run(
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.evaluation_page import write_page
-    from keepworth.evaluation.harness import CHUNK, MOST, Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.harness import CHUNK, LIVE_SETTINGS, MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
@@ -150,9 +150,10 @@ def run(
     }
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
-    if answering is None and "live" in wanted:
+    unpaid = [setting for setting in wanted if setting in LIVE_SETTINGS]
+    if answering is None and unpaid:
         raise KeepworthError(
-            "without a reader no answer earns anything.", "Leave --setting live out, or name a reader."
+            "without a reader no answer earns anything.", f"Leave --setting {','.join(unpaid)} out, or name a reader."
         )
     scorer = judge_of(judge, reader, key_variable)
     identity |= {
@@ -166,7 +167,8 @@ def run(
     }
     from keepworth.learning.run_folder import versions
 
-    planned = planned_for(tasks, sum(len(arms_of(names, setting)) for setting in wanted) - 1)
+    arms = arms_of(names, wanted)
+    planned = planned_for(tasks, len(arms) - 1)
     if answering is not None:
         at_once = 1 if isinstance(answering, ChatReader) else CHUNK
         answering = KeptAnswers(answering, folder.parent / "answers", at_once)
@@ -174,10 +176,7 @@ def run(
     console = terminal()
     console.print(planned, highlight=False)
     jobs = [
-        (name, Conditions(setting, seed, tokens, words, patience))
-        for seed in range(seeds)
-        for setting in wanted
-        for name in arms_of(names, setting)
+        (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
     ]
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("questions", total=len(jobs) * len(tasks))
@@ -319,19 +318,25 @@ def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
     from keepworth.tasks.benchmark import cluster_of
 
     clusters = len({cluster_of(task) for task in tasks})
-    if clusters < fewest(1):
+    needed = fewest(comparisons)
+    if clusters < needed:
+        among = f" of {comparisons} comparisons" if comparisons > 1 else ""
         return (
-            f"{len(tasks):,} questions in {clusters:,} clusters are too few for a verdict: {fewest(1)} clusters are needed. "
+            f"{len(tasks):,} questions in {clusters:,} clusters are too few for a verdict{among}: {needed} clusters are needed. "
             "What follows says how it went, not what holds."
         )
     return plan(over_questions(len(tasks), clusters), clusters, comparisons=max(1, comparisons)).text
 
 
-def arms_of(names: Sequence[str], setting: str) -> list[str]:
-    """The systems that a setting says something about: no memory is the same under all, and the oracle is the same for all."""
-    if setting == "oracle":
-        return ["none"]
-    return [name for name in names if name != "none" or setting == "frozen"]
+def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
+    """Systems with their settings: no memory is the same under all and is asked once, and the oracle is the same for all."""
+    alone = [("none", "frozen")] if "none" in names and "frozen" not in settings else []
+    for setting in dict.fromkeys(settings):
+        if setting == "oracle":
+            alone.append(("none", setting))
+        else:
+            alone += [(name, setting) for name in names if name != "none" or setting == "frozen"]
+    return alone
 
 
 def reader_of(
@@ -383,7 +388,8 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
         return None
     if not url.startswith(("http://", "https://")):
         raise KeepworthError(
-            f"there is no endpoint for the judge {model!r}.", "Give its URL as --reader, or as endpoint:URL."
+            f"there is no endpoint for the judge {model!r}: it is asked where the reader is.",
+            "Give its URL as --reader.",
         )
     from keepworth.models.chat import ChatModel, judge
 
@@ -413,7 +419,12 @@ def show(console: Any, summary: dict[str, Any]) -> None:
             )
         )
     columns = (*scores, *(f"evidence {name}" for name in depths))
-    note = f"95 % intervals over {next(iter(arms.values()))['clusters']} clusters. At most {summary['tokens']} tokens are shown."
+    most = summary["tokens"]
+    over = [arm for arm, values in arms.items() if values["shown tokens"] > most]
+    but = f", but for {', '.join(over)}" if over else ""
+    note = (
+        f"95 % intervals over {next(iter(arms.values()))['clusters']} clusters. At most {most} tokens are shown{but}."
+    )
     title = f"{summary['benchmark']}, {summary['split']}"
     print_table(ResultTable(title, columns, tuple(rows), note), console)
     for arm, values in arms.items():
@@ -422,7 +433,8 @@ def show(console: Any, summary: dict[str, Any]) -> None:
     for arm, gain in summary["gains"].items():
         console.print(
             f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {gain['verdict']} "
-            f"({gain['n']} questions, {gain['clusters']} clusters)",
+            f"({gain['n']} questions, {gain['clusters']} clusters)"
+            + "".join(f"; {each}" for each in arms[arm].get("unequal", ())),
             highlight=False,
         )
     for arm, values in arms.items():

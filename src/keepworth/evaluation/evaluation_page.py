@@ -59,10 +59,18 @@ def verdict(summary: Mapping[str, Any]) -> str:
     arms = {arm: gain for arm, gain in gains.items() if "+" not in arm and arm not in CONTROLS}
     if not arms:
         return "Nothing was compared with no memory, so this says how systems stand to each other and not whether memory helps."
+    # An arm that answered some questions alone cannot be put beside those that answered all.
+    asked = summary["arms"][BASELINE]["questions"]
+    part = [f"{arm} answered {gain['n']:,} of {asked:,} questions" for arm, gain in arms.items() if gain["n"] < asked]
+    arms = {arm: gain for arm, gain in arms.items() if gain["n"] == asked}
+    if not arms:
+        return f"No memory answered all questions, so none is called the best: {', '.join(part)}."
     best = max(arms, key=lambda arm: arms[arm]["mean"])
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
+    room += "".join(f" With {best}, {each}." for each in summary["arms"][best].get("unequal", ()))
+    room += f" Not compared: {', '.join(part)}." if part else ""
     if gain["verdict"] == "helps":
         return f"Memory helps. The most with {best}: {interval}.{room}"
     if gain["verdict"] == "harms":

@@ -74,7 +74,7 @@ class TooFewSeeds(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """method: "t", "bootstrap" (percentile), or "none" where no spread was seen, and so no width."""
+    """method: "t", "bootstrap" (percentile), "exact" (`constant`), or "none" where no spread was seen, and so no width."""
 
     low: float
     high: float
@@ -88,8 +88,10 @@ def interval(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     generator: np.random.Generator | None = None,
+    within: tuple[float, float] | None = None,
 ) -> Interval:
-    """The interval of a mean over clusters.
+    """The interval of a mean over clusters. within: the least and the most that a value can be, where that is known; then values
+    without any spread have an interval too.
 
     values: one mean per cluster, each counts once. With counts: one sum per cluster and how many values it holds, for the mean
     over all values (a ratio of sums). Below `SMALL` clusters Student's t, else the percentile bootstrap."""
@@ -98,7 +100,9 @@ def interval(
     many, mean = len(sums), float(sums.sum() / sizes.sum())
     left = sums - mean * sizes
     if float(np.ptp(left)) <= 1e-12:
-        return Interval(mean, mean, "none")
+        return (
+            Interval(mean, mean, "none") if within is None else Interval(*constant(mean, many, within, level), "exact")
+        )
     if many < SMALL:
         return Interval(*student(sums, sizes, level), "t")
     drawn = np.random.default_rng(0) if generator is None else generator
@@ -120,6 +124,15 @@ def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, fl
     error = float(np.sqrt((left @ left) / (many * (many - 1)))) / float(sizes.mean())
     half = float(t.ppf(0.5 + level / 2.0, many - 1)) * error
     return mean - half, mean + half
+
+
+def constant(value: float, many: int, within: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a mean where all of `many` clusters had one value: that they are alike does not say that all are.
+
+    By Clopper and Pearson (1934) a share of at least ((1 - level) / 2)^(1 / many) of all clusters has this value, and the others
+    lie anywhere within what can be. Of right or wrong, where all are right, this is the interval of `rate`."""
+    share = ((1.0 - level) / 2.0) ** (1.0 / many)
+    return share * value + (1.0 - share) * within[0], share * value + (1.0 - share) * within[1]
 
 
 def _ratio(sums: Floats, sizes: Floats, axis: int = -1) -> Any:
@@ -163,11 +176,13 @@ def rate(hits: int, of: int) -> MeanEstimate:
     return MeanEstimate(hits / of, float(low), float(high), of)
 
 
-def pooled_estimate(values: Sequence[float], clusters: Sequence[str], *, seed: int = 0) -> MeanEstimate:
+def pooled_estimate(
+    values: Sequence[float], clusters: Sequence[str], *, seed: int = 0, within: tuple[float, float] | None = None
+) -> MeanEstimate:
     """The mean over all questions, as benchmarks report it, with its interval over clusters of unlike size (conversations).
-    n: clusters. Where each cluster should count once instead, `estimate(clusters=...)`."""
+    n: clusters. within: as of `interval`. Where each cluster should count once instead, `estimate(clusters=...)`."""
     sums, counts = cluster_sums(values, clusters)
-    found = interval(sums, counts, generator=np.random.default_rng(seed))
+    found = interval(sums, counts, generator=np.random.default_rng(seed), within=within)
     return MeanEstimate(sum(values) / len(values), found.low, found.high, len(sums))
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from keepworth.evaluation.diagnostics import abstains, abstention, where_points_go
+from keepworth.evaluation.diagnostics import NOT_USED, abstains, abstention, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.power import fewest
 from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
 
 BASELINE = "none"
+SHOWN = "shown"
+"""The stage of evidence that was shown where no reader answered."""
 MARGIN = 0.1
 """Of what is usual, by which calls and shown tokens may differ."""
 
@@ -40,8 +42,6 @@ def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
     found = gains(by_arm)
     for arm, differing in unequal(arms).items():
         arms[arm]["unequal"] = differing
-        if arm in found:
-            found[arm]["verdict"] += "".join(f"; {each}" for each in differing)
     return {"arms": arms, "gains": found}
 
 
@@ -77,21 +77,24 @@ def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict
             continue
         clusters = {row.key: row.cluster for row in rows}
         values, units = [own[key] - base[key] for key in both], [clusters[key] for key in both]
-        found[arm] = _cell(pooled_estimate(values, units), len(both), least=-1.0)
+        found[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(both), least=-1.0)
         if found[arm]["clusters"] >= LEAST:
             named.append((arm, values))
             of.append(units)
     adjusted = {each.name: each.adjusted for each in family(named, of)}
     for arm, cell in found.items():
         cell["adjusted"] = adjusted.get(arm, 1.0)
-        cell["verdict"] = verdict(cell)
+        cell["verdict"] = verdict(cell, len(named))
     return found
 
 
-def verdict(gain: Mapping[str, Any]) -> str:
-    """What a gain says: "helps", "harms", "no difference can be told", or that there are too few clusters to tell."""
-    if gain["clusters"] < fewest(1):
-        return f"too few to tell: {fewest(1)} clusters are needed"
+def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
+    """What a gain says: "helps", "harms", "no difference can be told", or that there are too few clusters to tell in a family of
+    so many comparisons."""
+    needed = fewest(comparisons)
+    if gain["clusters"] < needed and gain["adjusted"] >= ALPHA:
+        among = "" if comparisons == 1 else f" for {comparisons} comparisons"
+        return f"too few to tell: {needed} clusters are needed{among}"
     if gain["adjusted"] >= ALPHA or gain["low"] <= 0.0 <= gain["high"]:
         return "no difference can be told"
     return "helps" if gain["low"] > 0.0 else "harms"
@@ -116,7 +119,7 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         for name in names:
             own = per_question(fits, lambda row, name=name: value(row, name))  # type: ignore[misc]
             if own:
-                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own])
+                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own], within=(0.0, 1.0))
                 found[name] = _cell(mean, len(own))
         return found
 
@@ -129,7 +132,8 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         if answered
         else None
     )
-    stages = Counter(row.stage for row in fits if row.stage)
+    # Where nobody reads, nobody can leave unused what was shown.
+    stages = Counter(SHOWN if row.stage == NOT_USED and not row.scores else row.stage for row in fits if row.stage)
     unjudged = Counter(row.unjudged for row in rows if row.unjudged)
     measured = max(1, len(fits))
     return {

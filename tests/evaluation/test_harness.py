@@ -188,7 +188,7 @@ class Remembers(Finds):
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
-        self.note = getattr(self, "told", [])
+        self.note = getattr(self, "note", [])
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         self.note.append(reward)
@@ -210,8 +210,8 @@ def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
     elif setting == "masked":
         assert kept.note == [0.5] * 8
     else:
-        # The reward of an earlier question: the own one only where there is no earlier.
-        assert kept.note[0] == earned[0]
+        # The reward of an earlier question, and before the first what says nothing.
+        assert kept.note[0] == 0.5
         assert all(value in earned[:number] for number, value in enumerate(kept.note) if number)
 
 
@@ -243,13 +243,62 @@ def test_an_evaluation_goes_on_where_it_stopped_and_refuses_another(tmp_path: Pa
     with (tmp_path / "out" / "rows.jsonl").open("a") as file:
         file.write('{"key": "made/3", "clus')  # a process that was killed while it wrote
     again = EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks)})
-    assert again.done("it", plan) == {"made/0", "made/1"}
+    assert again.done("it", plan) == {"made/0": 1.0, "made/1": 1.0}
     reader = Copies()
     measure("it", Finds, tasks, plan, reader, done=again.done("it", plan), keep=again.keep, note=again.note)
     assert len(reader.asked) == 3
     assert sorted(row.key for row in again.read()) == [task.key for task in tasks]
     with pytest.raises(KeepworthError, match="other data"):
         EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
+
+
+def test_what_a_system_failed_at_is_asked_again_and_the_new_row_counts(tmp_path: Path) -> None:
+    tasks, plan = tasks_of(6), Conditions(tokens=8)
+    record = EvaluationFolder(tmp_path, {})
+    measure("it", Raises, tasks, plan, Copies(), keep=record.keep)
+    assert [row.key for row in record.read() if row.error] == ["made/3"]
+    reader = Copies()
+    measure("it", Finds, tasks, plan, reader, done=record.done("it", plan), keep=record.keep)
+    assert [question for question, _ in reader.asked] == ["What is Word3?"]
+    assert [(row.error, row.scores["score"]) for row in record.read()] == [("", 1.0)] * 6
+    small = Copies()
+    small.room = 10
+    measure("full", FullContext, tasks, plan, small, keep=record.keep)
+    assert record.done("full", plan) == {task.key: None for task in tasks}  # it would not fit now either
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"garbage\n", "no JSON"),
+        (b"\xff\xfe\n", "no JSON"),
+        (b"[" * 100_000 + b"\n", "no JSON"),
+        (b"3\n", "no object"),
+        (b'{"key": "x"}\n', "no row"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: bytes, message: str) -> None:
+    record = EvaluationFolder(tmp_path, {})
+    measure("it", Finds, tasks_of(1), Conditions(tokens=8), Copies(), keep=record.keep)
+    with record.rows.open("ab") as file:
+        file.write(line)
+    with pytest.raises(KeepworthError, match=f"rows.jsonl, line 2: this is {message}"):
+        record.done("it", Conditions(tokens=8))
+
+
+def test_shuffled_rewards_are_the_same_after_an_interruption(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    plan = Conditions(tokens=8, setting="shuffled")
+    tasks = [task if place % 3 else replace(task, answers=("else",)) for place, task in enumerate(tasks_of(12))]
+    whole = Remembers()
+    ran(lambda: whole, tasks, plan)
+    record = EvaluationFolder(tmp_path, {})
+    first, second = Remembers(), Remembers()
+    measure("it", lambda: first, tasks[:7], plan, Copies(), keep=record.keep)
+    measure("it", lambda: second, tasks, plan, Copies(), done=record.done("it", plan), keep=record.keep)
+    assert len(set(whole.note[1:])) == 2
+    assert first.note + second.note == whole.note
 
 
 def test_the_summary_pairs_questions_and_resamples_clusters() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from keepworth.episodes.episode import Shown, Task
@@ -100,13 +101,13 @@ def measure(
     plan: Conditions,
     reader: BenchmarkReader | None,
     *,
-    done: frozenset[str] = frozenset(),
+    done: Mapping[str, float | None] = MappingProxyType({}),
     keep: Callable[[Row], None],
     note: Callable[[Mapping[str, Any]], None] = lambda record: None,
     judge: Judge | None = None,
 ) -> None:
-    """Ask one system everything that is not `done`. keep: takes each row when it is known; note: what writing took, a haystack;
-    judge: scores answers beside the lexical metrics, which go on without it where it fails.
+    """Ask one system everything that is not `done`, as `EvaluationFolder` says it. keep: takes each row when it is known; note:
+    what writing took, a haystack; judge: scores answers beside the lexical metrics, which go on without it where it fails.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
     asked = _Run(name, make, tasks, plan, reader, keep, note, judge)
@@ -135,7 +136,7 @@ class _Run:
         self.first: frozenset[str] | None = None
         self.waiting: list[tuple[Row, Task, list[Shown]]] = []
 
-    def all(self, done: frozenset[str]) -> None:
+    def all(self, done: Mapping[str, float | None]) -> None:
         groups = sharing(self.tasks)
         live = self.plan.setting in LIVE_SETTINGS
         try:
@@ -144,6 +145,11 @@ class _Run:
                 if any(task.key not in done for task in open_):
                     about = self._told(groups, number)
                     self._group(open_, about, done)
+                elif live:
+                    # A system forgets between haystacks, but later ones may be told what was earned here.
+                    for earned in (done[task.key] for task in open_):
+                        if earned is not None:
+                            self.rewards.passed_on(earned)
             self._answer()
         finally:
             self.system.close()
@@ -163,7 +169,7 @@ class _Run:
             "Leave the setting `another` out, or measure on a benchmark with several haystacks.",
         )
 
-    def _group(self, open_: Sequence[Task], about: Sequence[Task], done: frozenset[str]) -> None:
+    def _group(self, open_: Sequence[Task], about: Sequence[Task], done: Mapping[str, float | None]) -> None:
         plan, began = self.plan, time.perf_counter()
         entries = written(about, plan.setting, plan.poison, plan.words)
         trouble = ""
@@ -395,14 +401,24 @@ class EvaluationFolder:
         whole_lines(self.writes)
 
     def read(self) -> list[Row]:
-        """Each question of a system once, though two processes may have measured it at the same time."""
-        rows = [Row(**record) for record in read_lines(self.rows)]
+        """Each question of a system once, as it was measured last. Raises KeepworthError where a line is none of ours."""
+        rows = []
+        for number, record in enumerate(read_lines(self.rows), start=1):
+            try:
+                rows.append(Row(**record))
+            except TypeError as error:
+                raise _no_line(self.rows, number, f"no row: {error}") from error
         return list({(row.key, row.system, row.setting, row.seed): row for row in rows}.values())
 
-    def done(self, system: str, plan: Conditions) -> frozenset[str]:
-        return frozenset(
-            row.key for row in self.read() if (row.system, row.setting, row.seed) == (system, plan.setting, plan.seed)
-        )
+    def done(self, system: str, plan: Conditions) -> dict[str, float | None]:
+        """What need not be asked again, by key, with what it earned; None where nothing was, as the memory did not fit. Where the
+        system failed it is asked again: it may be mended."""
+        return {
+            row.key: None if row.error else row.scores.get("score", 0.0)
+            for row in self.read()
+            if (row.system, row.setting, row.seed) == (system, plan.setting, plan.seed)
+            and row.error in ("", DOES_NOT_FIT)
+        }
 
     def keep(self, row: Row) -> None:
         _append(self.rows, asdict(row))
@@ -430,10 +446,21 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Raises KeepworthError, which names the file and the line, where one is no JSON object."""
     if path.exists():
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                yield json.loads(line)
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise _no_line(path, number, f"no JSON: {error}") from error
+                if not isinstance(record, dict):
+                    raise _no_line(path, number, "no object")
+                yield record
+
+
+def _no_line(path: Path, number: int, what: str) -> KeepworthError:
+    return KeepworthError(f"{path}, line {number}: this is {what}.", "Take the line out: what it held is asked again.")
 
 
 def whole_lines(path: Path) -> None:

@@ -312,13 +312,14 @@ class Rewards:
     past: list[float] = field(default_factory=list)
 
     def passed_on(self, earned: float) -> float | None:
-        """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did."""
+        """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did; before
+        the first, MASKED."""
         if self.setting not in LIVE:
             return None
         if self.setting == "masked":
             return MASKED
         if self.setting == "live":
             return earned
-        drawn = random.Random(f"{self.seed}/{len(self.past)}").choice(self.past) if self.past else earned
+        drawn = random.Random(f"{self.seed}/{len(self.past)}").choice(self.past) if self.past else MASKED
         self.past.append(earned)
         return drawn

@@ -75,6 +75,34 @@ def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_i
 
 
 @pytest.mark.parametrize(
+    "change", [{"verifier": "exact_match"}, {"cluster": "one"}, {"type": "city"}], ids=lambda change: next(iter(change))
+)
+def test_other_verifiers_clusters_and_labels_are_another_evaluation(tmp_path: Path, change: dict[str, str]) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
+    ran(path, out, "none", "random")
+    records = lines()
+    if "cluster" in change:
+        records[1] |= change
+    else:
+        records[1]["questions"] = [{**records[1]["questions"][0], **change}]  # type: ignore[index]
+    with pytest.raises(KeepworthError, match=r"an evaluation with other scoring\."):
+        ran(saved(path, records), out, "none", "random")
+    ran(saved(path, lines()), out, "none", "random")
+
+
+def test_an_option_that_says_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
+    with pytest.raises(KeepworthError, match=r"--set says nothing about .*mine\.jsonl"):
+        ran(path, out, "none", "--set", "foo=3")
+    for name in (str(path), "needles"):
+        with pytest.raises(KeepworthError, match=f"--data says nothing about {name}"):
+            ran(Path(name), out, "none", "--data", "/nowhere")
+    assert not out.exists()
+    monkeypatch.setenv("KEEPWORTH_DATA", str(tmp_path))  # for what needs it
+    ran(path, out, "none", "random")
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"write": []}, "there is no field 'write'"),

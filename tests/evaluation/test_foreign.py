@@ -116,6 +116,19 @@ def test_what_is_no_answer_is_named(tmp_path: Path, on_ask: str, said: str) -> N
     system.close()
 
 
+@pytest.mark.parametrize("size", ["-5", "true", "4.5", "'big'"])
+def test_a_size_that_is_none_is_named(tmp_path: Path, size: str) -> None:
+    script = tmp_path / "memory.py"
+    script.write_text(
+        f"import json, sys\ntrue = True\nfor line in sys.stdin: print(json.dumps({{'bytes': {size}}}), flush=True)\n"
+    )
+    system = ForeignSystem([sys.executable, "-S", str(script)], embed)
+    system.begin(0)
+    with pytest.raises(SystemFailed, match="where a whole number from 0 on is expected"):
+        system.size()
+    system.close()
+
+
 def test_a_program_that_ended_fails_until_the_next_haystack(tmp_path: Path) -> None:
     rows = ran(
         lambda: ForeignSystem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -273,13 +274,20 @@ def as_stream(
 def opened(
     name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
 ) -> tuple[Benchmark, list[Any], dict[str, Any]]:
-    """A benchmark, its questions, and what says which they were."""
-    from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, typed
+    """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, scoring, typed
+    from keepworth.tasks.data_files import VARIABLE
     from keepworth.tasks.splits import SPLITS, draw_order
 
+    # The environment names a folder for whatever needs it; who names one for this alone means it.
+    place = os.environ.get(VARIABLE)
+    meant = data is not None and not (place and data == Path(place))
     if name.endswith((".jsonl", ".jsonl.gz")):
-        if data is not None:
-            data = None  # the file says where the data lies
+        for option in (["--data"] if meant else []) + (["--set"] if assign else []):
+            raise KeepworthError(
+                f"{option} says nothing about {name}, a file of questions of your own.", "Leave it out."
+            )
         own = Path(name)
         found = Benchmark(
             own.name.removesuffix(".gz").removesuffix(".jsonl"), "questions of your own", "json_lines:json_lines"
@@ -289,6 +297,8 @@ def opened(
         dials: dict[str, Any] = {}
     else:
         found = named(name)
+        if meant and found.shipped:
+            raise KeepworthError(f"--data says nothing about {name}, which comes with the package.", "Leave it out.")
         dials = typed(found, assign)
         tasks = found.tasks(split, data=None if found.shipped else data, **dials)
     whole = len(tasks)
@@ -302,6 +312,7 @@ def opened(
         "questions": len(tasks),
         "of": whole,
         "data": digest(tasks),
+        "scoring": scoring(tasks),
     }
     return found, tasks, identity
 

@@ -112,8 +112,8 @@ class ForeignSystem:
 
     def size(self) -> int | None:
         found = self._asked({"op": "size"}).get("bytes")
-        if found is not None and (not isinstance(found, int) or isinstance(found, bool)):
-            raise self._no_answer("size", f"bytes {found!r:.80}", "a whole number")
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
+            raise self._no_answer("size", f"bytes {found!r:.80}", "a whole number from 0 on")
         return found
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ def cluster_of(task: Task) -> str:
 
 
 def digest(tasks: Sequence[Task]) -> str:
-    """A hash of all that tasks ask, hold and accept: equal data has equal ones."""
+    """A hash of all that tasks ask, hold and accept: equal data has equal ones. How answers are judged is in `scoring`."""
     whole = hashlib.sha256()
     known: dict[int, bytes] = {}
     for task in tasks:
@@ -168,6 +168,12 @@ def digest(tasks: Sequence[Task]) -> str:
                 known[id(session.turns)] = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
             whole.update(known[id(session.turns)])
     return whole.hexdigest()
+
+
+def scoring(tasks: Sequence[Task]) -> str:
+    """A hash of how answers to tasks are judged and summed up: verifiers, clusters and labels."""
+    judged = [[task.key, task.verifier, cluster_of(task), sorted(task.tags.items())] for task in tasks]
+    return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
 
 
 def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from keepworth.cli.eval_run import arms_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.harness import EvaluationFolder, Row
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines
@@ -72,6 +73,43 @@ def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_i
         ran(other, tmp_path / "one", "bm25")
     with pytest.raises(KeepworthError, match="not alike: benchmark: one and two"):
         called("compare", tmp_path / "one:bm25", tmp_path / "two:bm25")
+
+
+def evaluated(folder: Path, arms: dict[str, tuple[str, str, list[float]]]) -> Path:
+    """A finished evaluation of eight questions. arms: by any name, a system, a setting and its scores."""
+    kept = EvaluationFolder(folder, {"benchmark": "mine", "tokens": 512})
+    for system, setting, scores in arms.values():
+        for n, score in enumerate(scores):
+            kept.keep(Row(f"q{n}", f"c{n}", "", system, setting, 0, scores={"score": score}))
+    note = {"benchmark": "mine", "split": "test", "arms": {}, "gains": {}}
+    (folder / "summary.json").write_text(json.dumps(note))
+    return folder
+
+
+def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -> None:
+    good, poor = [1.0] * 8, [0.0] * 8
+    one = evaluated(tmp_path / "A" / "mine:x", {"p": ("policy:exprag", "live", good), "b": ("bm25", "frozen", poor)})
+    two = evaluated(tmp_path / "B" / "mine:x", {"p": ("policy:exprag", "live", poor), "c": ("dense", "frozen", poor)})
+    share = 0.025 ** (1 / 8)
+    said = called("compare", f"{one}:policy:exprag+live", f"{one}:bm25")
+    assert said.startswith(f"policy:exprag+live - bm25: +1.000 [{2 * share - 1:+.3f}, +1.000], p 0.00781")
+    assert said.endswith("ahead\n")
+    for words in ((one, two), (f"{one}:policy:exprag+live", f"{two}:policy:exprag+live")):
+        said = called("compare", *words)
+        assert said.startswith("A/mine:x:policy:exprag+live - B/mine:x:policy:exprag+live: +1.000")
+        assert said.count("clusters") == 1
+    assert called("compare", one, one).count("clusters") == 1  # each pair once
+    with pytest.raises(KeepworthError, match="have nothing to compare"):
+        called("compare", f"{one}:bm25", f"{one}:bm25")
+    with pytest.raises(KeepworthError, match="has no arm 'nobody'"):
+        called("compare", f"{one}:nobody", one)
+    with pytest.raises(KeepworthError, match="names no evaluation"):
+        called("compare", tmp_path / "nothing:bm25", one)
+
+
+def test_nobody_is_ahead_where_the_test_of_signs_cannot_tell(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0, 0.9, 1.0]), "b": ("b", "frozen", [0.0] * 3)})
+    assert "p 0.25 after correction, 3 clusters: no difference can be told" in called("compare", f"{one}:a", f"{one}:b")
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,50 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.main import app
-from keepworth.evaluation.reading import ChatReader, KeptAnswers
+from keepworth.evaluation.reading import ChatReader, KeptAnswers, chosen_option
 from keepworth.models.chat import ChatModel
 from keepworth.models.errors import EngineError
 from keepworth.models.http_client import Retries
 from tests.cli.test_eval_run import lines, saved
 from tests.models.test_chat import says
 from tests.serving.scripted import scripted
+
+CITIES = ["York", "Leeds", "New York", "2019"]
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("2", 1),
+        (" 2.", 1),
+        ("2. Leeds", 1),
+        ("(3) New York", 2),
+        ("Leeds", 1),
+        ("It was leeds!", 1),
+        ("In 2019, option 2", 1),
+        ("Option 1, not option 2", 0),
+        ("New York", 2),
+        ("They moved to New York.", 2),
+        ("The answer is 2.", 1),
+        ("2019", 3),
+        ("", None),
+        ("I do not know.", None),
+        ("7", None),
+        ("Leeds or York", None),
+        ("1 or 2", None),
+        ("3.5 million of them", None),
+    ],
+)
+def test_an_option_is_named_by_its_number_or_its_text(said: str, place: int | None) -> None:
+    assert chosen_option(said, CITIES) == place
+
+
+def test_answers_that_name_no_option_are_counted() -> None:
+    answers = iter(["Leeds", "I do not know."])
+    asked = ChatReader(lambda text: next(answers), "m")
+    assert asked.choices([("one", (), CITIES), ("two", (), CITIES)]) == [1, 0]
+    assert asked.unnamed == 1
+
 
 GONE = (404, {"error": "gone"})
 

@@ -260,10 +260,10 @@ def test_an_agent_behind_a_url_is_told_and_answers_by_itself() -> None:
         assert {row.stage for row in rows} == {"not shown"}
         assert [len(request["messages"]) for request in requests] == [6, 1] * 3
         assert len({request["user"] for request in requests}) == 3
-        # A second arm has clients of its own, and options are named by their number.
+        # A second arm has clients of its own, and an answer that names no option is none of them.
         chosen = make()
         chosen.begin(0)
-        assert chosen.ask(AskedQuestion("Which of Word9?", 1, options=("a", "b"))).answer == "a"
+        assert chosen.ask(AskedQuestion("Which of Word9?", 1, options=("a", "b"))).answer == "nobody said"
         assert requests[-1]["messages"][0]["content"].endswith(
             "1. a\n2. b\n\nGive the number of the right option alone."
         )

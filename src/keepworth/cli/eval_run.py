@@ -170,6 +170,7 @@ def run(
 
     arms = arms_of(names, wanted)
     planned = planned_for(tasks, len(arms) - 1)
+    asked = answering
     if answering is not None:
         at_once = 1 if isinstance(answering, ChatReader) else CHUNK
         answering = KeptAnswers(answering, folder.parent / "answers", at_once)
@@ -195,6 +196,8 @@ def run(
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show(console, summary)
+    if isinstance(asked, ChatReader) and asked.unnamed:
+        console.print(f"{asked.unnamed} answers named no option, and the first counts for them.", highlight=False)
     page = write_page(folder, summary, rows, tasks)
     console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
 
@@ -483,9 +486,11 @@ def compare(
     """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
     from keepworth.cli.output import say
     from keepworth.evaluation.evaluation_page import compared_arms
+    from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):
-        verdict = "ahead" if comparison.low > 0 else "behind" if comparison.high < 0 else "no difference can be told"
+        told = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
+        verdict = ("ahead" if comparison.low > 0.0 else "behind") if told else "no difference can be told"
         say(
             f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "
             f"p {comparison.adjusted:.3g} after correction, {comparison.clusters} clusters: {verdict}"

@@ -406,36 +406,48 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
             f"these are not alike: {pairs}.",
             f"Run both under the same, or say with --allow {','.join(differing)} that it is meant to differ.",
         )
+    same = first.resolve() == second.resolve()
     scores: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
-    for folder, wanted in ((first, arms), (second, others)):
+    sides: list[dict[str, str]] = []  # of each side, by arm, what it is called
+    for folder, called, wanted in zip((first, second), _told_apart(first, second), (arms, others), strict=True):
         by_arm: dict[str, list[Row]] = {}
         for row in rows_of(folder):
             by_arm.setdefault(arm_of(row), []).append(row)
             clusters[row.key] = row.cluster
-        for arm in wanted or list(by_arm):
-            if arm not in by_arm:
-                raise KeepworthError(f"{folder} has no arm {arm!r}.", f"There are {', '.join(by_arm)}.")
-            name = arm if first == second else f"{folder.name}:{arm}"
-            scores[name] = per_question(by_arm[arm], lambda row: row.scores.get("score"))
-    named_first = [name for name in scores if _within(name, first, arms, first == second)]
-    named_second = [name for name in scores if _within(name, second, others, first == second)]
-    pairs_ = [(a, b) for a in named_first for b in named_second if a != b]
-    if not arms and not others and first != second:
-        pairs_ = [(a, b) for a, b in pairs_ if a.partition(":")[2] == b.partition(":")[2]]
-    return compared(scores, pairs_, clusters)
+        if missing := [arm for arm in wanted if arm not in by_arm]:
+            raise KeepworthError(f"{folder} has no arm {missing[0]!r}.", f"There are {', '.join(by_arm)}.")
+        sides.append({arm: arm if same else f"{called}:{arm}" for arm in wanted or by_arm})
+        scores |= {
+            name: per_question(by_arm[arm], lambda row: row.scores.get("score")) for arm, name in sides[-1].items()
+        }
+    # Without arms: every two of one evaluation, or each arm with itself in the other one.
+    whole = not arms and not others
+    two_by_two = {
+        frozenset((a, b)): (a, b)
+        for one_arm, a in sides[0].items()
+        for other_arm, b in sides[1].items()
+        if a != b and (same or not whole or one_arm == other_arm)
+    }
+    if not two_by_two:
+        raise KeepworthError(
+            f"{one} and {other} have nothing to compare.", "Name two arms that differ, or evaluations that share one."
+        )
+    return compared(scores, list(two_by_two.values()), clusters, within=(-1.0, 1.0))
 
 
 def _named(text: str) -> tuple[Path, list[str]]:
-    folder, colon, arm = text.rpartition(":")
-    path = Path(folder) if colon and not Path(text).is_dir() else Path(text)
-    if not (path / "plan.json").is_file():
-        raise KeepworthError(
-            f"{path} holds no evaluation.", "Name a folder of `keepworth eval run`, and :ARM behind it."
-        )
-    return path, [arm] if path != Path(text) else []
+    """A folder, and the arm behind it. Names of arms have colons too, so the folder is the longest part that is an evaluation."""
+    parts = text.split(":")
+    for many in range(len(parts), 0, -1):
+        path = Path(":".join(parts[:many]))
+        if (path / "plan.json").is_file():
+            return path, [":".join(parts[many:])] if many < len(parts) else []
+    raise KeepworthError(f"{text} names no evaluation.", "Name a folder of `keepworth eval run`, and :ARM behind it.")
 
 
-def _within(name: str, folder: Path, arms: Sequence[str], same: bool) -> bool:
-    arm = name if same else name.partition(":")[2]
-    return (same or name.startswith(f"{folder.name}:")) and (not arms or arm in arms)
+def _told_apart(first: Path, second: Path) -> tuple[str, str]:
+    """The names of two folders, with as much of what is above them as tells one from the other."""
+    one, other = first.resolve().parts, second.resolve().parts
+    many = next((many for many in range(1, len(one) + 1) if one[-many:] != other[-many:]), len(one))
+    return "/".join(one[-many:]), "/".join(other[-many:])

@@ -25,6 +25,8 @@ Question: {question}"""
 CHOICE = """{options}
 
 Give the number of the right option alone."""
+CHOSEN_BY = "number or text"
+"""How an option is read off an answer, for the record: picks that were read otherwise are other answers."""
 CHARACTERS = 4
 """Of a token, for a model whose tokenizer is not here: what a budget counts by."""
 
@@ -36,10 +38,12 @@ class ChatReader:
     def __init__(self, complete: Callable[[str], str], name: str, room: int = 8000) -> None:
         self._complete, self._name, self._room = complete, name, room
         self._known: dict[str, str] = {}
+        self.unnamed = 0
+        """Answers that named no option where there were some."""
 
     @property
     def identity(self) -> str:
-        return f"{self._name} chat-{hashlib.sha256((PROMPT + CHOICE).encode()).hexdigest()[:8]}"
+        return f"{self._name} chat-{hashlib.sha256((PROMPT + CHOICE + CHOSEN_BY).encode()).hexdigest()[:8]}"
 
     @property
     def room(self) -> int:
@@ -52,12 +56,14 @@ class ChatReader:
         return [self._asked(_prompt(question, memories)).strip() for question, memories in queries]
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """The option that was named; the first where none was."""
+        """The option that was named; the first where none was, which `unnamed` counts: they are in an order that says nothing."""
         picked = []
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
             said = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
-            picked.append(chosen_option(said, len(options)))
+            pick = chosen_option(said, options)
+            self.unnamed += pick is None
+            picked.append(pick or 0)
         return picked
 
     def _asked(self, prompt: str) -> str:
@@ -70,10 +76,32 @@ class ChatReader:
         return self._known[prompt]
 
 
-def chosen_option(answer: str, count: int) -> int:
-    """The place of the option whose number was said first; the first where none was."""
-    numbers = [int(each) for each in re.findall(r"\d+", answer)]
-    return numbers[0] - 1 if numbers and 1 <= numbers[0] <= count else 0
+def chosen_option(answer: str, options: Sequence[str]) -> int | None:
+    """The place of the option that an answer names: by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its
+    text, or by the one number of an option that is anywhere in it. None where it names none, or several."""
+    said = _words(answer)
+    places = {str(place): place - 1 for place in range(1, len(options) + 1)}
+    if said in places:
+        return places[said]
+    texts = [_words(option) for option in options]
+    for given, known in ((answer.strip(), list(options)), (said, texts)):
+        if known.count(given) == 1:
+            return known.index(given)
+    first = re.match(r"\W*(\d+)\s*[.):,;-](?![\d-])", answer) or re.search(r"\boption\W+(\d+)", answer, re.IGNORECASE)
+    if first and first[1] in places:
+        return places[first[1]]
+    # Of options one of which is part of another, the longer one is meant; a number stands for the option of this number.
+    met = [place for place, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {said} "]
+    longest = [place for place in met if not any(place != o and f" {texts[place]} " in f" {texts[o]} " for o in met)]
+    if len(longest) == 1:
+        return longest[0]
+    alone = re.findall(r"(?<![\w.,])\d+(?![.,]?\w)", answer)
+    numbers = {places[number] for number in alone if number in places}
+    return numbers.pop() if not longest and len(numbers) == 1 else None
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def _prompt(question: str, memories: Sequence[str]) -> str:

@@ -239,9 +239,10 @@ def paired_difference(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    within: tuple[float, float] | None = None,
 ) -> Comparison:
     """differences: one mean paired difference per cluster; with clusters, one per question and the cluster it belongs to, for the
-    mean over all questions. TooFewSeeds for fewer than 3 clusters: no interval is honest.
+    mean over all questions. within: as of `interval`. TooFewSeeds for fewer than 3 clusters: no interval is honest.
 
     The test flips the signs of whole clusters: under no difference either arm could have had either result."""
     require("train", "A test of signs", "scipy")
@@ -259,8 +260,9 @@ def paired_difference(
     mean = float(values.sum() / (len(values) if counts is None else sum(counts)))
     if float(np.ptp(values)) == 0.0 and (counts is None or len(set(counts)) == 1):
         p = 1.0 if mean == 0.0 else 2.0 ** (1 - len(values))
-        return Comparison(name, mean, mean, mean, p, p, level, len(values), "none")
-    found = interval(sums, counts, level=level, resamples=resamples, generator=generator)
+        flat = interval(sums, counts, level=level, within=within)
+        return Comparison(name, mean, flat.low, flat.high, p, p, level, len(values), flat.method)
+    found = interval(sums, counts, level=level, resamples=resamples, generator=generator, within=within)
     test = permutation_test(
         (values,), np.mean, permutation_type="samples", n_resamples=resamples, vectorized=True, rng=generator
     )
@@ -272,10 +274,13 @@ ALPHA = 0.05
 
 
 def family(
-    named: Sequence[tuple[str, Sequence[float]]], clusters: Sequence[Sequence[str]] | None = None
+    named: Sequence[tuple[str, Sequence[float]]],
+    clusters: Sequence[Sequence[str]] | None = None,
+    *,
+    within: tuple[float, float] | None = None,
 ) -> list[Comparison]:
     """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level. clusters: of the values of
-    each comparison; None where there is one value per cluster."""
+    each comparison; None where there is one value per cluster. within: as of `interval`."""
     require("train", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
@@ -288,7 +293,7 @@ def family(
     found = []
     for (name, values), own, each, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
         level = 1.0 - ALPHA / (len(plain) - int(rank))
-        wide = paired_difference(name, values, clusters=own, level=level)
+        wide = paired_difference(name, values, clusters=own, level=level, within=within)
         found.append(
             Comparison(
                 name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters, wide.method
@@ -302,10 +307,14 @@ Scores = Mapping[str, Mapping[str, float]]
 
 
 def compared(
-    scores: Scores, pairs: Sequence[tuple[str, str]] | None = None, clusters: Mapping[str, str] | None = None
+    scores: Scores,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    clusters: Mapping[str, str] | None = None,
+    *,
+    within: tuple[float, float] | None = None,
 ) -> list[Comparison]:
     """Any arm against any arm, key by key, corrected together. pairs: (first, second) for first minus second; every two arms if
-    None. clusters: by key, what is resampled; each key by itself if None.
+    None. clusters: by key, what is resampled; each key by itself if None. within: as of `interval`, for a difference.
 
     KeepworthError for an arm that is not there, and for two arms that were not asked the same."""
     wanted = list(combinations(scores, 2)) if pairs is None else list(pairs)
@@ -324,7 +333,7 @@ def compared(
     named = [
         (f"{first} - {second}", [scores[first][key] - scores[second][key] for key in keys]) for first, second in wanted
     ]
-    return family(named, None if clusters is None else [[clusters[key] for key in keys]] * len(named))
+    return family(named, None if clusters is None else [[clusters[key] for key in keys]] * len(named), within=within)
 
 
 MARGIN = 0.01

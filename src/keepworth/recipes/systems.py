@@ -200,7 +200,8 @@ class Endpoint:
             text = f"{text}\n\n{CHOICE.format(options=listed)}"
         answer = self._chat.complete([{"role": "user", "content": text}], user=self._user).strip()
         if question.options:
-            answer = question.options[chosen_option(answer, len(question.options))]
+            pick = chosen_option(answer, question.options)
+            answer = answer if pick is None else question.options[pick]
         calls, self._calls = self._calls + 1, 0
         return Answered((), answer, calls)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -195,6 +196,32 @@ def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
     assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
 
 
+def test_the_mean_of_rewards_of_single_choices_does_not_depend_on_their_order() -> None:
+    told = [("d1", 0.0, {}), ("d2", 1.0, {"m1": 0.9}), ("d3", 0.5, {"m1": 0.9})]
+    for order in itertools.permutations(told):
+        found = Ledger()
+        for at, (decision, reward, odds) in enumerate(order):
+            found.add("e1", decision, reward, 1.0, ["m1"] if odds else ["m2"], odds, 0.0, at)
+        a, _, y, _ = found.rows("m1")
+        assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
+
+
+def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
+    """In whatever order rewards come: an early version tested what had been seen, and a search that draws nothing shows what
+    was withheld."""
+    told = [("d1", ["m1", "m2"], {"m2": 0.8}), ("d2", [], {"m1": 0.9, "m2": 0.8}), ("d3", ["m1"], {})]
+    for order in itertools.permutations(told):
+        found, without = filled([1.0] * 9), filled([1.0] * 9)
+        for at, (decision, shown, odds) in enumerate(order, start=9):
+            found.add("e9", decision, 1.0, 1.0, shown, odds, 0.0, at)
+        for each in (found, without):
+            each.add("e10", "d10", 1.0, 1.0, ["m1"], {"m1": 0.8}, 0.4, 12)
+        assert [each.tolist() for each in found.rows("m1")] == [each.tolist() for each in without.rows("m1")]
+        assert found.rows("m2")[0].tolist() == [1.0]
+        found.forget(11)
+        assert len(found.rows("m1")[0]) == 1
+
+
 def test_what_was_certain_is_no_evidence() -> None:
     found = Ledger()
     found.add("e1", "d1", 1.0, 1.0, ["m1"], {"m1": 1.0, "m2": 0.0}, 0.0, 0)
@@ -338,6 +365,84 @@ def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> Non
         assert sum(rows) == 32  # one of each episode after the first
 
 
+def drawn_too_late(memory: Memory) -> int:
+    """How many items were put to the test in an episode that had shown them, or were shown after they were withheld."""
+    episodes: dict[str, list[tuple[list[str], dict[str, float]]]] = {}
+    with memory.store.database.reading() as connection:
+        logged = connection.execute("SELECT episode, chosen, details FROM decisions WHERE episode <> '' ORDER BY n")
+        for id, chosen, details in logged:
+            episodes.setdefault(id, []).append((json.loads(chosen), json.loads(details or "{}").get("odds", {})))
+    late = 0
+    for choices in episodes.values():
+        seen, withheld, tested = set[str](), set[str](), set[str]()
+        for chosen, odds in choices:
+            late += len(seen & set(odds) - tested) + len(withheld & set(chosen))
+            tested |= set(odds)
+            withheld |= set(odds) - set(chosen)
+            seen |= set(chosen)
+    return late
+
+
+def test_the_effect_is_that_of_being_seen_in_the_episode_at_all() -> None:
+    """The first search shows two items, one of them under test. The second finds the one that helps again."""
+    with filled_memory(withhold=0.4) as memory:
+        memory.add("the cat sleeps on the red sofa")
+        pull = next(item.id for item in memory.get_all() if item.text == PULL)
+        generator = np.random.default_rng(4)
+        for number in range(150):
+            with memory.episode("help the caller") as episode:
+                first = episode.search(f"reset the router button plug {generator.integers(10**9)}", top_k=2)
+                second = episode.search(f"pull the plug {number} {generator.integers(10**9)}", top_k=1)
+                seen = PULL in [hit.text for hit in [*first, *second]]
+                episode.reward(float(generator.random() < (0.9 if seen else 0.3)))
+        account = memory.ledger(items=[pull]).accounts[0]
+        assert drawn_too_late(memory) == 0
+        assert min(account.shown, account.withheld) > 10
+        assert account.effect == pytest.approx(0.6, abs=0.2)
+
+
+def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path, withhold=0.5) as memory, opened(path, withhold=0.5, seed=9) as other:
+        memory.add_many(["press the button of the router", "a plug for the router", "wait a minute"])
+        rewarded(memory, 8)
+        generator = np.random.default_rng(6)
+        logged = 0
+        for _ in range(40):
+            episode = memory.episode("help the caller")
+            for _ in range(4):
+                one = (memory, other)[int(generator.integers(2))]
+                words = generator.choice(["router", "button", "plug", "minute", "reset", "hall"], 3)
+                hits = one.search(" ".join(words), top_k=int(generator.integers(1, 4)), episode=episode.id)
+                logged += hits.propensity < 1.0
+            episode.reward(float(generator.random() < 0.5))
+        assert logged > 40
+        assert drawn_too_late(memory) == 0
+        live = memory.ledger()
+        assert live == other.ledger()
+        assert sum(each.rows for each in live.accounts) > 30
+    with opened(path, withhold=0.5) as memory, opened(path, withhold=0.5) as again:
+        assert memory.ledger() == live
+        open_ = memory.episode("help the caller")
+        shown = open_.search(ASKED, top_k=3)
+        for _ in range(20):
+            assert {hit.id for hit in again.search(ASKED, top_k=3, episode=open_.id)} == {hit.id for hit in shown}
+
+
+def test_an_episode_that_showed_an_item_by_another_search_too_is_no_evidence_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory, opened(path, policy=None, seed=None) as plain:
+        rewarded(memory, 20)
+        before = [each.rows for each in memory.ledger().accounts]
+        for last in (False, True):
+            for _ in range(10):
+                episode = memory.episode("help the caller")
+                for one in (memory, plain) if last else (plain, memory):
+                    one.search(ASKED, top_k=3, episode=episode.id)
+                episode.reward(1.0)
+        assert [each.rows for each in memory.ledger().accounts] == before
+
+
 def test_the_searches_of_one_episode_give_one_row() -> None:
     with filled_memory() as memory:
         rewarded(memory, 40, searches=3)
@@ -414,6 +519,12 @@ def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earn
         live = memory.ledger()
         estimate = memory.evaluate("now", method="ips")
         assert estimate.effective == pytest.approx(120)
+        with memory.episode("help the caller") as episode:
+            for asked in ("button", "plug", ASKED):
+                episode.search(asked, top_k=2)
+            episode.reward(1.0)
+        live = memory.ledger()
+        assert memory.evaluate("now", method="ips").effective == pytest.approx(123)
         memory.promote("never")
         assert memory.ledger() == live
         rewarded(memory, 10)

@@ -128,6 +128,7 @@ def independent(draw: st.DrawFn) -> Independent:
     down = tuple((place, draw(rates)) for place in order[len(order) - lower :])
     earlier = draw(st.sets(st.integers(0, 5), max_size=2))
     drawn = {place: (draw(rates), draw(st.booleans())) for place in sorted(earlier)}
+    drawn |= dict.fromkeys(draw(st.sets(st.integers(0, 5), max_size=2)), (1.0, True))  # seen without a draw
     return Independent(order, draw(st.integers(1, 7)), known, down, draw(st.integers(1, 4)), drawn)
 
 
@@ -142,6 +143,7 @@ def test_independent_draws_give_each_slate_the_product_of_their_probabilities(ch
         slate = choice.slate(shown)
         assert len(set(slate)) == len(slate) <= choice.k
         assert {place: place in slate for place in odds} == shown
+        assert not any(p < 1.0 and place in slate for place, (p, _) in choice.drawn.items() if place not in odds)
         product = float(np.prod([p if shown[place] else 1.0 - p for place, p in odds.items()]))
         assert choice.probability(slate) == pytest.approx(product, rel=1e-12)
         slates.add(slate)
@@ -149,6 +151,7 @@ def test_independent_draws_give_each_slate_the_product_of_their_probabilities(ch
     assert len(slates) == 2 ** len(odds)
     assert total == pytest.approx(1.0)
     fresh = [place for place in odds if place not in choice.drawn]
+    assert not any(choice.drawn[place][0] == 1.0 for place in odds if place in choice.drawn)
     assert not fresh or len(odds) <= max(choice.together, 1)
     drawn, _ = choice.draw(np.random.default_rng(1))
     assert drawn in slates

@@ -92,7 +92,7 @@ NEARBY = 5
 MET = 50_000
 """Items that the default policy remembers having met."""
 LIVE = 1_000
-"""Episodes of which is remembered what chance decided in them; of others it is read from the log."""
+"""Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""
 ENCODED = 2_000
 """Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
 
@@ -161,7 +161,7 @@ class Learning:
         self._to_keep: LearnedState | None = None
         self._keeper: threading.Thread | None = None
         self._closing = threading.Event()
-        self._drawn: dict[int, dict[str, tuple[float, bool]]] = {}
+        self._drawn: dict[int, log.EpisodeDraws] = {}
         self._embedder: Embedder | None = None
         self._generator: np.random.Generator | None = None
         forking.register(self)
@@ -294,34 +294,33 @@ class Learning:
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
             query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by)
-            drawn = self._drawn_in(ask.number) if ask.explore else {}
-            places = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else None
+            drawn = self._drawn_in(ask.number) if ask.explore else log.EpisodeDraws()
+            places = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn}
             use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k, drawn=places)
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
             details: dict[str, Any] = {"part": use.part}
             if isinstance(use.choice, Independent) and (odds := use.choice.odds):
-                main, shown_ids = use.choice.order[: use.choice.k], {hit.id for hit in shown}
+                main = use.choice.order[: use.choice.k]
                 details["odds"] = {hits[place].id: p for place, p in odds.items()}
                 if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
                     details["withheld"] = withheld
                 if isinstance(policy.valuer, Effect):
                     details["expected"] = round(policy.valuer.expected(query.vector), 6)
-                for id, p in details["odds"].items():
-                    drawn.setdefault(id, (p, id in shown_ids))
+            drawn.note([hit.id for hit in shown], details.get("odds", {}))
             return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
 
-    def _drawn_in(self, number: int) -> dict[str, tuple[float, bool]]:
-        """What chance decided in the episode of this number so far: by item, the probability of being shown, and whether it
-        is. It decides once, since the episode has one reward."""
+    def _drawn_in(self, number: int) -> log.EpisodeDraws:
+        """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
+        an item, and before it is seen, since the episode has one reward."""
         if number < 0:
-            return {}
+            return log.EpisodeDraws()
         found = self._drawn.get(number)
         if found is None:
-            with self.store.database.reading() as connection:
-                found = log.drawn(connection, number)
             while len(self._drawn) >= LIVE:
                 self._drawn.pop(next(iter(self._drawn)))
-            self._drawn[number] = found
+            found = self._drawn[number] = log.EpisodeDraws()
+        with self.store.database.reading() as connection:
+            found.read(connection, number)
         return found
 
     def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
@@ -558,7 +557,7 @@ class Learning:
                         # Chance decides once per episode, for this policy too.
                         before, listed = drawn.setdefault(use.unit, {}), use.candidates.rows.tolist()
                         choice = choice.given({at: before[row] for at, row in enumerate(listed) if row in before})
-                        for place, p in choice.odds.items():
+                        for place, p in (*choice.odds.items(), *((place, 1.0) for place in use.slate)):
                             before.setdefault(listed[place], (p, True))
                     near = use.candidates.similarities
                     means[use.decision] = values.means

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +52,8 @@ NEGLIGIBLE = 0.05
 """Of the range of rewards: an effect that surely is no larger makes no difference."""
 OFFSET_ROWS, LARGEST_WEIGHT = 20.0, 10.0
 """Of `_beyond`: rows of 0, and the largest weight of one row."""
+GONE = -1
+"""In place of the number of a row that is no evidence: the item was seen without a draw in the same episode."""
 EXPECTED, EXPECTED_ROWS = 0.1, 100.0
 """What withholding an item is expected to cost beforehand, of the range of rewards, and how many rows that is worth."""
 
@@ -311,13 +313,13 @@ class Ledger:
     """The rows, by item and in order, as they are learned of.
 
     One episode gives one row for each item that was under test in it: chance decides once per episode, which has one reward.
-    Where choices of an episode have rewards of their own, their mean counts, by weight. A later reward of the same choice
-    takes the place of the earlier one, and g stays what it was."""
+    a is whether the item was seen in the episode at all: where a choice showed it without a draw there is no row. Where choices
+    of an episode have rewards of their own, their mean counts, by weight, of those without a test too. A later reward of the
+    same choice takes the place of the earlier one, and g stays what it was."""
 
     def __init__(self) -> None:
         self._columns: dict[str, _Columns] = {}
-        # By episode, or choice outside of one: the latest reward and weight of each choice, and where its rows are.
-        self._units: dict[str, tuple[dict[str, tuple[float, float]], list[tuple[str, int]]]] = {}
+        self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
         self._known: dict[str, tuple[int, float, Account]] = {}
 
     def __len__(self) -> int:
@@ -345,20 +347,25 @@ class Ledger:
         grows; bounds: the lowest and the highest reward that were known before."""
         found = self._units.get(unit)
         if found is None:
-            if not odds:
+            if not odds and unit == decision:
                 return
-            found = self._units[unit] = {}, []
-        rewards, rows = found
-        rewards[decision] = reward, weight
-        mean = sum(r * w for r, w in rewards.values()) / sum(w for _, w in rewards.values())
-        for item, row in rows:
-            self._columns[item].replace(row, mean, at)
+            found = self._units[unit] = _Unit()
+        tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
+        found.rewards[decision], found.at = (reward, weight), at
+        found.untested |= set(shown).difference(tested)
+        mean = sum(r * w for r, w in found.rewards.values()) / sum(w for _, w in found.rewards.values())
+        for item, row in list(found.rows.items()):
+            columns = self._columns[item]
             self._known.pop(item, None)
-        known = {item for item, _ in rows}
-        for item, p in odds.items():
-            if item not in known and 0.0 < p < 1.0:
+            if item in found.untested:
+                columns.at[found.rows.pop(item)] = GONE
+            else:
+                columns.y[row], columns.at[row] = mean, at
+                columns.a[row] = max(columns.a[row], float(item in shown))
+        for item, p in tested.items():
+            if item not in found.rows and item not in found.untested:
                 columns = self._columns.setdefault(item, _Columns())
-                rows.append((item, len(columns.at)))
+                found.rows[item] = len(columns.at)
                 columns.append(float(item in shown), p, mean, expected, at, bounds)
                 self._known.pop(item, None)
 
@@ -392,10 +399,20 @@ class Ledger:
             if not kept:
                 del self._columns[item]
         self._known.clear()
-        for unit, (_, rows) in list(self._units.items()):
-            rows[:] = [(item, moved[item, row]) for item, row in rows if (item, row) in moved]
-            if not rows:
-                del self._units[unit]
+        self._units = {name: unit for name, unit in self._units.items() if unit.at >= before}
+        for unit in self._units.values():
+            unit.rows = {item: moved[item, row] for item, row in unit.rows.items()}
+
+
+@dataclass(slots=True)
+class _Unit:
+    """rewards: the latest reward and weight of each choice; rows: where its rows are, by item; untested: items that a choice
+    showed without a draw; at: the number of what came last."""
+
+    rewards: dict[str, tuple[float, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    untested: set[str] = field(default_factory=set)
+    at: int = 0
 
 
 class _Columns:
@@ -413,9 +430,6 @@ class _Columns:
             column.append(value)
         self.at.append(at)
 
-    def replace(self, row: int, y: float, at: int) -> None:
-        self.y[row], self.at[row] = y, at
-
     def keep(self, rows: Sequence[int]) -> None:
         for name in self.__slots__:
             column = getattr(self, name)
@@ -430,7 +444,7 @@ class _Columns:
         """How far rewards were from what was expected, weighted for g = (1 - p) m1 + p m0, which makes psi vary the least."""
         if not self.at:
             return 0.0
-        a, p, y, expected = (np.array(each) for each in (self.a, self.p, self.y, self.expected))
+        a, p, y, _, expected = self.of(GONE + 1)
         weights = np.minimum(np.where(a > 0.0, (1.0 - p) / p, p / (1.0 - p)), LARGEST_WEIGHT)
         return float(weights @ (y - expected) / (weights.sum() + OFFSET_ROWS))
 

@@ -204,8 +204,8 @@ class Independent:
     withheld where they would be shown; down: (position, probability of being shown) of those that may be shown where they would
     not be. Both in the order in which they are put to the test, at most `together` of all of them. drawn: of those that chance
     decided about earlier in the same episode, the probability of being shown that they had then, and whether they are: it is
-    not drawn again. What is shown though it would not be stands first; what takes the place of the withheld is never under
-    test.
+    not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no more. What
+    is shown though it would not be stands first; what takes the place of the withheld is never under test.
     """
 
     order: Slate
@@ -219,8 +219,9 @@ class Independent:
     def odds(self) -> dict[int, float]:
         """The probability of being shown, of each candidate under test."""
         main, lower = frozenset(self.order[: self.k]), {place for place, _ in self.down}
-        before = {place: p for place, (p, _) in self.drawn.items() if place in main}
-        before |= {place: p for place, (p, _) in self.drawn.items() if place in lower and place not in main}
+        tested = {place: p for place, (p, _) in self.drawn.items() if p < 1.0}
+        before = {place: p for place, p in tested.items() if place in main}
+        before |= {place: p for place, p in tested.items() if place in lower and place not in main}
         # As many as there are places: what is tried takes the place of something that is not under test.
         found = dict(list(before.items())[: self.k])
         tests = (
@@ -228,7 +229,7 @@ class Independent:
             *((place, rate, rate) for place, rate in self.down if place not in main),
         )
         for place, rate, p in tests:
-            if rate > 0.0 and place not in before and len(found) < min(self.together, self.k):
+            if rate > 0.0 and place not in self.drawn and len(found) < min(self.together, self.k):
                 found[place] = p
         return found
 
@@ -249,7 +250,8 @@ class Independent:
         main = self.order[: self.k]
         tried = [place for place, there in shown.items() if there and place not in main]
         rest = [place for place in main if shown.get(place, True)]
-        rest += [place for place in self.order[self.k :] if place not in shown][: self.k]
+        free = (place for place in self.order[self.k :] if place not in shown)
+        rest += [place for place in free if place not in self.drawn or self.drawn[place][0] == 1.0][: self.k]
         for place in [place for place in reversed(rest) if place not in shown][
             : max(0, len(tried) + len(rest) - self.k)
         ]:

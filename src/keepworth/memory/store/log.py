@@ -214,18 +214,27 @@ IN_EPISODE = "episode = ? AND episode <> ''"
 """SQL: the second half is what lets SQLite use the index, which holds no rows outside episodes."""
 
 
-def drawn(connection: apsw.Connection, number: int) -> dict[str, tuple[float, bool]]:
-    """What chance decided in the episode of this number, counted from 0: by item, with which probability it was to be shown, and
-    whether it was, at the first choice at which it came up."""
-    query = (
-        "SELECT chosen, json_extract(details, '$.odds') FROM decisions WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) "
-        "AND episode <> '' AND details LIKE '%\"odds\"%' ORDER BY n"
-    )
-    found: dict[str, tuple[float, bool]] = {}
-    for chosen, odds in select(connection, query, (number + 1,)):
-        for id, p in json.loads(odds or "{}").items():
-            found.setdefault(id, (float(p), f'"{id}"' in chosen))
-    return found
+class EpisodeDraws(dict[str, tuple[float, bool]]):
+    """What an episode showed and withheld: by item, with which probability it was to be shown, 1 where chance had no part in it,
+    and whether it was, at the first choice that says so. last: the number of the latest choice that was read."""
+
+    last = 0
+
+    def note(self, shown: Collection[str], odds: Mapping[str, float]) -> None:
+        for id, p in odds.items():
+            self.setdefault(id, (p, id in shown))
+        for id in shown:
+            self.setdefault(id, (1.0, True))
+
+    def read(self, connection: apsw.Connection, number: int) -> None:
+        """What is on file of the episode of this number, counted from 0, since it was last read."""
+        query = (
+            "SELECT n, chosen, CASE WHEN details LIKE '%\"odds\"%' THEN json_extract(details, '$.odds') END FROM decisions "
+            "WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND n > ? ORDER BY n"
+        )
+        for last, chosen, odds in select(connection, query, (number + 1, self.last)):
+            self.note(from_json(chosen), from_json(odds or "{}"))
+            self.last = last
 
 
 def trials(connection: apsw.Connection, scope: Scope) -> list[tuple[list[Any], float]]:

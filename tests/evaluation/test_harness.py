@@ -454,6 +454,17 @@ def test_the_best_arm_answered_all_questions() -> None:
     assert alone == "No memory answered all questions, so none is called the best: full answered 4 of 8 questions."
 
 
+def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
+    from keepworth.evaluation.evaluation_page import verdict
+
+    rows = rows_of({"none": [0.0] * 8})
+    rows += [Row(f"q{n}", f"c{n}", "", "search", "live", 0, scores={"score": 1.0}) for n in range(8)]
+    assert verdict(summed(rows, [])).startswith("Memory helps. The most with search+live: +1.000")
+    rows = rows_of({"none": [0.0] * 8})
+    rows += [Row(f"q{n}", f"c{n}", "", "search", "shuffled", 0, scores={"score": 1.0}) for n in range(8)]
+    assert verdict(summed(rows, [])).startswith("Nothing was compared")
+
+
 def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
     from dataclasses import replace
 

@@ -56,7 +56,11 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
 def verdict(summary: Mapping[str, Any]) -> str:
     """One sentence: whether memory helped."""
     gains = summary["gains"]
-    arms = {arm: gain for arm, gain in gains.items() if "+" not in arm and arm not in CONTROLS}
+    arms = {
+        arm: gain
+        for arm, gain in gains.items()
+        if ("+" not in arm or arm.endswith("+live")) and arm.removesuffix("+live") not in CONTROLS
+    }
     if not arms:
         return "Nothing was compared with no memory, so this says how systems stand to each other and not whether memory helps."
     # An arm that answered some questions alone cannot be put beside those that answered all.

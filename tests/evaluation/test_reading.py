@@ -50,7 +50,7 @@ def test_an_option_is_named_by_its_number_or_its_text(said: str, place: int | No
 def test_answers_that_name_no_option_are_counted() -> None:
     answers = iter(["Leeds", "I do not know."])
     asked = ChatReader(lambda text: next(answers), "m")
-    assert asked.choices([("one", (), CITIES), ("two", (), CITIES)]) == [1, 0]
+    assert asked.choices([("one", (), CITIES), ("two", (), CITIES)]) == [1, -1]
     assert asked.unnamed == 1
 
 

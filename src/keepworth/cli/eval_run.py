@@ -197,7 +197,7 @@ def run(
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show(console, summary)
     if isinstance(asked, ChatReader) and asked.unnamed:
-        console.print(f"{asked.unnamed} answers named no option, and the first counts for them.", highlight=False)
+        console.print(f"{asked.unnamed} answers named no option, and count as wrong.", highlight=False)
     page = write_page(folder, summary, rows, tasks)
     console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
 

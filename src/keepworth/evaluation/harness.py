@@ -53,7 +53,9 @@ class BenchmarkReader(Protocol):
     def room(self) -> int: ...
     def tokens(self, text: str) -> int: ...
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]: ...
-    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]: ...
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        """The place of each chosen option; -1 where none was."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,7 @@ class _Run:
             if chosen:
                 picks = self.reader.choices([(e[1].input, texts, offered(e[1])) for e, texts in chosen])
                 for (each, _), pick in zip(chosen, picks, strict=True):
-                    each[0].answer = offered(each[1])[pick]
+                    each[0].answer = "" if pick < 0 else offered(each[1])[pick]
         for row, task, _ in asked:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)

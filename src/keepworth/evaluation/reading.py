@@ -56,14 +56,14 @@ class ChatReader:
         return [self._asked(_prompt(question, memories)).strip() for question, memories in queries]
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """The option that was named; the first where none was, which `unnamed` counts: they are in an order that says nothing."""
+        """The place of the option that was named; -1, which is no answer, where none was: `unnamed` counts these."""
         picked = []
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
             said = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
             pick = chosen_option(said, options)
             self.unnamed += pick is None
-            picked.append(pick or 0)
+            picked.append(-1 if pick is None else pick)
         return picked
 
     def _asked(self, prompt: str) -> str:

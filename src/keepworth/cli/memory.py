@@ -231,7 +231,9 @@ def worth(
     file: File = DEFAULT,
     item: Annotated[str, typer.Option("--item", metavar="ID", help="One item, such as m17.")] = "",
     source: Annotated[str, typer.Option("--source", help="All items from there.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Items that were never shown with a reward, too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Items that are gone or were never shown with a reward, too.")
+    ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Wider intervals, which hold for any number of episodes.")
     ] = False,
@@ -253,11 +255,9 @@ def worth(
             _tell_trials([each for each in memory.trials() if source in ("", each.source)], as_json)
             return
         ids = [item] if item else None
-        if everything:
-            ids = [each.id for each in memory.store.items(memory.scope, current=True)]
-        statement = memory.ledger(items=ids, source=source, exact=exact)
+        statement = memory.ledger(items=ids, source=source, everything=everything, exact=exact)
         found = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
-        texts = {id: "(erased)" if one is None else one_line(one.text) for id, one in found.items()}
+        texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in found.items()}
         if as_json:
             for account in statement.accounts:
                 _json({**_plain(account), "text": texts[account.item]})

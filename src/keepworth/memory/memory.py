@@ -604,20 +604,24 @@ class Memory:
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
 
-    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", exact: bool = False) -> Balance:
+    def ledger(
+        self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False, exact: bool = False
+    ) -> Balance:
         """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
 
-        items: by id; source: those from there; by default all that were shown with a reward. exact: with intervals that hold for
-        any number of episodes, and are wider. Raises UnknownItem, InvalidPolicy."""
+        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
+        were not, and those that are gone, too. exact: with intervals that hold for any number of episodes, and are wider. Raises
+        UnknownItem, InvalidPolicy."""
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
             items = [self.get(id).id for id in several(items, "items", "m1")]
         if source:
             checked_source(source, "source")
-            there = [each.id for each in self.store.items(self.scope) if each.provenance.source == source]
+            listed = self.store.items(self.scope, current=not everything)
+            there = [each.id for each in listed if each.provenance.source == source]
             items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, exact=exact)
+        return learning.ledger(items, everything=everything, exact=exact)
 
     def trials(self) -> list[Contrast]:
         """What each trial of this memory (see `Memory(trial=...)`) came to: mean reward with it on and off, the difference

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from keepworth import Memory
+from keepworth.cli.memory import app
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.effect import Effect, WhereSure, effect
@@ -261,6 +263,13 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
 
 
+def test_no_effect_is_larger_than_the_range_of_rewards() -> None:
+    a, p = np.array([1.0, 0.0] * 40), np.full(80, 0.5)
+    found = ledger.account("m1", a, p, a, np.full(80, 0.5), 1.0, expected=np.where(a > 0.0, 0.2, 0.3))
+    assert (found.effect, found.high) == (1.0, 1.0)
+    assert 0.0 < found.low < 1.0
+
+
 def test_rows_and_sums_come_to_the_same() -> None:
     """As the simulation of `benchmarks.ledger` computes it, side by side for thousands of runs."""
     generator = np.random.default_rng(3)
@@ -327,6 +336,8 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why() -> N
         assert why is not None
         assert why.worth is not None
         assert why.worth.interval == worth.interval
+        assert why.worth.overall == worth.overall == accounts[pull.id]  # with what a counter says
+        assert worth.overall.seen == worth.seen > 400
         exact = memory.ledger(items=[pull.id], exact=True).accounts[0]
         assert exact.low < accounts[pull.id].low
         assert [each.item for each in memory.ledger(source="manual").accounts] == [
@@ -510,6 +521,36 @@ def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concer
         assert sum(each.rows for each in after.accounts) == 4
     with opened(path) as memory:
         assert memory.ledger() == after
+
+
+def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory:
+        other = memory.add("the plug of the router").id
+        rewarded(memory, 60)
+        unseen = memory.add("the cat sleeps").id
+        whole = memory.ledger()
+        tested = [each.item for each in whole.accounts if each.rows]
+        memory.update(tested[0], "reset the router and say nothing")
+        assert memory.ledger() == whole  # the id is the same
+        memory.forget(tested[1])
+        assert tested[1] not in [each.item for each in memory.ledger().accounts]
+        undone = memory.rollback(source="manual")
+        left = memory.ledger()
+        assert {each.item for each in left.accounts} <= {other}
+        assert left.gross == sum(each.cost for each in left.accounts if each.cost > 0.0)
+        assert memory.ledger(source="manual").accounts == ()
+        everything = memory.ledger(everything=True)
+        assert everything.accounts[: len(whole.accounts)] == whole.accounts
+        assert everything.gross == whole.gross
+        rows = CliRunner().invoke(app, ["worth", "--file", str(path), "--all"]).output
+        assert f"{tested[1]:>6} " in rows
+        assert "(gone)" in rows
+        assert "(gone)" not in CliRunner().invoke(app, ["worth", "--file", str(path)]).output
+        memory.rollback(undone.id)
+        assert tested[0] in [each.item for each in memory.ledger().accounts]
+        assert unseen not in [each.item for each in memory.ledger().accounts]
+        assert unseen in [each.item for each in memory.ledger(everything=True).accounts]
 
 
 def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:

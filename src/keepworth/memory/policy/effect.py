@@ -251,6 +251,10 @@ class Effect:
             found.append(replace(known, success=success, usual=usual, seen=seen))
         return found
 
+    def in_full(self, item: str, worth: Worth) -> Worth:
+        """With what a counter of successes says of the item, where the ledger says something."""
+        return worth if worth.overall is None else replace(worth, overall=self.accounts([item])[0])
+
     @property
     def _since(self) -> int:
         """The number, of all that were added, of the oldest choice that counts."""

@@ -602,15 +602,23 @@ class Learning:
             if not isinstance(valuer, Effect):
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'effect'.")
             asked = experience.query(query, "")
-            return valuer.worth(asked.vector, asked.text, [_as_pooled(item)])[0]
+            return valuer.in_full(item.id, valuer.worth(asked.vector, asked.text, [_as_pooled(item)])[0])
 
-    def ledger(self, items: Sequence[str] | None = None, *, exact: bool = False) -> Balance:
+    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False, exact: bool = False) -> Balance:
         """What chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
-        all that were shown with a reward or put to the test."""
+        all current ones that were shown with a reward or put to the test, and of `everything` for those that were not and those
+        that are gone, too."""
         with self._lock:
             policy = self._now().policy
             found = policy.valuer if isinstance(policy.valuer, Effect) else self._from_log()
-            accounts = found.accounts(found.met if items is None else items, exact=exact)
+            if items is None and everything:
+                items = list(
+                    dict.fromkeys([*found.met, *(each.id for each in self.store.items(self.scope, current=True))])
+                )
+            elif items is None:
+                there = self.store.fetch(self.scope, found.met)
+                items = [id for id, item in there.items() if item is not None and item.current]
+            accounts = found.accounts(items, exact=exact)
             accounts.sort(key=lambda each: (-each.rows, -each.seen))
             with self.store.database.reading() as connection:
                 unknown = log.without_odds(connection, self.scope)
@@ -1242,10 +1250,11 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
 def _explained(hit: Hit, place: int, use: Use, policy: Policy) -> Hit:
     """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
     worth = use.values.worth[place] if use.values.worth else None
-    if worth is None or not isinstance(policy.selector, WhereSure):
+    if worth is None or not isinstance(policy.selector, WhereSure) or not isinstance(policy.valuer, Effect):
         return hit
     effect = policy.selector.moves(worth)
     if not effect and (hit.why is None or not worth.seen):
         return hit
+    worth = policy.valuer.in_full(hit.id, worth)
     why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
     return replace(hit, why=replace(why, moved="up" if effect > 0.0 else "down" if effect < 0.0 else "", worth=worth))

@@ -267,6 +267,9 @@ def account(
         elif min(shown, n - shown) >= LEAST_EACH:
             margin = float(half_width(float(n), spread))
             low, high = mean - margin, mean + margin
+        # No effect is larger than the range of rewards.
+        effect = min(max(effect, -span), span)
+        low, high = (min(max(each, -span), span) if math.isfinite(each) else each for each in (low, high))
     inverse = float(np.mean(1.0 / (p * (1.0 - p))))
     at_once = deviation(n, psi.sum(), psi @ psi, usual_variance(n, float(((y - g) ** 2).sum()), inverse, span))
     fixed = float(fixed_half_width(n, at_once)) if span > 0.0 else math.inf

@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.memory.vectors import KeptVectors
+from benchmarks.memory.vectors import CACHE
 from keepworth.episodes import Encoder, EncoderIdentity
 from keepworth.evaluation.engine import at, lexical_overlap, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.beside import index_path
 from keepworth.memory.search.index import tokens
 from keepworth.memory.store.maintenance import lay_out
+from keepworth.models.kept_vectors import KeptVectors
 
 _END = re.compile(r"(?<=[.!?])\s+")
 QUERIES = 1000
@@ -242,7 +243,7 @@ def main() -> None:
 
     setting = machine()
     encoder = named(arguments.encoder)
-    kept = KeptVectors(encoder)
+    kept = KeptVectors(encoder, CACHE)
     texts, questions = sentences(arguments.data, arguments.size)
     print(f"{len(texts):,} sentences, {len(questions)} questions")
     known = Known(kept.identity, [*texts, *questions], kept.encode([*texts, *questions]))

@@ -27,11 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.memory.vectors import KeptVectors
+from benchmarks.memory.vectors import CACHE
 from keepworth.episodes import Encoder, Session
 from keepworth.episodes.episode import Turn
 from keepworth.memory.search.index import InvertedIndex, best, tokens
 from keepworth.memory.search.search import Fusion, Ranked, fuse
+from keepworth.models.kept_vectors import KeptVectors
 from keepworth.tasks.competing import competes
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import LongMemEvalQuestion, questions
@@ -257,7 +258,7 @@ def main() -> None:
     if arguments.encoder != "none":
         from keepworth.models.encoders import encoder as named
 
-        encoder = KeptVectors(named(arguments.encoder))
+        encoder = KeptVectors(named(arguments.encoder), CACHE)
     record: dict[str, object] = {
         "encoder": arguments.encoder,
         "pool": arguments.pool,

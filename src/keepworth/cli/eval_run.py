@@ -123,7 +123,8 @@ def run(
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
-    from keepworth.recipes.systems import Elsewhere, KeptVectors, chosen, maker
+    from keepworth.models.kept_vectors import KeptVectors
+    from keepworth.recipes.systems import Elsewhere, chosen, maker
 
     require("train", "keepworth eval run", "scipy")
     if is_stream(benchmark):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -45,70 +43,11 @@ from keepworth.tasks.entries import MemoryEntry
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from keepworth.episodes.model import Encoder, EncoderIdentity
+    from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
     from keepworth.models.chat import ChatModel
 
     Vectors = npt.NDArray[np.float32]
-
-
-class KeptVectors:
-    """An encoder whose vectors are kept in a folder, so that a text is encoded once for all systems and all runs."""
-
-    def __init__(self, encoder: Encoder, folder: Path | None) -> None:
-        self._encoder = encoder
-        self._rows: dict[bytes, int] = {}
-        self._vectors = np.zeros((0, encoder.identity.dimension), dtype=np.float32)
-        self._file = None if folder is None else folder / f"vectors-{_file_name(encoder.identity)}"
-        if self._file is not None:
-            self._read()
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self._encoder.identity
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
-        if fresh:
-            made = np.asarray(self._encoder.encode(list(fresh.values())), dtype=np.float32)
-            self._add(list(fresh), made)
-            if self._file is not None:
-                with self._file.open("ab") as file:
-                    file.write(b"".join(key + row.tobytes() for key, row in zip(fresh, made, strict=True)))
-        return self._vectors[[self._rows[key] for key in keys]]
-
-    def _add(self, keys: Sequence[bytes], made: Vectors) -> None:
-        count = len(self._rows)
-        if count + len(made) > len(self._vectors):
-            larger = np.zeros((max(1024, 2 * (count + len(made))), made.shape[1]), dtype=np.float32)
-            larger[:count] = self._vectors[:count]
-            self._vectors = larger
-        self._vectors[count : count + len(made)] = made
-        self._rows.update((key, count + number) for number, key in enumerate(keys))
-
-    def _read(self) -> None:
-        """What is on file; a record that was cut short by a killed process is left out, and so is what follows it."""
-        assert self._file is not None
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        if not self._file.exists():
-            return
-        width = 16 + 4 * self._encoder.identity.dimension
-        data = self._file.read_bytes()
-        whole = len(data) // width * width
-        if whole < len(data):
-            os.truncate(self._file, whole)
-        table = np.frombuffer(data[:whole], dtype=np.uint8).reshape(-1, width)
-        keys = [row.tobytes() for row in table[:, :16]]
-        vectors = np.ascontiguousarray(table[:, 16:]).view(np.float32)
-        distinct = {key: number for number, key in enumerate(keys)}
-        if distinct:
-            self._add(list(distinct), vectors[list(distinct.values())])
-
-
-def _file_name(identity: EncoderIdentity) -> str:
-    plain = "".join(c if c.isalnum() else "-" for c in identity.model)
-    return f"{plain}-{identity.dimension}.bin"
 
 
 class OwnMemory:

@@ -1,7 +1,7 @@
 """A system in a process of its own: it reads JSON lines and answers with JSON lines. So run the rivals, which need other packages
 than we do, and whatever else a user wants to measure, in any language.
 
-    -> {"op": "begin", "seed": 0, "folder": "/tmp/..."}             forget everything; the folder is yours, and empty
+    -> {"op": "begin", "seed": 0, "folder": "PATH"}             forget everything; the folder is yours, and empty
     -> {"op": "write", "entries": [{"id", "text", "speaker", "time"}, ...]}
     -> {"op": "ask", "question": "...", "most": 50, "asked_at": "", "options": []}
     <- {"shown": ["id", {"id": "id", "text": "...", "score": 0.5}, ...]}      the best first; an id alone stands for what was told

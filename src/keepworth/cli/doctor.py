@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -162,6 +161,8 @@ def _memory_gib() -> float | None:
 
 def _packages() -> list[Finding]:
     """What the memory engine needs. The rest is said extra by extra."""
+    from importlib.metadata import PackageNotFoundError, version
+
     present, absent = [], []
     for package in ("numpy", "apsw", "onnxruntime", "tokenizers", "safetensors", "pydantic"):
         try:

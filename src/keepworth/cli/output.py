@@ -6,7 +6,6 @@ saved traceback.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import signal
@@ -142,6 +141,10 @@ def interruptible() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal cancelled
+        if "asyncio" not in sys.modules:  # then no loop runs; importing it would be a tenth of the time that help takes
+            raise KeyboardInterrupt
+        import asyncio
+
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -161,8 +164,8 @@ def interruptible() -> Iterator[None]:
         yield
         if cancelled:  # whoever was cancelled may have made a value of it
             raise KeyboardInterrupt
-    except asyncio.CancelledError:
-        if cancelled:
+    except BaseException as error:
+        if cancelled and isinstance(error, sys.modules["asyncio"].CancelledError):
             raise KeyboardInterrupt from None
         raise
     finally:

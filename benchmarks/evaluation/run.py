@@ -1,9 +1,12 @@
-"""Memories of other projects and ours on two benchmarks, by the command that everybody has. What was measured is kept as numbers.
+"""What docs/systems.md says of memories of other projects and of ours, by the command that everybody has, kept as numbers.
 
-    python -m benchmarks.evaluation.rivals --data DATA --python RIVALS/bin/python [--only locomo-found]
+    python -m benchmarks.evaluation.run --data DATA --python RIVALS/bin/python [--only locomo-found] [--reader-runs runs]
 
 Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file. No text of a benchmark
 is in it: LoCoMo is not ours to give. What is named as not run says why. `python -m benchmarks.evaluation.page` writes the tables.
+
+The reader of the headline is the answerer that `keepworth demo` trains, on training questions of LongMemEval: the run `demo` in
+--reader-runs. The model as it comes scores no better with a memory than with entries drawn at random.
 
 mem0 waits for the disk about fourteen times an entry. Temporary files on a disk in memory (`TMPDIR=/dev/shm`) make a run shorter
 and its times of writing those of no disk; which it was is in the file.
@@ -23,10 +26,18 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
+READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
+TRAINED = ("--reader", "run:demo")
+HEADLINE: dict[str, tuple[str, ...]] = {
+    "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),
+    "longmemeval+50-read": ("longmemeval+50", *READ, "full", *TRAINED),
+    "longmemeval+500-read": ("longmemeval+500", *READ, "full", *TRAINED),
+    "locomo-read": ("locomo", *READ, "full", *TRAINED, "--setting", "frozen,oracle", "--limit", "400"),
+    "longmemeval-full": ("longmemeval", "none", "full", *TRAINED),
+}
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
-    "locomo-read": ("locomo", "none", "dense", "langgraph", "mem0", "bm25", "search", "keepworth", "--limit", "100"),
-    "longmemeval50-found": ("longmemeval+50", *FOUND, "--reader", "none", "--limit", "20"),
+    **HEADLINE,
     "locomo-live": (
         *("locomo", "dense", "success-counter", "utility-average", "lesson-dropout"),
         *("--limit", "100", "--setting", "live,shuffled"),
@@ -46,12 +57,15 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--python", required=True)
     parser.add_argument("--runs", type=Path, default=Path("runs/eval"))
+    parser.add_argument("--reader-runs", type=Path, default=Path("runs"), help="the folder that holds the run `demo`")
     parser.add_argument("--only", nargs="*", default=list(RUNS), choices=list(RUNS))
     options = parser.parse_args()
     for name in options.only:
         words = list(RUNS[name])
         if words[0].startswith("locomo"):
             words += ["--data", options.data]
+        if name in HEADLINE:
+            words += ["--runs", str(options.reader_runs)]
         folder = options.runs / name
         command = [sys.executable, "-m", "keepworth", "eval", "run", *words, "--rivals", options.python]
         subprocess.run([*command, "--out", str(folder)], check=True)

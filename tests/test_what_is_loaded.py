@@ -1,0 +1,36 @@
+"""`import keepworth` and `keepworth --help` load little. How long they take is measured by `python -m benchmarks.install`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    *("torch", "transformers", "numpy", "matplotlib", "onnxruntime", "scipy", "pydantic", "peft"),
+    *("asyncio", "sqlite3", "apsw", "importlib.metadata", "multiprocessing"),
+)
+MODULES = {"keepworth": 45, "keepworth.cli.main": 200}
+"""How many more than Python itself loads."""
+
+
+@pytest.mark.parametrize("module", ["keepworth", "keepworth.cli.main"])
+def test_nothing_heavy_is_imported(module: str) -> None:
+    script = f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_few_modules_are_loaded(module: str) -> None:
+    script = f"import sys; before = len(sys.modules); import {module}; print(len(sys.modules) - before)"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(ran.stdout) < MODULES[module], "load what a command needs when it runs"
+
+
+@pytest.mark.parametrize("recipe", ["arithmetic", "memory_r1", "overwrite_reading", "strings"])
+def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
+    script = f"import sys, keepworth.recipes.{recipe} as r; r.Config(); print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["False"]

@@ -32,7 +32,7 @@ HEADLINE: dict[str, tuple[str, ...]] = {
     "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),
     "longmemeval+50-read": ("longmemeval+50", *READ, "full", *TRAINED),
     "longmemeval+500-read": ("longmemeval+500", *READ, "full", *TRAINED),
-    "locomo-read": ("locomo", *READ, "full", *TRAINED, "--setting", "frozen,oracle", "--limit", "400"),
+    "locomo-read": ("locomo", *READ, "full", *TRAINED, "--setting", "frozen,oracle", "--limit", "240"),
     "longmemeval-full": ("longmemeval", "none", "full", *TRAINED),
 }
 RUNS: dict[str, tuple[str, ...]] = {

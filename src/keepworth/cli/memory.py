@@ -240,6 +240,9 @@ def worth(
     trial: Annotated[
         bool, typer.Option("--trial", help="The whole memory, or a source, from blocks of episodes: Memory(trial=...).")
     ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.html", help="The same as a page that needs nothing else.")
+    ] = None,
     user: User = "",
     agent: Agent = "",
     session: Session = "",
@@ -248,8 +251,12 @@ def worth(
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
-    if trial and (item or everything or exact):
-        raise typer.BadParameter("--trial is of the whole memory or of a source: leave out --item, --all and --exact")
+    if trial and (item or everything or exact or page):
+        raise typer.BadParameter(
+            "--trial is of the whole memory or of a source: leave out --item, --all, --exact and --page, which shows trials too"
+        )
+    if page and as_json:
+        raise typer.BadParameter("--page and --json are two forms of the same: leave one out")
     with _open(file, "none", policy="effect", user_id=user, agent_id=agent, session_id=session) as memory:
         if trial:
             _tell_trials([each for each in memory.trials() if source in ("", each.source)], as_json)
@@ -262,6 +269,12 @@ def worth(
             for account in statement.accounts:
                 _json({**_plain(account), "text": texts[account.item]})
             _json(_plain(statement))
+            return
+        if page:
+            from keepworth.evaluation.worth_page import write_worth_page
+
+            trials = [each for each in memory.trials() if source in ("", each.source)]
+            say(f"Written: {write_worth_page(page, str(file), statement, texts, trials, _worth_notes(statement))}")
             return
         _tell_worth(statement, texts)
 
@@ -312,21 +325,25 @@ def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
             error=True,
         )
         return
+    for note in _worth_notes(statement):
+        say(note)
+
+
+def _worth_notes(statement: Balance) -> list[str]:
     usual = next((each.usual for each in statement.accounts if not math.isnan(each.usual)), math.nan)
-    say(
+    points = statement.points(statement.net)
+    notes = [
         "shown, withheld: episodes in which chance decided. success: mean reward of all the times it was shown "
-        f"({usual:.2f} over all choices), which says nothing of what the item did. effect: with it less without it."
-    )
-    points = tuple(statement.points(each) for each in (statement.gross, statement.gain, statement.net))
-    say(
+        f"({usual:.2f} over all choices), which says nothing of what the item did. effect: with it less without it.",
         f"Withholding has cost {statement.gross:.1f} in rewards and brought {statement.gain:.1f}: net {statement.net:.1f}, or "
-        f"{points[2]:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them)."
-    )
+        f"{points:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them).",
+    ]
     if statement.unknown:
-        say(
+        notes.append(
             f"Of {statement.unknown:,} searches the propensities are unknown: their log, of an earlier version or of a policy "
             "that draws whole lists, does not say how likely each item was to be shown. They are left out."
         )
+    return notes
 
 
 @app.command()

@@ -347,7 +347,7 @@ def chart(panel: Panel) -> str:
 
 
 def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False) -> str:
-    """A mean with its interval on a common scale from `low` to `high`."""
+    """A mean with its interval on a common scale from `low` to `high`, which is marked at 0 where it crosses it."""
     height = 18
     span = (high - low) or 1.0
 
@@ -356,6 +356,8 @@ def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int 
 
     parts = [f'<svg class="whisker" width="{width}" viewBox="0 0 {width} {height}" aria-hidden="true">']
     parts.append(f'<line class="grid" x1="4" x2="{width - 4}" y1="9" y2="9"/>')
+    if low < 0.0 < high:
+        parts.append(f'<line x1="{x(0.0):.1f}" x2="{x(0.0):.1f}" y1="2" y2="16" stroke="var(--faint)"/>')
     if cell is not None:
         if cell.low is not None and cell.high is not None:
             parts.append(

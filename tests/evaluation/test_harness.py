@@ -314,6 +314,21 @@ def test_the_summary_pairs_questions_and_resamples_clusters() -> None:
     json.dumps(found)
 
 
+def test_types_of_questions_are_summed_up_apart() -> None:
+    own = {"old": (1.0, 0.5, 0.0), "new": (0.25,)}
+    rows = [
+        Row(f"{kind}/{n}", f"c{n}", kind, "it", "frozen", 0, scores={"score": score}, recall={"turn@5": score / 2})
+        for kind, scores in own.items()
+        for n, score in enumerate(scores)
+    ]
+    found = summed(rows, [])["arms"]["it"]["types"]
+    assert list(found) == ["new", "old"]
+    assert (found["old"]["scores"]["score"]["mean"], found["old"]["evidence"]["turn@5"]["mean"]) == (0.5, 0.25)
+    assert (found["new"]["scores"]["score"]["mean"], found["new"]["scores"]["score"]["n"]) == (0.25, 1)
+    assert found["old"]["scores"]["score"]["clusters"] == 3
+    assert summed(rows[:3], [])["arms"]["it"]["types"] == {}
+
+
 def test_a_planted_leak_is_caught() -> None:
     tasks = tasks_of(4)
     refuse_leaks({"train": tasks[:2], "test": tasks[2:]})

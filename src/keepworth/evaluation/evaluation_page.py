@@ -38,6 +38,7 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
     body = "".join(
         (
             f"<section><h2>What was answered</h2>{_scores(summary)}</section>",
+            _section("By type of question", _types(summary["arms"])),
             _section("Where points went", _points(summary["arms"])),
             _section("Evidence found", _evidence(summary["arms"])),
             f"<section><h2>What it cost</h2>{_costs(summary['arms'])}</section>",
@@ -162,6 +163,29 @@ def _scores(summary: Mapping[str, Any]) -> str:
         f"together. `{BASELINE}` has no memory, `oracle` is shown the evidence and nothing else."
     )
     return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
+
+
+def _types(arms: Mapping[str, Any]) -> str:
+    """The score of each arm in questions of each type; where nobody read, the evidence."""
+    shown = [
+        (arm, values["types"])
+        for arm, values in arms.items()
+        if any(cells[part] for cells in values.get("types", {}).values() for part in ("scores", "evidence"))
+    ]
+    read = any(cells["scores"] for _, types in shown for cells in types.values())
+    part, name = ("scores", "score") if read else ("evidence", "turn@5")
+    counts = {
+        each: cells[part][name]["n"] for _, types in shown for each, cells in types.items() if name in cells[part]
+    }
+    if not counts:
+        return ""
+    columns = [TableColumn("system", False), *(TableColumn(f"{each} ({n:,})") for each, n in counts.items())]
+    rows = [
+        [(escape(arm), arm), *(_number(types.get(each, {}).get(part, {}).get(name)) for each in counts)]
+        for arm, types in shown
+    ]
+    said = "The mean score" if read else "The share of the turns with evidence among the first five items"
+    return cards_table(columns, rows) + f'<p class="note">{said}; in brackets how many questions.</p>'
 
 
 def _points(arms: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ SHOWN = "shown"
 """The stage of evidence that was shown where no reader answered."""
 MARGIN = 0.1
 """Of what is usual, by which calls and shown tokens may differ."""
+BY_TYPE = ("turn@5", "turn@10", "session@5", "shown")
+"""The evidence that is summed up for each type of question too."""
 
 
 def arm_of(row: Row) -> str:
@@ -30,8 +32,9 @@ def _named(system: str, setting: str) -> str:
 
 
 def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """arms: by name, metrics with intervals over clusters, evidence, costs, and where points went; gains: of each arm over the
-    one without memory, question by question. Rows of several seeds count once a question, as their mean."""
+    """arms: by name, metrics with intervals over clusters, evidence, costs, and where points went; types: metrics and evidence of
+    each type of question, where there are several; gains: of each arm over the one without memory, question by question. Rows of
+    several seeds count once a question, as their mean."""
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
@@ -112,17 +115,7 @@ def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> d
 
 def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     fits = [row for row in rows if row.error != DOES_NOT_FIT]
-    clusters = {row.key: row.cluster for row in rows}
-
-    def cells(names: Sequence[str], value: Callable[[Row, str], float | None]) -> dict[str, Any]:
-        found = {}
-        for name in names:
-            own = per_question(fits, lambda row, name=name: value(row, name))  # type: ignore[misc]
-            if own:
-                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own], within=(0.0, 1.0))
-                found[name] = _cell(mean, len(own))
-        return found
-
+    types = dict.fromkeys(sorted(row.type for row in fits))
     scores = dict.fromkeys(name for row in rows for name in row.scores)
     depths = dict.fromkeys(name for row in rows for name in row.recall)
     errors = Counter(row.error for row in rows if row.error and row.error != DOES_NOT_FIT)
@@ -139,10 +132,12 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
     return {
         "questions": len({row.key for row in rows}),
         "seeds": len({row.seed for row in rows}),
-        "clusters": len(set(clusters.values())),
+        "clusters": len({row.cluster for row in rows}),
         "does not fit": len(rows) - len(fits),
-        "scores": cells(list(scores), lambda row, name: row.scores.get(name)),
-        "evidence": cells(list(depths), lambda row, name: row.recall.get(name)),
+        **_means(fits, list(scores), list(depths)),
+        "types": {name: _means([row for row in fits if row.type == name], ["score"], BY_TYPE) for name in types}
+        if len(types) > 1
+        else {},
         "points": None if points is None else {"scored": points.scored, **points.lost, "lucky": points.lucky},
         "stages": dict(stages.most_common()),
         "abstention": _declined([row for row in fits if row.scores and not row.error]),
@@ -156,6 +151,25 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "versions": {name: version for cost in costs for name, version in cost.get("versions", {}).items()},
         "errors": dict(errors.most_common(5)),
         "failed": sum(errors.values()),
+    }
+
+
+def _means(rows: Sequence[Row], scores: Sequence[str], depths: Sequence[str]) -> dict[str, Any]:
+    """What was scored and what evidence was found, with intervals over clusters, by name."""
+    clusters = {row.key: row.cluster for row in rows}
+
+    def cells(names: Sequence[str], value: Callable[[Row, str], float | None]) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            own = per_question(rows, lambda row, name=name: value(row, name))  # type: ignore[misc]
+            if own:
+                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own], within=(0.0, 1.0))
+                found[name] = _cell(mean, len(own))
+        return found
+
+    return {
+        "scores": cells(scores, lambda row, name: row.scores.get(name)),
+        "evidence": cells(depths, lambda row, name: row.recall.get(name)),
     }
 
 

@@ -45,8 +45,12 @@ class Fusion:
     def __post_init__(self) -> None:
         if self.method not in ("rrf", "weighted"):
             raise InvalidFilter(f"fusion method {self.method!r} does not exist: use 'rrf' or 'weighted'")
+        if not all(map(math.isfinite, (self.lexical, self.dense, self.constant))):
+            raise InvalidFilter("fusion weights and the constant must be finite numbers")
         if self.lexical < 0 or self.dense < 0 or self.lexical + self.dense == 0:
             raise InvalidFilter("fusion weights must not be negative, nor both zero")
+        if self.constant < 0:
+            raise InvalidFilter("the constant of a fusion must not be negative")
 
     @property
     def highest(self) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from keepworth.agents.simulated import ScoringAgent
     from keepworth.episodes.episode import Episode
     from keepworth.episodes.model import Encoder
     from keepworth.evaluation.stream import Job, StreamRow
@@ -27,6 +28,7 @@ ARMS = (
 CHANGES = ("shuffled", "masked", "rollback", "direct", "published", "tuned")
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
+MODEL = "model:"
 ATTACK_ARMS = (
     "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,advantage,advantage-without-gate,advantage-without-gate+rollback,"
     "advantage-quarantine-all"
@@ -62,8 +64,8 @@ def stream(
         str,
         typer.Option(
             "--agent",
-            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), or usual: tabular "
-            "where memory is of the same episode, else linear.",
+            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual: tabular "
+            "where memory is of the same episode, else linear; or model:NAME, a language model that scores the actions.",
         ),
     ] = "usual",
     workers: Annotated[
@@ -153,8 +155,10 @@ def stream(
     for order in orders.split(","):
         if order not in ORDERS:
             raise UnknownName("order", order, ORDERS)
-    if agent not in AGENTS:
-        raise UnknownName("agent", agent, AGENTS)
+    if agent.startswith(MODEL):
+        _scoring(agent.removeprefix(MODEL))
+    elif agent not in AGENTS:
+        raise UnknownName("agent", agent, (*AGENTS, f"{MODEL}NAME"))
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if method not in chosen and method != METHOD:
@@ -290,7 +294,8 @@ def run_job(
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
     compared, known = _encoder(encoder)
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
-    policy = TabularAgent() if tabular else LinearAgent()
+    model = _scoring(agent.removeprefix(MODEL)) if agent.startswith(MODEL) else None
+    policy = model or (TabularAgent() if tabular else LinearAgent())
     found = []
     for arm in arms:
         base, _, changed = arm.partition("+")
@@ -308,6 +313,8 @@ def run_job(
             seed=seed,
             control=control,
             cache=known,
+            # What it would have done with other memory is one more pass of a model for every task.
+            measure_regret=model is None,
             checkpoints=CHECKPOINTS if name in FAMILIES else (),
             record=None if episodes is None else met.append,
         )
@@ -324,6 +331,18 @@ def _encoder(name: str) -> tuple[Encoder, dict[str, Any]]:
     from keepworth.models.encoders import encoder
 
     return (HashedWords() if name == "words" else encoder(name)), {}
+
+
+@cache
+def _scoring(name: str) -> ScoringAgent:
+    """Raises what `path_of` raises."""
+    from keepworth.agents.simulated import ScoringAgent
+    from keepworth.episodes.extras import require
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    require("llm", "a model as the agent")
+    return ScoringAgent(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
 
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:

@@ -90,38 +90,6 @@ def prompts(record: Record) -> str:
     return markdown(["token F1, untrained", *sizes], rows)
 
 
-def settings(record: Record) -> str:
-    rows = []
-    for name, found in record["settings"].items():
-        by_arm = {r["arm"]: r for r in found["rows"] if r["metric"] == "f1"}
-        wanted = ("untrained", "trained", "oracle", "no_memory", "wrong_memory")
-        rows.append([name, str(by_arm["trained"]["n"]), *(estimate(by_arm[arm]) for arm in wanted)])
-    header = ["setting", "n", "untrained", "trained", "trained, oracle evidence", "no memory", "another's memory"]
-    return markdown(header, rows)
-
-
-def locomo(record: Record) -> str:
-    rows = []
-    for category, row in record["published_key"]["trained"].items():
-        before = record["published_key"]["untrained"][category]
-        fixed = record["corrected_key"]["trained"][category]
-        cells = [before["f1"], row["f1"], before["bleu1"], row["bleu1"], fixed["f1"], fixed["bleu1"]]
-        rows.append([f"ours, 135M: {category}", str(row["n"]), *(f"{100 * c['mean']:.1f}" for c in cells)])
-    for name, row in record["published_results_percent"].items():
-        rows.append([f"published: {name}", "1307", "", f"{row['f1']:.1f}", "", f"{row['bleu1']:.1f}", "", ""])
-    header = [
-        "LoCoMo, %",
-        "n",
-        "untrained F1",
-        "trained F1",
-        "untrained BLEU-1",
-        "trained BLEU-1",
-        "corrected key F1",
-        "corrected key BLEU-1",
-    ]
-    return markdown(header, rows)
-
-
 def manager(record: Record) -> str:
     parts = []
     for table in record["tables"]:
@@ -159,8 +127,6 @@ def picture() -> str:
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
-    "answerer-settings": ("benchmarks/answerer/settings.json", settings),
-    "locomo": ("benchmarks/answerer/locomo.json", locomo),
     "manager": ("benchmarks/manager/manager.json", manager),
     "manager-first": ("benchmarks/manager/generator_1.json", manager),
 }

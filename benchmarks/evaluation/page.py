@@ -14,6 +14,7 @@ from benchmarks.tables import filled, markdown
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
 DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
+FUSED = {"locomo-fused": "turn@5", "longmemeval+500-fused": "session@5"}
 
 
 def span(cell: Any) -> str:
@@ -42,6 +43,22 @@ def found(name: str) -> str:
     return markdown(head, rows) + "\n\n" + note(of)
 
 
+def fused(name: str, depth: str) -> str:
+    """What words, meaning and both of them find, for each type of question too."""
+    of = json.loads((HERE / f"{name}.json").read_text())
+    sizes = {kind: values["evidence"][depth]["n"] for kind, values in next(iter(of["arms"].values()))["types"].items()}
+    rows = [
+        (
+            f"`{arm}`",
+            span(values["evidence"][depth]),
+            *(f"{values['types'][kind]['evidence'][depth]['mean']:.3f}" for kind in sizes),
+        )
+        for arm, values in of["arms"].items()
+    ]
+    head = ("system", f"evidence, {depth}", *(f"{kind} ({count})" for kind, count in sizes.items()))
+    return markdown(head, rows) + "\n\n" + asked(of)
+
+
 def read(name: str) -> str:
     """What the reader made of it."""
     of = json.loads((HERE / f"{name}.json").read_text())
@@ -61,15 +78,21 @@ def read(name: str) -> str:
 
 
 def note(of: Any) -> str:
-    first = next(iter(of["arms"].values()))
-    packages = {name: number for arm in of["arms"].values() for name, number in arm["versions"].items()}
-    listed = ", ".join(f"{name} {number}" for name, number in packages.items())
     machine = of["machine"]
     return (
+        f"{asked(of)} Times with temporary files {machine['temporary files']} and a load of {machine['load average']:.0f} on "
+        f"{machine['cores']} cores; whoever comes first encodes for all."
+    )
+
+
+def asked(of: Any) -> str:
+    """What was measured: the command, how many questions, under what."""
+    first = next(iter(of["arms"].values()))
+    packages = {name: number for arm in of["arms"].values() for name, number in arm["versions"].items()}
+    listed = "; " + ", ".join(f"{name} {number}" for name, number in packages.items()) if packages else ""
+    return (
         f"`{of['command']}`: {first['questions']:,} questions of {of['of']:,}, 95 % intervals over {first['clusters']} clusters, "
-        f"seed 0, encoder {of['encoder']}, reader {of['reader']}; {listed}. Times with temporary files "
-        f"{machine['temporary files']} and a load of {machine['load average']:.0f} on {machine['cores']} cores; whoever comes "
-        "first encodes for all."
+        f"seed 0, encoder {of['encoder']}, reader {of['reader']}{listed}."
     )
 
 
@@ -85,6 +108,9 @@ def main() -> None:
     for name in ("locomo-read", "locomo-live"):
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, read(name))
+    for name, depth in FUSED.items():
+        if (HERE / f"{name}.json").exists():
+            filled(PAGE, name, fused(name, depth))
     filled(PAGE, "not-run", not_run())
 
 

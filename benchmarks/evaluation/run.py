@@ -27,6 +27,7 @@ from typing import Any
 HERE = Path(__file__).parent
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
+FUSED = ("bm25", "dense", "search", "search:lexical=2,constant=10", "search:method=weighted,lexical=0.3")
 TRAINED = ("--reader", "run:demo")
 HEADLINE: dict[str, tuple[str, ...]] = {
     "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),
@@ -37,6 +38,7 @@ HEADLINE: dict[str, tuple[str, ...]] = {
 }
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
+    **{f"{name}-fused": (name, *FUSED, "--reader", "none") for name in ("locomo", "longmemeval+500")},
     **HEADLINE,
     "locomo-live": (
         *("locomo", "dense", "success-counter", "utility-average", "lesson-dropout"),

@@ -218,25 +218,6 @@ def encoder_paths(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
-def _quality(part: str, key: str) -> Callable[[Result], str]:
-    """A table of recall by kind of question: the searches, and what fusion gains over each of its parts."""
-
-    def render(result: Result) -> str:
-        found = result[part]
-        rows = [
-            (name, *("{:.3f} ({:.3f} to {:.3f})".format(*one[key]) for one in row.values()))
-            for name, row in found["rows"].items()
-        ]
-        first = next(iter(found["rows"].values()))
-        head = (key, *(f"{kind} (n={row['n']})" for kind, row in first.items()))
-        fusion = found["tuned"]
-        how = f"words {fusion['lexical']:g}, meaning {fusion['dense']:g}"
-        how += f", constant {fusion['constant']:g}" if fusion["method"] == "rrf" else ", scores added"
-        return markdown(head, rows) + f"\n\nTuned on {found['n_dev']} dev questions: {fusion['method']}, {how}."
-
-    return render
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return ""
@@ -273,10 +254,6 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
-    "locomo at 5": ("retrieval", _quality("locomo", "recall@5")),
-    "locomo at 10": ("retrieval", _quality("locomo", "recall@10")),
-    "longmemeval 50": ("retrieval", _quality("longmemeval+50", "recall@5")),
-    "longmemeval 500": ("retrieval_500", _quality("longmemeval+500", "recall@5")),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

@@ -14,6 +14,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import os
 import re
 import tempfile
 import time
@@ -25,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.memory.vectors import CACHE
 from keepworth.episodes import Encoder, EncoderIdentity
 from keepworth.evaluation.engine import at, lexical_overlap, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
@@ -36,6 +36,7 @@ from keepworth.models.kept_vectors import KeptVectors
 
 _END = re.compile(r"(?<=[.!?])\s+")
 QUERIES = 1000
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "keepworth" / "benchmark_vectors"
 
 
 def texts_in(value: Any) -> Iterator[str]:

@@ -207,30 +207,3 @@ def test_text_is_encoded_once_however_often_it_is_asked():
     embedder(["c", "d", "e"])
     embedder(["a"])  # the oldest made room
     assert encoder.texts == 5 or encoder.texts == 6
-
-
-def test_the_benchmark_ranks_a_haystack_as_a_bank_of_it_would():
-    from benchmarks.memory.retrieval import DEEP, Turns
-    from keepworth.episodes import Session
-    from keepworth.episodes.episode import Turn
-    from keepworth.memory.overlay import Bank
-
-    sessions = [
-        Session(
-            f"s{number}", "2024-01-01", tuple(Turn("user", text, place) for place, text in enumerate(TEXTS[number::4]))
-        )
-        for number in range(4)
-    ]
-    encoder = WordEncoder(32)
-    turns = Turns(sessions, encoder)
-    for chosen in (sessions, sessions[1:3]):
-        bank = Bank.empty(encoder)
-        for session in chosen:
-            for turn in session.turns:
-                bank.add(turn.text)
-        for ranked, mode in zip(turns.rankings(chosen, "red hat of bo"), ("lexical", "dense"), strict=True):
-            expected = [
-                (hit.text, pytest.approx(hit.score, abs=1e-5)) for hit in bank.search("red hat of bo", DEEP, mode=mode)
-            ]
-            texts = {place: sessions[int(place[0][1:])].turns[place[1]].text for place in turns.places}
-            assert [(texts[turns.places[int(row)]], score) for row, score in ranked] == expected

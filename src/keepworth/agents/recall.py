@@ -119,12 +119,6 @@ _MONTHS = (
 )
 
 
-def evidence_share(task: Task, recalled: Recalled, words: int = 60) -> float:
-    """Share of the task's evidence windows that are among the shown ones (recall at k; 0 where there are none)."""
-    wanted = [entry.text for entry in candidates(task, 64, 0, words) if entry.evidence]
-    return sum(any(item.text.endswith(text) for item in recalled.shown) for text in wanted) / max(1, len(wanted))
-
-
 def _remembering(recall: Recall) -> Recall:
     """A task's memory is built once: every member of a group, and every step, starts from the same one."""
     known: dict[str, Recalled] = {}

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
 # A shell starts what runs in its background with SIGINT ignored, and so would every program that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A machine that is busy with something else is no reason to fail.
+settings.register_profile("keepworth", deadline=None)
+settings.load_profile("keepworth")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported stays: no later collection of garbage walks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "keepworth"
+from tests.sources import SOURCE, files, nodes
+
 FORBIDDEN = {
     "environments": {"agents", "memory", "models"},
     "memory": {"models"},
@@ -40,7 +41,7 @@ def test_nobody_imports_the_command_line() -> None:
     allowed = {SOURCE / "__main__.py"}
     broken = [
         str(path.relative_to(SOURCE))
-        for path in sorted(SOURCE.rglob("*.py"))
+        for path in files()
         if path not in allowed
         and SOURCE / "cli" not in path.parents
         and any(name.startswith("keepworth.cli") for name in imported(path))
@@ -64,8 +65,8 @@ ONCE = {
 def test_there_is_one_memory_one_environment_and_one_loop() -> None:
     defined = {
         node.name
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path in files()
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert (TWINS | ONCE) & defined == set()
@@ -81,7 +82,7 @@ def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
 
 def imported(path: Path) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

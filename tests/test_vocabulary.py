@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-import keepworth
+from tests.sources import SOURCE, files, nodes
 
-SOURCE = Path(keepworth.__file__).parent
 DOCS = SOURCE.parent.parent / "docs"
 
 GONE = {"likeness", "moment", "upkeep", "tape", "tapes", "steering", "masters", "mend", "shelf", "ticket", "tickets"}
@@ -22,8 +21,8 @@ SHARED = {"Config", "Memory"}
 """Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the name that mem0 gave its memory."""
 
 
-def names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def names(tree: Sequence[ast.AST]) -> Iterator[str]:
+    for node in tree:
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name
@@ -31,8 +30,8 @@ def names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def public(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def public(tree: Sequence[ast.AST]) -> Iterator[str]:
+    for node in tree:
         match node:
             case ast.ClassDef():
                 yield node.name
@@ -49,16 +48,16 @@ def public(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_name_holds_a_word_of_before() -> None:
-    for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path in files():
+        tree = nodes(path)
         assert [name for name in names(tree) if GONE & set(name.lower().split("_"))] == [], path
         assert [name for name in public(tree) if name.lower().strip("_") in VAGUE] == [], path
 
 
 def test_the_name_of_a_class_stands_for_one_thing() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
-    named = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    assert {name for name in named if named.count(name) > 1 and not name.startswith("_")} == SHARED
+    modules = [nodes(path)[0] for path in files()]
+    named = Counter(node.name for tree in modules for node in tree.body if isinstance(node, ast.ClassDef))  # type: ignore[attr-defined]
+    assert {name for name, count in named.items() if count > 1 and not name.startswith("_")} == SHARED
 
 
 def test_pages_use_the_words_of_today() -> None:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
 
 
 def write_tiny_checkpoint(folder: Path) -> Path:
+    shutil.copytree(_made().name, folder, dirs_exist_ok=True)
+    return folder
+
+
+@cache
+def _made() -> tempfile.TemporaryDirectory[str]:
+    """The folder that all are copies of, removed when the process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="keepworth-tiny-")
+    _write(Path(folder.name))
+    return folder
+
+
+def _write(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -30,4 +46,3 @@ def write_tiny_checkpoint(folder: Path) -> Path:
         tie_word_embeddings=True,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    return folder

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from keepworth.episodes import extras, needs
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
+from tests.sources import SOURCE, files, nodes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,7 +22,6 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "keepworth"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "mem0": "mem0ai", "langgraph": "langgraph-checkpoint-sqlite"}
 OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}
@@ -75,13 +75,12 @@ def test_a_module_that_needs_an_extra_says_which(monkeypatch: pytest.MonkeyPatch
         needs.needs_nothing  # noqa: B018
 
 
-FILES = sorted(SOURCE.rglob("*.py"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_file_that_imports_an_optional_package_says_so_first(path: Path) -> None:
     gated = False
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    for node in module.body:
         if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.needs":
             gated = gated or any(each.name.startswith("needs_") for each in node.names)
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

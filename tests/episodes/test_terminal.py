@@ -7,7 +7,6 @@ import io
 import json
 import re
 import unicodedata
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +15,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-import keepworth
 from keepworth.episodes.text import json_line, one_line, printable, terminal
+from tests.sources import SOURCE, files, nodes
 
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b5m\x1b]8;;http://evil\x1b\\\r\x08\x00\u202e\u2028\ud800 [bold]x[/nope] :smile:"
@@ -81,11 +80,10 @@ def test_ordinary_text_is_as_it_was() -> None:
 
 def test_everything_that_prints_goes_through_it() -> None:
     """Consoles are made in one place, and lines are printed by one function."""
-    root = Path(keepworth.__file__).parent
     found = set()
-    for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in files():
+        for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called in ("Console", "rich.print", "typer.echo", "typer.secho", "print"):
-                found.add((path.relative_to(root).as_posix(), called))
+                found.add((path.relative_to(SOURCE).as_posix(), called))
     assert found == {("cli/output.py", "typer.echo")}

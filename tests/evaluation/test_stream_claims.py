@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,26 +41,32 @@ def rows(seeds: int, arms: dict[str, float] = ARMS, spread: float = 0.02) -> Res
     return Results(found)
 
 
+@cache
+def said(seeds: int, left_out: str = "") -> dict[str, Any]:
+    """The claims of so many seeds; their intervals are drawn once."""
+    return claims(rows(seeds, {name: mean for name, mean in ARMS.items() if name != left_out}))
+
+
 def test_rivals_are_all_arms_that_learn_and_are_not_ours() -> None:
     assert rivals(rows(3).arms) == ["memrl", "kernel-mean", "exprag+published"]
 
 
 def test_the_best_rival_is_found_and_a_lead_is_one_over_all() -> None:
-    found = claims(rows(12))
+    found = said(12)
     stream, frozen = found["best_rival"]
     assert (stream["measure"], frozen["measure"]) == ("stream", "frozen")
     assert stream["rival"] == "kernel-mean"
     assert stream["verdict"] == "behind"
     assert stream["counts"] == {"ahead": 2, "behind": 1}
     assert not stream["leads"]
-    alone = claims(rows(12, {name: mean for name, mean in ARMS.items() if name != "kernel-mean"}))
+    alone = said(12, "kernel-mean")
     assert alone["best_rival"][0]["rival"] == "exprag+published"
     assert alone["best_rival"][0]["leads"]
     assert [each["holds"] for each in alone["gain_left_when_permuted"]] == [True, True]
 
 
 def test_too_few_seeds_is_a_verdict_of_its_own() -> None:
-    found = claims(rows(4))
+    found = said(4)
     assert {each["verdict"] for each in found["against_rivals"]} == {"too few seeds"}
     assert all(each["seeds_needed"] == 8 for each in found["against_rivals"])  # six comparisons: 2^-7 < 0.05 / 6
     assert not found["best_rival"][0]["leads"]
@@ -70,13 +79,12 @@ def test_what_cannot_be_told_apart_says_how_many_seeds_would() -> None:
 
 
 def test_level_with_the_best_is_asked_of_each_rival_and_the_worst_interval_counts() -> None:
-    stream, frozen = claims(rows(12))["against_each"]
+    stream, frozen = said(12)["against_each"]
     assert stream["name"] == "advantage - kernel-mean on near-miss, stream"
     assert (stream["verdict"], stream["holds"], stream["rivals"]) == ("behind", False, 3)
     assert frozen["measure"] == "frozen"
-    alone = {name: mean for name, mean in ARMS.items() if name != "kernel-mean"}
-    assert [each["verdict"] for each in claims(rows(12, alone))["against_each"]] == ["ahead", "ahead"]
-    assert [each["verdict"] for each in claims(rows(4, alone))["against_each"]] == ["too few seeds"] * 2
+    assert [each["verdict"] for each in said(12, "kernel-mean")["against_each"]] == ["ahead", "ahead"]
+    assert [each["verdict"] for each in said(4, "kernel-mean")["against_each"]] == ["too few seeds"] * 2
     level = claims(rows(12, {"memrl": 0.7, "advantage": 0.703}, spread=0.0))["against_each"]
     assert [each["holds"] for each in level] == [True, True]
 
@@ -117,4 +125,4 @@ def test_after_a_run_it_is_said_whether_it_was_as_sharp_as_planned() -> None:
     found = claims(rows(12), aim=aim)["against_each"]
     assert all(each["sharpness"].startswith("planned for +-0.1 points, got +-") for each in found)
     assert all("seeds would do" in each["sharpness"] for each in found)
-    assert {each["sharpness"] for each in claims(rows(12))["against_each"]} == {""}
+    assert {each["sharpness"] for each in said(12)["against_each"]} == {""}

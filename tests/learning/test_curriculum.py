@@ -192,7 +192,7 @@ def same_weights(one: Learner, other: Learner) -> bool:
     return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-@pytest.mark.parametrize("checkpoint_every", [1, 2])
+@pytest.mark.parametrize("checkpoint_every", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straight_one(
     tmp_path: Path, checkpoint_every: int
 ) -> None:

@@ -231,7 +231,7 @@ def gold_answers(answer: str | int) -> tuple[str, ...]:
 
 
 def _task(question: LongMemEvalQuestion, distractors: int, seed: int) -> Task:
-    drawn = _draw(question, distractors, seed) if distractors else []
+    drawn = _draw(question, distractors, seed) if distractors else ()
     haystack = sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
     words = tokens(question.text)
     return Task(
@@ -254,7 +254,8 @@ def _task(question: LongMemEvalQuestion, distractors: int, seed: int) -> Task:
     )
 
 
-def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> list[Session]:
+@lru_cache(maxsize=2048)
+def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> tuple[Session, ...]:
     eligible = [
         session for session, tie in _pool(question.split) if tie != question.tie and session.date < question.asked_at
     ]
@@ -265,7 +266,7 @@ def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> list[Session]
             break
         if not competes(session, question.text, question.answers):
             drawn.append(session)
-    return drawn
+    return tuple(drawn)
 
 
 @lru_cache(maxsize=len(SPLITS))

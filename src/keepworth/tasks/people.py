@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
 from keepworth.episodes.episode import Session, Task, Turn
@@ -117,11 +118,13 @@ ATTRIBUTES = (
 )
 
 
+@cache
 def names_of(split: str) -> tuple[str, ...]:
     """The people of one split. No two splits share one."""
     return tuple(name for name in NAMES if side(name) == checked_split(split))
 
 
+@cache
 def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
     """The values an attribute takes in a split: training values everywhere, the others in their own split only."""
     allowed = {"train", checked_split(split)}

@@ -46,7 +46,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 ACTIONS = st.lists(st.text(max_size=3) | st.integers(), max_size=2).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.text(max_size=4),
     ACTIONS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -316,43 +317,46 @@ def filled_memory(path: Path | str = ":memory:", **options: object) -> Memory:
     return memory
 
 
-def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why() -> None:
-    with filled_memory() as memory:
-        rewarded(memory, 600)
-        pull, hold = (next(i for i in memory.get_all() if i.text == text) for text in (PULL, HOLD))
-        statement = memory.ledger()
-        accounts = {each.item: each for each in statement.accounts}
-        assert accounts[pull.id].verdict == "helps"
-        assert accounts[pull.id].effect == pytest.approx(0.6, abs=0.25)
-        assert accounts[hold.id].verdict != "helps"
-        assert statement.rewarded == 600
-        assert statement.unknown == 0
-        assert statement.net == pytest.approx(sum(each.cost for each in statement.accounts))
-        worth = memory.worth(pull.id, ASKED)
-        assert worth.interval == accounts[pull.id].interval
-        assert worth.tested == accounts[pull.id].rows
-        hits = memory.episode(explore=False).search(ASKED, explain=True)
-        why = next(hit.why for hit in hits if hit.id == pull.id)
-        assert why is not None
-        assert why.worth is not None
-        assert why.worth.interval == worth.interval
-        assert why.worth.overall == worth.overall == accounts[pull.id]  # with what a counter says
-        assert worth.overall.seen == worth.seen > 400
-        exact = memory.ledger(items=[pull.id], exact=True).accounts[0]
-        assert exact.low < accounts[pull.id].low
-        assert [each.item for each in memory.ledger(source="manual").accounts] == [
-            each.item for each in statement.accounts
-        ]
-        assert memory.ledger(source="another").accounts == ()
-
-
-def test_once_the_interval_is_clear_the_item_is_withheld_no_more() -> None:
+@pytest.fixture(scope="module")
+def well_known() -> Iterator[Memory]:
+    """A memory in which one item surely helps, to be read."""
     with filled_memory() as memory:
         rewarded(memory, 700)
-        helps = [each.item for each in memory.ledger().accounts if each.verdict == "helps"]
-        assert helps
-        for _ in range(60):
-            assert set(helps) <= {hit.id for hit in memory.search(ASKED, top_k=2)}
+        yield memory
+
+
+def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_known: Memory) -> None:
+    memory = well_known
+    pull, hold = (next(i for i in memory.get_all() if i.text == text) for text in (PULL, HOLD))
+    statement = memory.ledger()
+    accounts = {each.item: each for each in statement.accounts}
+    assert accounts[pull.id].verdict == "helps"
+    assert accounts[pull.id].effect == pytest.approx(0.6, abs=0.25)
+    assert accounts[hold.id].verdict != "helps"
+    assert statement.rewarded == 700
+    assert statement.unknown == 0
+    assert statement.net == pytest.approx(sum(each.cost for each in statement.accounts))
+    worth = memory.worth(pull.id, ASKED)
+    assert worth.interval == accounts[pull.id].interval
+    assert worth.tested == accounts[pull.id].rows
+    hits = memory.episode(explore=False).search(ASKED, explain=True)
+    why = next(hit.why for hit in hits if hit.id == pull.id)
+    assert why is not None
+    assert why.worth is not None
+    assert why.worth.interval == worth.interval
+    assert why.worth.overall == worth.overall == accounts[pull.id]  # with what a counter says
+    assert worth.overall.seen == worth.seen > 400
+    exact = memory.ledger(items=[pull.id], exact=True).accounts[0]
+    assert exact.low < accounts[pull.id].low
+    assert [each.item for each in memory.ledger(source="manual").accounts] == [each.item for each in statement.accounts]
+    assert memory.ledger(source="another").accounts == ()
+
+
+def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Memory) -> None:
+    helps = [each.item for each in well_known.ledger().accounts if each.verdict == "helps"]
+    assert helps
+    for _ in range(60):
+        assert set(helps) <= {hit.id for hit in well_known.search(ASKED, top_k=2)}
 
 
 def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> None:
@@ -593,7 +597,7 @@ def test_what_surely_harms_wherever_it_comes_up_is_moved_down() -> None:
     valuer = Effect()
     with filled_memory(withhold=0.5) as memory:
         generator = np.random.default_rng(1)
-        for number in range(900):  # every question is another one, so nothing is sure near any of them
+        for number in range(450):  # every question is another one, so nothing is sure near any of them
             with memory.episode(f"reset router {number} {generator.integers(10**9)}") as episode:
                 shown = [hit.text for hit in episode.search(top_k=2)]
                 episode.reward(float(generator.random() < (0.2 if HOLD in shown else 0.8)))

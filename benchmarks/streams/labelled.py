@@ -93,7 +93,8 @@ def right(use: Use, scene: Scene, experience: Experience) -> Use:
 
 
 def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
-    """Per stream and encoder: means, and `method` less each other arm, over the seeds that both have."""
+    """Per stream and encoder: means, each over the seeds that the arm has, and `method` less each other arm, over the seeds that
+    both have (`pairs`)."""
     found = []
     for stream, encoder in dict.fromkeys((row["stream"], row["encoder"]) for row in rows):
         arms: dict[str, dict[int, dict[str, Any]]] = {}
@@ -101,19 +102,26 @@ def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
             if (row["stream"], row["encoder"]) == (stream, encoder):
                 arms.setdefault(row["arm"], {})[row["seed"]] = row
         for measure in ("live", "frozen"):
-            seeds = sorted(set.intersection(*(set(each) for each in arms.values())))
-            values = {arm: np.array([each[seed][measure] for seed in seeds]) for arm, each in arms.items()}
-            others = [arm for arm in values if arm not in (method, "none", "oracle")]
-            against = {arm: paired(values[method] - values[arm]) for arm in others}
+            own = arms[method]
+            gaps = {
+                arm: np.array([own[seed][measure] - each[seed][measure] for seed in sorted(own.keys() & each.keys())])
+                for arm, each in arms.items()
+                if arm not in (method, "none", "oracle")
+            }
+            against = {arm: paired(each) for arm, each in gaps.items()}
             worst = min(against, key=lambda arm: against[arm][1])
             found.append(
                 {
                     "stream": stream,
                     "encoder": encoder,
                     "measure": measure,
-                    "seeds": len(seeds),
-                    "means": {arm: round(float(each.mean()), 4) for arm, each in values.items()},
+                    "seeds": len(own),
+                    "means": {
+                        arm: round(float(np.mean([row[measure] for row in each.values()])), 4)
+                        for arm, each in arms.items()
+                    },
                     "against": against,
+                    "pairs": {arm: len(each) for arm, each in gaps.items()},
                     "worst": worst,
                 }
             )
@@ -121,24 +129,32 @@ def summary(rows: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
 
 
 def together(rows: list[dict[str, Any]], method: str) -> dict[str, Any]:
-    """`method` less each other arm, by seed the mean over all streams and encoders; seeds that have all of them."""
-    cells = {(row["stream"], row["encoder"]) for row in rows}
-    arms = {row["arm"] for row in rows}
-    by = {(row["seed"], row["arm"], row["stream"], row["encoder"]): row for row in rows}
-    seeds = [
-        seed
-        for seed in sorted({row["seed"] for row in rows})
-        if all((seed, arm, *cell) in by for arm in arms for cell in cells)
-    ]
-    found: dict[str, Any] = {"seeds": len(seeds), "streams": len(cells)}
+    """`method` less each other arm, by seed the mean over all streams and encoders, over the seeds (`pairs`) at which both have
+    all of them."""
+    cells = sorted({(row["stream"], row["encoder"]) for row in rows})
+    by: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for row in rows:
+        by.setdefault(row["arm"], {}).setdefault(row["seed"], []).append(row)
+    found: dict[str, Any] = {"streams": len(cells)}
     for measure in ("live", "frozen"):
         means = {
-            arm: np.array([np.mean([by[(seed, arm, *cell)][measure] for cell in sorted(cells)]) for seed in seeds])
-            for arm in sorted(arms)
+            arm: {
+                seed: float(np.mean([row[measure] for row in each]))
+                for seed, each in sorted(seeds.items())
+                if len(each) == len(cells)
+            }
+            for arm, seeds in sorted(by.items())
+        }
+        own = means[method]
+        gaps = {
+            arm: np.array([own[seed] - mean for seed, mean in each.items() if seed in own])
+            for arm, each in means.items()
+            if arm != method
         }
         found[measure] = {
-            "means": {arm: round(float(each.mean()), 4) for arm, each in means.items()},
-            "against": {arm: paired(means[method] - each) for arm, each in means.items() if arm != method},
+            "means": {arm: round(float(np.mean(list(each.values()))), 4) for arm, each in means.items() if each},
+            "against": {arm: paired(each) for arm, each in gaps.items() if len(each)},
+            "pairs": {arm: len(each) for arm, each in gaps.items()},
         }
     return found
 

@@ -9,7 +9,7 @@ import pytest
 
 from keepworth.environments import alfworld, science
 from keepworth.environments import household as household_module
-from keepworth.environments.data_sets import LABEL_SETS, LABELLED, LABELS, labelled
+from keepworth.environments.data_sets import KINDS, LABEL_SETS, LABELLED, LABELS, labelled
 from keepworth.environments.household import available, household
 from keepworth.environments.scene import Stream
 from keepworth.environments.streams import missing, opened
@@ -60,18 +60,16 @@ def test_what_is_held_out_is_in_no_dev_stream(tmp_path: Path) -> None:
     assert min(map(len, rules.values())) >= LABELS
     assert not rules["dev"] & rules["held-out"]
     with pytest.raises(KeepworthError, match="kept for final runs"):
-        labelled("topics", prefeval(tmp_path))
-    assert len(labelled("topics", tmp_path, split="held-out").tasks) == 64
+        labelled("kinds", timebench(tmp_path))
+    stream = labelled("kinds", tmp_path, split="held-out")
+    assert len(stream.tasks) == 64
+    assert {task.rule for task in stream.tasks} < set(KINDS)
 
 
-def prefeval(place: Path) -> Path:
-    rows = [
-        {"question": f"question {topic} {number}", "topic": f"topic {topic}"}
-        for topic in range(8)
-        for number in range(10)
-    ]
-    with gzip.open(place / "explicit_with_mcq.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write("\n".join(map(json.dumps, rows)))
+def timebench(place: Path) -> Path:
+    for kind in KINDS:
+        with gzip.open(place / f"{kind}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(json.dumps({"question": f"question of {kind} {number}"}) for number in range(10)))
     return place
 
 

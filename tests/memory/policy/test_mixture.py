@@ -44,7 +44,7 @@ def test_a_ridge_that_grew_is_the_one_that_is_solved_at_once() -> None:
     covariance = points @ points.T
     ridge = Ridge(1.0, 0.0, prior=0.2)
     for n in range(70):
-        ridge.add(covariance[n, :n], covariance[n, n], 0.3, outcomes[: n + 1])
+        ridge.add(covariance[n, :n], covariance[n, n], 0.3, float(outcomes[n]))
     at_once = np.linalg.solve(covariance + 0.3 * np.eye(70), outcomes - 0.2)
     asked = generator.normal(size=(70, 4)) * 0.01
     assert ridge.estimate(asked) == pytest.approx(0.2 + at_once @ asked, abs=1e-9)
@@ -118,7 +118,7 @@ def test_a_ridge_is_made_anew_of_the_newest(monkeypatch: pytest.MonkeyPatch) -> 
         count = ridge.count
         ridge.forget()
         for place in range(valuer.known.count - count, valuer.known.count):
-            valuer._extend(ridge, place, experience.pool)
+            valuer._extend([ridge], place, experience.pool)
     assert expected(experience, "word1 other2", "left") == pytest.approx(grown, abs=1e-9)
 
 

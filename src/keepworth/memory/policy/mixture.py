@@ -59,8 +59,8 @@ ESTIMATORS = (
     Estimator(0.05, start=4.0),
     Estimator(),
     Estimator(words=0.5),
-    Estimator(0.05, keep=0.985, start=0.1),
-    Estimator(keep=0.985, start=0.1),
+    Estimator(0.05, keep=0.99, start=0.1),
+    Estimator(keep=0.99, start=0.1),
 )
 
 
@@ -81,11 +81,10 @@ class Ridge:
 
     def estimate(self, covariance: Floats) -> Floats:
         """covariance: of what is asked with the newest `count` outcomes, shape (count, asked)."""
-        found: Floats = self.prior + self.pull @ covariance
-        return np.clip(found, LEAST, 1.0 - LEAST)
+        return _bounded(self.prior + self.pull @ covariance)
 
-    def add(self, covariance: Floats, variance: float, noise: float, outcomes: Floats) -> None:
-        """One more outcome, the last of `outcomes`. covariance: with the others, shape (count,)."""
+    def add(self, covariance: Floats, variance: float, noise: float, outcome: float) -> None:
+        """One more outcome. covariance: with the others, shape (count,)."""
         n = self.count
         if n == len(self.inverse):
             larger = np.zeros((max(64, 2 * n),) * 2)
@@ -94,11 +93,12 @@ class Ridge:
         moved = self.inverse[:n, :n] @ covariance
         # At least the noise, also where how alike actions are is no true covariance.
         left = max(variance + noise - float(covariance @ moved), noise)
+        surprise = (outcome - self.prior - float(self.pull @ covariance)) / left
         self.inverse[:n, :n] += np.outer(moved, moved / left)
         self.inverse[n, :n] = self.inverse[:n, n] = -moved / left
         self.inverse[n, n] = 1.0 / left
         self.count = n + 1
-        self.pull = self.inverse[: n + 1, : n + 1] @ (outcomes - self.prior)
+        self.pull = np.append(self.pull - surprise * moved, surprise)
 
     def forget(self) -> None:
         self.count, self.inverse, self.pull = 0, np.zeros((0, 0)), np.zeros(0)
@@ -112,6 +112,7 @@ class MixtureValuer:
     dealt out anew at each outcome."""
 
     READS_ITEMS = True
+    NOT_LEARNED = ("_latest",)
 
     def __init__(self, estimators: tuple[Estimator, ...] = ESTIMATORS, prior: float = 0.2, share: float = 0.01) -> None:
         need("a mixture", count={"estimators": len(estimators)}, rate={"prior": prior, "share": share})
@@ -129,6 +130,8 @@ class MixtureValuer:
         start = np.array([each.start for each in self.estimators])
         self.start: Floats = start / start.sum()
         self.weights: Floats = self.start.copy()
+        # What `_alike` found last, for what is asked and then learned of one choice.
+        self._latest: tuple[Query, int, Floats, Floats] | None = None
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         rows = candidates.rows
@@ -156,39 +159,50 @@ class MixtureValuer:
         found: Vectors = np.concatenate([query.vector, words])
         return found
 
-    def _alike(self, query: Query, first: int) -> tuple[Floats, Floats]:
-        """Cosine and share of common words, of outcomes from `first` on with the situation."""
-        known, width = self.known, len(query.vector)
-        place = self._situation(query)
-        where = known.where[first : known.count]
-        like = (where[:, :width] @ place[:width]).astype(np.float64)
-        return like, (where[:, width:] @ place[width:]).astype(np.float64)
+    def _alike(self, query: Query) -> tuple[Floats, Floats]:
+        """Cosine and share of common words, of all outcomes with the situation."""
+        n = self.known.count
+        if self._latest is not None and self._latest[0] is query and self._latest[1] == n:
+            return self._latest[2:]
+        like, common = self._between(self._situation(query), n, len(query.vector))
+        self._latest = query, n, like, common
+        return like, common
+
+    def _between(self, place: Vectors, count: int, width: int) -> tuple[Floats, Floats]:
+        where = self.known.where[:count]
+        like: Floats = (where[:, :width] @ place[:width]).astype(np.float64)
+        common: Floats = (where[:, width:] @ place[width:]).astype(np.float64)
+        return like, common
 
     def _estimates(self, query: Query, asked: npt.NDArray[np.int64], hints: Floats, pool: Pool) -> Floats:
         """The reward of each action of `asked`, by each estimator; shape (estimators, actions)."""
         known, n = self.known, self.known.count
         if not n:
             return np.full((len(self.estimators), len(asked)), self.prior)
-        like, common = self._alike(query, 0)
+        like, common = self._alike(query)
         same = pool.actions.sameness(known.what[:n], asked)
         age = np.abs((query.time if query.learning else known.latest + 1) - known.time[:n])
-        # Outcomes of actions that memory advised in another way say less.
-        gaps = self.advised.where[:n, None, 1:] - hints[None, :, 1:]
-        otherwise = np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
+        advised = self.advised.where[:n]
+        shared = SHARED * (advised @ hints.T)
+        otherwise = same
+        if advised[:, 1:].any() or hints[:, 1:].any():
+            # Outcomes of actions that memory advised in another way say less.
+            gaps = advised[:, None, 1:] - hints[None, :, 1:]
+            otherwise = same * np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
         ridges: dict[tuple[float, float], Floats] = {}
         for ridge in self.ridges:
             kept = slice(n - ridge.count, n)
             covariance = ridge.kernel(like[kept], common[kept], age[kept]) * same[kept]
-            covariance += SHARED * (self.advised.where[kept] @ hints.T) * (ridge.keep ** age[kept])[:, None]
+            covariance += shared[kept] * (ridge.keep ** age[kept])[:, None]
             ridges[ridge.keep, ridge.words] = ridge.estimate(covariance)
         found = []
         for each in self.estimators:
             mean = ridges[each.keep, each.words]
             if each.bandwidth:
                 near = np.exp((like - 1.0) / each.bandwidth) * each.keep**age * self.advised.reward[:n]
-                weight = near[:, None] * same * otherwise
-                mean = (known.reward[:n] @ weight + each.weight * mean) / (weight.sum(axis=0) + each.weight)
-            found.append(np.clip(mean, LEAST, 1.0 - LEAST))
+                weight = near[:, None] * otherwise
+                mean = _bounded((known.reward[:n] @ weight + each.weight * mean) / (weight.sum(axis=0) + each.weight))
+            found.append(mean)
         return np.stack(found)
 
     def _add(
@@ -201,21 +215,28 @@ class MixtureValuer:
             if ridge.count >= 2 * WINDOW:
                 ridge.forget()
                 for place in range(known.count - WINDOW, known.count - 1):
-                    self._extend(ridge, place, pool)
-            self._extend(ridge, known.count - 1, pool)
+                    self._extend([ridge], place, pool)
+        self._extend(self.ridges, known.count - 1, pool)
 
-    def _extend(self, ridge: Ridge, place: int, pool: Pool) -> None:
-        """The outcome at `place` becomes part of a ridge, which holds those just before it."""
-        known, first, width = self.known, place - ridge.count, self.width
-        where, what = known.where[first : place + 1], known.what[first : place + 1]
-        hints = self.advised.where[first : place + 1].astype(np.float64)
-        like = (where[:, :width] @ where[-1, :width]).astype(np.float64)
-        common = (where[:, width:] @ where[-1, width:]).astype(np.float64)
-        age = np.abs(known.time[place] - known.time[first : place + 1])
-        covariance = ridge.kernel(like, common, age)[:, 0] * pool.actions.sameness(what, what[-1:])[:, 0]
-        covariance += SHARED * (hints @ hints[-1]) * ridge.keep**age
+    def _extend(self, ridges: list[Ridge], place: int, pool: Pool) -> None:
+        """The outcome at `place` becomes part of ridges, which hold those just before it."""
+        known, end = self.known, place + 1
+        like, common = self._between(known.where[place], end, self.width)
+        same = pool.actions.sameness(known.what[:end], known.what[place:end])[:, 0]
+        hints = self.advised.where[:end].astype(np.float64)
+        shared = SHARED * (hints @ hints[-1])
+        age = np.abs(known.time[place] - known.time[:end])
         noise = NOISE / float(self.advised.reward[place])
-        ridge.add(covariance[:-1], float(covariance[-1]), noise, known.reward[first : place + 1])
+        for ridge in ridges:
+            kept = slice(place - ridge.count, end)
+            covariance = ridge.kernel(like[kept], common[kept], age[kept])[:, 0] * same[kept]
+            covariance += shared[kept] * ridge.keep ** age[kept]
+            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[place]))
+
+
+def _bounded(chance: Floats) -> Floats:
+    found: Floats = np.minimum(np.maximum(chance, LEAST), 1.0 - LEAST)
+    return found
 
 
 def _hints(

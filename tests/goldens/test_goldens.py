@@ -16,7 +16,8 @@ from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.goldens import freeze
 
 HERE = freeze.HERE
-MANY_STEPS = ("tool-graph", "t-maze", "repeat-previous")
+WHOLE = "near-miss"
+"""The stream that all methods meet each time; on the others it is those that stand for the rest, and all in the slow tests."""
 EACH_KIND = ("advantage", "memrl", "rememberer", "kernel-mean")
 """Methods of different kinds: values by item, by situation and action, by kernel, and all of it."""
 
@@ -76,9 +77,9 @@ def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_
 )
 @pytest.mark.parametrize("stream", freeze.STREAMS)
 def test_streams_are_met_with_the_same_choices(stream: str, seed: int, long: bool) -> None:
-    """long: with all methods where a task has many steps, and not only with those that stand for the others."""
+    """long: with all methods on every stream."""
     every = {key: facts for key, facts in frozen("streams").items() if key.split(" ")[::2] == [stream, str(seed)]}
-    if stream in MANY_STEPS and not long:
+    if stream != WHOLE and not long:
         every = {key: facts for key, facts in every.items() if key.split(" ")[1] in EACH_KIND}
     assert every
     assert {key: freeze.stream_facts(stream, key.split(" ")[1], seed) for key in every} == every

@@ -6,6 +6,7 @@ python -m benchmarks.evaluation.page
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +61,59 @@ def fused(name: str, depth: str) -> str:
 
 
 def read(name: str) -> str:
-    """What the reader made of it."""
+    """What the reader made of it, and what it took."""
     of = json.loads((HERE / f"{name}.json").read_text())
-    rows = [
-        (
-            f"`{arm}`",
-            span(values["scores"]["score"]),
-            "—" if arm not in of["gains"] else span(of["gains"][arm]),
-            "—" if arm not in of["gains"] else of["gains"][arm]["verdict"],
-            f"{values['calls']:.1f}",
-            f"{values['shown tokens']:.0f}",
+    full = HERE / f"{name.removesuffix('-read')}-full.json"
+    arms = dict(of["arms"])
+    gains = dict(of["gains"])
+    if full.exists():
+        apart = json.loads(full.read_text())
+        arms["full"], gains["full"] = apart["arms"]["full"], apart["gains"]["full"]
+    rows = []
+    for arm, values in arms.items():
+        if values["does not fit"] == values["questions"]:
+            rows.append((f"`{arm}`", "does not fit", *["—"] * 7))
+            continue
+        some = f" of {values['questions'] - values['does not fit']} that fit" if values["does not fit"] else ""
+        gain = gains.get(arm)
+        rows.append(
+            (
+                f"`{arm}`",
+                span(values["scores"]["score"]) + some,
+                "—" if gain is None else f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
+                "—" if not values["evidence"].get("shown") else f"{values['evidence']['shown']['mean']:.2f}",
+                f"{values['shown tokens']:.0f}",
+                f"{values['calls']:.1f}",
+                f"{values['ask ms']:.1f}",
+                f"{values['write ms an entry']:.2f}",
+                size(values["bytes"]),
+            )
         )
-        for arm, values in of["arms"].items()
-    ]
-    head = ("system", "score", "gain over `none`", "verdict", "calls", "tokens shown")
+    head = ("system", "score", "over `none`", "evidence shown", "tokens", "calls", "ms a question", "ms an entry", "MB")
     return markdown(head, rows) + "\n\n" + note(of)
+
+
+def points(names: Sequence[str]) -> str:
+    """Where points went, of 100."""
+    stages = (
+        "scored",
+        "never written",
+        "lost",
+        "not retrieved",
+        "not selected",
+        "not shown",
+        "not used",
+        "no evidence marked",
+    )
+    rows = []
+    for name in names:
+        arms = json.loads((HERE / f"{name}.json").read_text())["arms"]
+        for arm, values in arms.items():
+            if values["points"] and arm not in ("none", "random", "latest", "keepworth", "langgraph"):
+                own = values["points"]
+                rows.append((f"{name.removesuffix('-read')}: `{arm}`", *(f"{100 * own.get(s, 0):.0f}" for s in stages)))
+    kept = [at for at in range(len(stages)) if any(row[at + 1] != "0" for row in rows)]
+    return markdown(("", *(stages[at] for at in kept)), [(row[0], *(row[at + 1] for at in kept)) for row in rows])
 
 
 def note(of: Any) -> str:
@@ -101,16 +140,44 @@ def not_run() -> str:
     return "\n".join(f"* {name}: {reason}." for name, reason in of["not run"].items())
 
 
+def pairs() -> str:
+    """Every system on every benchmark: the score where the answer is scored, else the share of evidence shown."""
+    of = json.loads((HERE / "pairs.json").read_text())
+    systems = list(
+        dict.fromkeys(system for row in of["rows"].values() for system in row["systems"] if system != "none")
+    )
+    lines = []
+    for name, row in of["rows"].items():
+        answered = row["reader"] != "none"
+        cells = []
+        for system in systems:
+            own = row["systems"].get(system, {})
+            cell = own.get("score" if answered else "shown")
+            cells.append("does not fit" if "does not fit" in own else "—" if cell is None else f"{cell['mean']:.2f}")
+        lines.append((name, "score" if answered else "evidence", row["questions"], *cells))
+    return markdown(("benchmark", "measured", "questions", *systems), lines, left=2)
+
+
+def without_row() -> str:
+    of = json.loads((HERE / "pairs.json").read_text())["no row"]
+    return "\n".join(f"* {name}: {reason}." for kind in ("benchmarks", "systems") for name, reason in of[kind].items())
+
+
+READ = ("longmemeval-read", "longmemeval+50-read", "longmemeval+500-read", "locomo-read")
+
+
 def main() -> None:
-    for name in ("locomo-found", "longmemeval50-found"):
-        if (HERE / f"{name}.json").exists():
-            filled(PAGE, name, found(name))
-    for name in ("locomo-read", "locomo-live"):
-        if (HERE / f"{name}.json").exists():
-            filled(PAGE, name, read(name))
+    filled(PAGE, "locomo-found", found("locomo-found"))
     for name, depth in FUSED.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, fused(name, depth))
+    measured = [name for name in READ if (HERE / f"{name}.json").exists()]
+    for name in measured:
+        filled(PAGE, name, read(name))
+    filled(PAGE, "points", points(measured))
+    if (HERE / "pairs.json").exists():
+        filled(PAGE, "pairs", pairs())
+        filled(PAGE, "without-row", without_row())
     filled(PAGE, "not-run", not_run())
 
 

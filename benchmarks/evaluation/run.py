@@ -2,8 +2,9 @@
 
     python -m benchmarks.evaluation.run --data DATA --python RIVALS/bin/python [--only locomo-found] [--reader-runs runs]
 
-Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file. No text of a benchmark
-is in it: LoCoMo is not ours to give. What is named as not run says why. `python -m benchmarks.evaluation.page` writes the tables.
+Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file; its seconds are those of
+the last command. No text of a benchmark is in it: LoCoMo is not ours to give. What is named as not run says why.
+`python -m benchmarks.evaluation.page` writes the tables.
 
 The reader of the headline is the answerer that `keepworth demo` trains, on training questions of LongMemEval: the run `demo` in
 --reader-runs. The model as it comes scores no better with a memory than with entries drawn at random.
@@ -18,14 +19,17 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
+OURS = ("random", "latest", "bm25", "dense", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
 FUSED = ("bm25", "dense", "search", "search:lexical=2,constant=10", "search:method=weighted,lexical=0.3")
 TRAINED = ("--reader", "run:demo")
@@ -39,6 +43,7 @@ HEADLINE: dict[str, tuple[str, ...]] = {
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
     **{f"{name}-fused": (name, *FUSED, "--reader", "none") for name in ("locomo", "longmemeval+500")},
+    "locomo-ours": ("locomo", *OURS, "--reader", "none"),
     **HEADLINE,
     "locomo-live": (
         *("locomo", "dense", "success-counter", "utility-average", "lesson-dropout"),
@@ -70,7 +75,9 @@ def main() -> None:
             words += ["--runs", str(options.reader_runs)]
         folder = options.runs / name
         command = [sys.executable, "-m", "keepworth", "eval", "run", *words, "--rivals", options.python]
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([*command, "--out", str(folder)], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         kept = numbers(json.loads((folder / "summary.json").read_text()))
         kept["command"] = f"keepworth eval run {' '.join(RUNS[name])}"
         kept["machine"] = {
@@ -78,6 +85,10 @@ def main() -> None:
             "cores": os.cpu_count(),
             "load average": os.getloadavg()[0],
             "temporary files": "in memory" if tempfile.gettempdir().startswith("/dev/shm") else "on disk",
+        }
+        kept["seconds"] = {
+            "of the command": time.perf_counter() - began,
+            "of processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         }
         kept["not run"] = NOT_RUN
         (HERE / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

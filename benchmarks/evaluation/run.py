@@ -2,7 +2,7 @@
 
     python -m benchmarks.evaluation.run --data DATA --python RIVALS/bin/python [--only locomo-found] [--reader-runs runs]
 
-Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file; its seconds are those of
+Each run goes on where it stopped, in runs/eval/NAME, and leaves its summary in NAME.json beside this file; its seconds are of
 the last command. No text of a benchmark is in it: LoCoMo is not ours to give. What is named as not run says why.
 `python -m benchmarks.evaluation.page` writes the tables.
 

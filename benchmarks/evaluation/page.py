@@ -163,6 +163,49 @@ def without_row() -> str:
     return "\n".join(f"* {name}: {reason}." for kind in ("benchmarks", "systems") for name, reason in of[kind].items())
 
 
+SHORT = {
+    "longmemeval-read": "LongMemEval",
+    "longmemeval+50-read": "with 50 sessions of others",
+    "longmemeval+500-read": "one haystack, 500 more",
+    "locomo-read": "LoCoMo",
+}
+DRAWN = ("oracle", "bm25", "keepworth", "mem0", "langgraph", "random", "none")
+"""From top to bottom. `dense` finds what `langgraph` does, `search` what `keepworth` does, `latest` is another control."""
+
+
+def picture(names: Sequence[str], path: Path, columns: int) -> None:
+    """The score of each system with its 95 % interval; two pixels for each that a page shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from keepworth.evaluation.curves import PALETTE
+
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(4.15 * columns, 2.4 * lines), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, name in enumerate(names):
+        arms = json.loads((HERE / f"{name}.json").read_text())["arms"]
+        axes = figure.add_subplot(lines, columns, place + 1)
+        axes.set_title(SHORT[name], loc="left", fontsize=10, fontweight="bold")
+        own = [arm for arm in DRAWN if arm in arms]
+        for at, arm in enumerate(own):
+            cell = arms[arm]["scores"]["score"]
+            colour = PALETTE[0] if arm == "keepworth" else "#6b7280"
+            axes.plot([cell["low"], cell["high"]], [at, at], color=colour, lw=5, alpha=0.3, solid_capstyle="round")
+            axes.plot(cell["mean"], at, "o", color=colour, ms=5)
+        axes.set_yticks(range(len(own)), own)
+        axes.invert_yaxis()
+        axes.set_xlim(left=0.0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color("#bbbbbb")
+        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("token F1", fontsize=9, color="#555555")
+    figure.savefig(path, facecolor="white")
+
+
 READ = ("longmemeval-read", "longmemeval+50-read", "longmemeval+500-read", "locomo-read")
 
 
@@ -175,6 +218,8 @@ def main() -> None:
     for name in measured:
         filled(PAGE, name, read(name))
     filled(PAGE, "points", points(measured))
+    picture(measured, PAGE.parent / "images" / "evaluation.png", 2)
+    picture(measured, PAGE.parent / "images" / "evaluation_narrow.png", 1)
     if (HERE / "pairs.json").exists():
         filled(PAGE, "pairs", pairs())
         filled(PAGE, "without-row", without_row())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,6 +135,35 @@ class Hangs(Finds):
         if question.text.endswith("Word3?"):
             time.sleep(30)
         return super().ask(question)
+
+
+class EndsWhenKilled(Finds):
+    """Its `write` comes back only when it is killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.killed = threading.Event()
+        self.steps: list[str] = []
+
+    def write(self, entries: Sequence[Any]) -> None:
+        self.steps.append("write")
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        self.killed.wait()
+
+    def kill(self) -> str:
+        self.steps.append("kill")
+        self.killed.set()
+        return ""
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+
+def test_who_stops_an_evaluation_does_not_wait_for_what_the_system_is_at() -> None:
+    made = EndsWhenKilled()
+    with pytest.raises(KeyboardInterrupt):
+        ran(lambda: made, tasks_of(2), Conditions(tokens=8, patience=600.0))
+    assert made.steps == ["write", "kill", "close"]
 
 
 class SaysNothing(Finds):

@@ -212,6 +212,12 @@ class Guarded:
             self._hung = f"{what} did not come back within {self._seconds * times:.0f} s"
             self._end(answer)
             raise SystemFailed(f"{self._hung}.", "Give it more time with --patience, or see why it hangs.") from None
+        except KeyboardInterrupt:
+            # What it is at may take a minute more, and nobody waits for it.
+            self._hung, self._hangs = f"{what} was interrupted", HANGS
+            if isinstance(self._system, Ending):
+                self._system.kill()
+            raise
         if isinstance(error, SystemFailed):
             raise error
         if error is not None:

@@ -165,7 +165,8 @@ def kept_in_store(exposures: int, told: Sequence[tuple[str, str, str]]) -> list[
             for delay in DELAYS:
                 if number - delay >= 0:
                     asked, right, _ = told[number - delay]
-                    hits = memory.search(asked, top_k=1, explore=False)
+                    with memory.episode(asked, explore=False) as episode:
+                        hits = episode.search(asked, top_k=1)
                     rows.append(
                         Retention("store", asked, exposures, delay, float(bool(hits) and right in hits[0].text))
                     )

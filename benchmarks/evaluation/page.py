@@ -223,7 +223,7 @@ SHORT = {
     "longmemeval+500-read": "one haystack, 500 more",
     "locomo-read": "LoCoMo",
 }
-DRAWN = ("oracle", "bm25", "keepworth", "mem0", "langgraph", "random", "none")
+DRAWN = ("oracle", "mem0", "bm25", "keepworth", "langgraph", "random", "none")
 """From top to bottom. `dense` finds what `langgraph` does, `search` what `keepworth` does, `latest` is another control."""
 
 

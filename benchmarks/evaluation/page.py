@@ -73,7 +73,7 @@ def read(name: str) -> str:
     rows = []
     for arm, values in arms.items():
         if values["does not fit"] == values["questions"]:
-            rows.append((f"`{arm}`", "does not fit", *["—"] * 7))
+            rows.append((f"`{arm}`", "does not fit", *["—"] * 8))
             continue
         some = f" of {values['questions'] - values['does not fit']} that fit" if values["does not fit"] else ""
         gain = gains.get(arm)
@@ -81,7 +81,8 @@ def read(name: str) -> str:
             (
                 f"`{arm}`",
                 span(values["scores"]["score"]) + some,
-                "—" if gain is None else f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
+                difference(gain),
+                difference(of["over keepworth"].get(arm)),
                 "—" if not values["evidence"].get("shown") else f"{values['evidence']['shown']['mean']:.2f}",
                 f"{values['shown tokens']:.0f}",
                 f"{values['calls']:.1f}",
@@ -90,8 +91,27 @@ def read(name: str) -> str:
                 size(values["bytes"]),
             )
         )
-    head = ("system", "score", "over `none`", "evidence shown", "tokens", "calls", "ms a question", "ms an entry", "MB")
+    head = (
+        "system",
+        "score",
+        "over `none`",
+        "over `keepworth`",
+        "evidence shown",
+        "tokens",
+        "calls",
+        "ms a question",
+        "ms an entry",
+        "MB",
+    )
     return markdown(head, rows) + "\n\n" + note(of)
+
+
+def difference(gain: Any) -> str:
+    """Bold where it is surely not 0, all differences of its column counted."""
+    if gain is None:
+        return "—"
+    said = f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
+    return f"**{said}**" if gain["adjusted"] < 0.05 else said
 
 
 def points(names: Sequence[str]) -> str:

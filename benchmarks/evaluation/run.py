@@ -27,6 +27,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from keepworth.evaluation.evaluation_page import rows_of
+from keepworth.evaluation.harness import Row
+from keepworth.evaluation.summary import arm_of, gains
+
 HERE = Path(__file__).parent
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
 OURS = ("random", "latest", "bm25", "dense", "search", "keepworth")
@@ -79,6 +83,8 @@ def main() -> None:
         subprocess.run([*command, "--out", str(folder)], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         kept = numbers(json.loads((folder / "summary.json").read_text()))
+        if "keepworth" in kept["gains"]:
+            kept["over keepworth"] = over_ours(folder)
         kept["command"] = f"keepworth eval run {' '.join(RUNS[name])}"
         kept["machine"] = {
             "processor": platform.processor() or platform.machine(),
@@ -92,6 +98,16 @@ def main() -> None:
         }
         kept["not run"] = NOT_RUN
         (HERE / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def over_ours(folder: Path) -> dict[str, Any]:
+    """Of each arm that did not score the same question by question, the mean paired difference in score to ours."""
+    by_arm: dict[str, list[Row]] = {}
+    for row in rows_of(folder):
+        by_arm.setdefault(arm_of(row), []).append(row)
+    scores = {arm: {(row.key, row.seed): row.scores.get("score") for row in rows} for arm, rows in by_arm.items()}
+    same = [arm for arm in scores if arm != "keepworth" and scores[arm] == scores["keepworth"]]
+    return gains({arm: rows for arm, rows in by_arm.items() if arm not in same}, "keepworth")
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ FUSED = ("bm25", "dense", "search", "search:lexical=2,constant=10", "search:meth
 TRAINED = ("--reader", "run:demo")
 HEADLINE: dict[str, tuple[str, ...]] = {
     "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),
-    "longmemeval+50-read": ("longmemeval+50", *READ, "full", *TRAINED),
+    "longmemeval+50-read": ("longmemeval+50", *READ, "full", *TRAINED, "--limit", "60"),
     "longmemeval+500-read": ("longmemeval+500", *READ, "full", *TRAINED),
     "locomo-read": ("locomo", *READ, "full", *TRAINED, "--setting", "frozen,oracle", "--limit", "240"),
     "longmemeval-full": ("longmemeval", "none", "full", *TRAINED),

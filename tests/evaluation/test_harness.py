@@ -166,6 +166,27 @@ def test_who_stops_an_evaluation_does_not_wait_for_what_the_system_is_at() -> No
     assert made.steps == ["write", "kill", "close"]
 
 
+class CountsOnce(Copies):
+    """A reader that says how often it counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = 0
+
+    def tokens(self, text: str) -> int:
+        self.counted += 1
+        return super().tokens(text)
+
+
+def test_a_haystack_that_is_shown_whole_is_counted_once_and_not_for_each_question() -> None:
+    reader = CountsOnce()
+    rows = ran(FullContext, tasks_of(5, alike=True), reader=reader)
+    assert reader.counted == 6
+    dates = 6 * len("1 January 2026:".split())
+    words = sum(len(turn.text.split()) for turn in tasks_of(1)[0].sessions[0].turns)
+    assert {row.tokens for row in rows} == {dates + words}
+
+
 class SaysNothing(Finds):
     def ask(self, question: AskedQuestion) -> Answered:
         return None  # type: ignore[return-value]

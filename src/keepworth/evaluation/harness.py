@@ -137,6 +137,8 @@ class _Run:
         self.rewards = Rewards(plan.setting, plan.seed)
         self.first: frozenset[str] | None = None
         self.waiting: list[tuple[Row, Task, list[Shown]]] = []
+        self.counted: tuple[tuple[str, ...], int] = ((), 0)
+        """What was shown whole last, and its tokens."""
 
     def all(self, done: Mapping[str, float | None]) -> None:
         groups = sharing(self.tasks)
@@ -262,7 +264,11 @@ class _Run:
         """The best of what was found that fit into the budget, in order of what they are called, which is that of time."""
         count = self.reader.tokens if self.reader is not None else lambda text: len(text.split())
         if self.system.whole:
-            row.items, row.tokens = len(given.shown), sum(count(item.text) for item in given.shown)
+            # Questions over one haystack are all shown the same, which may be millions of tokens.
+            texts = tuple(item.text for item in given.shown)
+            if texts != self.counted[0]:
+                self.counted = texts, sum(map(count, texts))
+            row.items, row.tokens = len(texts), self.counted[1]
             if self.reader is not None and row.tokens > self.reader.room:
                 row.error = DOES_NOT_FIT
             return list(given.shown)

@@ -59,10 +59,10 @@ def passes(options: argparse.Namespace) -> dict[str, Any]:
     from keepworth.evaluation.system import evidence_of, oracle
     from keepworth.learning.run_folder import find_run
     from keepworth.recipes.training import kept_weights, with_weights
-    from keepworth.tasks.benchmark import BENCHMARKS
+    from keepworth.tasks.benchmark import named
     from keepworth.tasks.verifiers import verify
 
-    tasks = [task for task in BENCHMARKS["longmemeval"].tasks("test") if task.evidence]
+    tasks = [task for task in named("longmemeval").tasks("test") if evidence_of(task, 60)]
     tasks = random.Random(0).sample(tasks, QUESTIONS)
     counts: dict[str, list[int]] = {}
     run = find_run("demo", options.reader_runs)

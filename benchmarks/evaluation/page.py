@@ -72,10 +72,11 @@ def read(name: str) -> str:
         arms["full"], gains["full"] = apart["arms"]["full"], apart["gains"]["full"]
     rows = []
     for arm, values in arms.items():
-        if values["does not fit"] == values["questions"]:
-            rows.append((f"`{arm}`", "does not fit", *["—"] * 8))
+        fit = values["questions"] - values["does not fit"]
+        if fit < 3:
+            rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 8))
             continue
-        some = f" of {values['questions'] - values['does not fit']} that fit" if values["does not fit"] else ""
+        some = f" of {fit} that fit" if values["does not fit"] else ""
         gain = gains.get(arm)
         rows.append(
             (
@@ -255,10 +256,11 @@ def picture(names: Sequence[str], path: Path, columns: int) -> None:
     from keepworth.evaluation.curves import PALETTE
 
     lines = -(-len(names) // columns)
+    measured = [json.loads((HERE / f"{name}.json").read_text())["arms"] for name in names]
+    most = max(arms[arm]["scores"]["score"]["high"] for arms in measured for arm in DRAWN if arm in arms)
     figure = Figure(figsize=(4.15 * columns, 2.4 * lines), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
-    for place, name in enumerate(names):
-        arms = json.loads((HERE / f"{name}.json").read_text())["arms"]
+    for place, (name, arms) in enumerate(zip(names, measured, strict=True)):
         axes = figure.add_subplot(lines, columns, place + 1)
         axes.set_title(SHORT[name], loc="left", fontsize=10, fontweight="bold")
         own = [arm for arm in DRAWN if arm in arms]
@@ -269,7 +271,7 @@ def picture(names: Sequence[str], path: Path, columns: int) -> None:
             axes.plot(cell["mean"], at, "o", color=colour, ms=5)
         axes.set_yticks(range(len(own)), own)
         axes.invert_yaxis()
-        axes.set_xlim(left=0.0)
+        axes.set_xlim(0.0, 1.02 * most)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.spines["bottom"].set_color("#bbbbbb")
         axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth import Memory
-from keepworth.cli.eval_run import arms_of
+from keepworth.cli.eval_run import FIRST, Pace, arms_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import EvaluationFolder, Row
@@ -263,6 +263,42 @@ def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: p
         called("run", "near-miss", "none", "--tokens", 100, "--out", out)
     with pytest.raises(KeepworthError, match="'poisoned' is for questions"):
         called("run", "near-miss", "none", "--setting", "poisoned", "--out", out)
+
+
+def test_the_time_that_is_left_is_said_once_a_system_and_only_where_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, *(30.0 * count for count in range(1, 9))])
+    monkeypatch.setattr("keepworth.cli.eval_run.time.perf_counter", lambda: next(clock))
+    pace = Pace(100)
+    pace.begin("bm25 frozen")
+    said = [pace.one_more() for _ in range(FIRST)]
+    assert said[:-1] == [""] * (FIRST - 1)
+    assert said[-1] == "bm25 frozen: about 46 min for the 92 questions that are left, at the pace of the first 8."
+    clock = iter([0.0, *(0.1 * count for count in range(1, 9))])
+    pace.begin("dense frozen")
+    assert [pace.one_more() for _ in range(FIRST)] == [""] * FIRST
+    assert pace.left == 84
+
+
+def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(self: EvaluationFolder, row: Row) -> None:
+        kept(self, row)
+        if row.key.startswith("mine/chat-2"):
+            raise KeyboardInterrupt
+
+    path, out, kept = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out", EvaluationFolder.keep
+    monkeypatch.setattr(EvaluationFolder, "keep", stopped)
+    words = ["run", str(path), "none", "bm25", "--reader", "none", "--encoder", "hashing:256", "--out", str(out)]
+    first = CliRunner().invoke(app, ["eval", *words])
+    assert first.exit_code == 130
+    left = re.search(r"Stopped, (\d+) questions before the end. The same command goes on.", first.output)
+    assert left is not None, first.output
+    rows = len((out / "rows.jsonl").read_text().splitlines())
+    assert 0 < rows <= 16 - int(left[1]) + 1
+    monkeypatch.undo()
+    called(*words)
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 16
 
 
 @pytest.mark.slow

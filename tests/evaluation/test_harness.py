@@ -533,6 +533,23 @@ def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
     assert verdict(summed(rows, [])).startswith("Nothing was compared")
 
 
+def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
+    from keepworth.evaluation.evaluation_page import verdict
+
+    tied = summed(rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.5] * 8, "c": [1.0] * 8}), [])
+    assert verdict(tied).startswith("Memory helps. The most with a and c: +1.000")
+    many = {f"same{n}": [0.0] * 10 for n in range(11)}
+    one = {"none": [0.0] * 10, "good": [0.5, 0.4, 0.6, 0.5, 0.4, 0.6, 0.5, -0.1, 0.0, 0.0]}
+    gain = summed(rows_of({**one, **many}), [])["gains"]["good"]
+    assert gain["low"] > 0.0
+    assert gain["verdict"] == "no difference can be told, all 12 comparisons counted"
+
+
+def test_too_few_clusters_for_any_test_are_too_few_for_all_that_are_compared() -> None:
+    two = summed(rows_of({"none": [0.0] * 2, "a": [1.0] * 2, "b": [1.0] * 2, "c": [0.0] * 2}), [])["gains"]
+    assert {gain["verdict"] for gain in two.values()} == {"too few to tell: 7 clusters are needed for 3 comparisons"}
+
+
 def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
     from dataclasses import replace
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 USUAL = ("none", "bm25", "dense", "keepworth")
 READER = "smollm2-135m-instruct"
+AT_ONCE = 4
+"""Answers of a model in this process that are kept together."""
+FIRST = 8
+"""Questions of a system from which the time that is left is judged."""
 
 
 def listing(
@@ -119,7 +125,7 @@ def run(
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.evaluation_page import write_page
-    from keepworth.evaluation.harness import CHUNK, LIVE_SETTINGS, MOST, Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.harness import LIVE_SETTINGS, MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, Poison
@@ -173,7 +179,7 @@ def run(
     planned = planned_for(tasks, len(arms) - 1)
     asked = answering
     if answering is not None:
-        at_once = 1 if isinstance(answering, ChatReader) else CHUNK
+        at_once = 1 if isinstance(answering, ChatReader) else AT_ONCE
         answering = KeptAnswers(answering, folder.parent / "answers", at_once)
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal()
@@ -181,17 +187,39 @@ def run(
     jobs = [
         (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
     ]
+    known = {job: record.done(*job) for job in jobs}
+    pace = Pace(len(jobs) * len(tasks) - sum(map(len, known.values())))
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("questions", total=len(jobs) * len(tasks))
-        for name, plan in jobs:
-            done = record.done(name, plan)
-            progress.update(bar, advance=len(done), description=f"{name} {plan.setting}")
+        for job in jobs:
+            name, plan = job
+            progress.update(bar, advance=len(known[job]), description=f"{name} {plan.setting}")
+            pace.begin(f"{name} {plan.setting}")
 
             def keep(row: Any) -> None:
                 record.keep(row)
                 progress.advance(bar)
+                if said := pace.one_more():
+                    progress.console.print(said, highlight=False)
 
-            measure(name, makers[name], tasks, plan, answering, judge=scorer, done=done, keep=keep, note=record.note)
+            try:
+                measure(
+                    name,
+                    makers[name],
+                    tasks,
+                    plan,
+                    answering,
+                    judge=scorer,
+                    done=known[job],
+                    keep=keep,
+                    note=record.note,
+                )
+            except KeyboardInterrupt:
+                progress.stop()
+                console.print(
+                    f"Stopped, {pace.left:,} questions before the end. The same command goes on.", highlight=False
+                )
+                raise typer.Exit(130) from None
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
@@ -201,6 +229,28 @@ def run(
         console.print(f"{asked.unnamed} answers named no option, and count as wrong.", highlight=False)
     page = write_page(folder, summary, rows, tasks)
     console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+
+
+@dataclass
+class Pace:
+    """What is said of the time that is left. left: questions, over all systems."""
+
+    left: int
+    name: str = ""
+    asked: int = 0
+    began: float = 0.0
+
+    def begin(self, name: str) -> None:
+        self.name, self.asked, self.began = name, 0, time.perf_counter()
+
+    def one_more(self) -> str:
+        """A line, once a system, where there is more than a minute to go at the pace of its first questions."""
+        self.left, self.asked = self.left - 1, self.asked + 1
+        seconds = (time.perf_counter() - self.began) / self.asked * self.left
+        if self.asked != FIRST or seconds < 60.0:
+            return ""
+        pace = f"at the pace of the first {FIRST}"
+        return f"{self.name}: about {seconds / 60.0:.0f} min for the {self.left:,} questions that are left, {pace}."
 
 
 # Streams: tasks that reward what was done. They have a command of their own, which this one calls.
@@ -414,9 +464,12 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
 def show(console: Any, summary: dict[str, Any]) -> None:
     """The table, what memory gained, and where points went."""
     from keepworth.cli.show import print_table
+    from keepworth.evaluation.evaluation_page import verdict
     from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 
     arms = summary["arms"]
+    if summary["gains"]:
+        console.print(verdict(summary), style="bold", highlight=False)
     scores = [name for name in ("score", "f1", "em") if any(name in a["scores"] for a in arms.values())]
     depths = [
         name for name in ("turn@5", "turn@10", "turn@50", "shown") if any(name in a["evidence"] for a in arms.values())
@@ -454,13 +507,16 @@ def show(console: Any, summary: dict[str, Any]) -> None:
         )
     for arm, values in arms.items():
         if values["points"]:
-            parts = ", ".join(f"{stage} {share:.3f}" for stage, share in values["points"].items())
+            lost = {stage: share for stage, share in values["points"].items() if stage != "lucky"}
+            parts = ", ".join(f"{stage} {share:.3f}" for stage, share in lost.items())
             console.print(f"{arm}, where points went: {parts}", highlight=False)
         elif values["stages"]:
             parts = ", ".join(f"{stage} {count}" for stage, count in values["stages"].items())
             console.print(f"{arm}, where evidence went: {parts}", highlight=False)
         for error, count in values["errors"].items():
             console.print(f"{arm} failed {count} times: {error}", highlight=False)
+        for reason, count in values["unjudged"].items():
+            console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
 
 
 def board(

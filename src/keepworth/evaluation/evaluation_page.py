@@ -70,17 +70,21 @@ def verdict(summary: Mapping[str, Any]) -> str:
     arms = {arm: gain for arm, gain in arms.items() if gain["n"] == asked}
     if not arms:
         return f"No memory answered all questions, so none is called the best: {', '.join(part)}."
-    best = max(arms, key=lambda arm: arms[arm]["mean"])
+    top = max(gain["mean"] for gain in arms.values())
+    equal = [arm for arm, gain in arms.items() if round(gain["mean"], 3) == round(top, 3)]
+    # Of those that tie, one that was shown as much as the others stands for all.
+    equal.sort(key=lambda arm: len(summary["arms"][arm].get("unequal", ())))
+    best, called = equal[0], " and ".join(filter(None, (", ".join(equal[:-1]), equal[-1])))
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
     room += "".join(f" With {best}, {each}." for each in summary["arms"][best].get("unequal", ()))
     room += f" Not compared: {', '.join(part)}." if part else ""
     if gain["verdict"] == "helps":
-        return f"Memory helps. The most with {best}: {interval}.{room}"
+        return f"Memory helps. The most with {called}: {interval}.{room}"
     if gain["verdict"] == "harms":
-        return f"Memory harms, even with {best}: {interval}.{room}"
-    return f"{gain['verdict'].capitalize()}. The best, {best}: {interval}.{room}"
+        return f"Memory harms, even with {called}: {interval}.{room}"
+    return f"{gain['verdict'].capitalize()}. The best, {called}: {interval}.{room}"
 
 
 # Parts of a page.

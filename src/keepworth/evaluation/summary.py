@@ -87,7 +87,7 @@ def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict
     adjusted = {each.name: each.adjusted for each in family(named, of)}
     for arm, cell in found.items():
         cell["adjusted"] = adjusted.get(arm, 1.0)
-        cell["verdict"] = verdict(cell, len(named))
+        cell["verdict"] = verdict(cell, len(found))
     return found
 
 
@@ -99,7 +99,8 @@ def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
         among = "" if comparisons == 1 else f" for {comparisons} comparisons"
         return f"too few to tell: {needed} clusters are needed{among}"
     if gain["adjusted"] >= ALPHA or gain["low"] <= 0.0 <= gain["high"]:
-        return "no difference can be told"
+        alone = gain["low"] > 0.0 or gain["high"] < 0.0
+        return f"no difference can be told{f', all {comparisons} comparisons counted' if alone else ''}"
     return "helps" if gain["low"] > 0.0 else "harms"
 
 

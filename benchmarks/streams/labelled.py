@@ -24,6 +24,7 @@ from scipy.stats import t
 
 from keepworth.agents.simulated import LinearAgent
 from keepworth.cli.eval_stream import method_for
+from keepworth.environments.data_sets import LABELLED
 from keepworth.environments.scene import Scene, Stream
 from keepworth.environments.streams import opened
 from keepworth.learning.run_folder import versions
@@ -168,7 +169,11 @@ def paired(gaps: Any) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", default="")
-    parser.add_argument("--arms", default="", help="Methods; +published: its paper's settings; +direct: it acts.")
+    parser.add_argument(
+        "--arms",
+        default="",
+        help="Methods; +published: its paper's settings; +direct: it acts; +NAME=VALUE: a setting.",
+    )
     parser.add_argument("--encoders", default="words,minilm")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--method", default="mixture")
@@ -196,6 +201,9 @@ def main() -> None:
                         control = base if base in ("none", "oracle") else changed if changed == "direct" else "learn"
                         method = "exprag" if base in ("none", "oracle") else base
                         settings = {} if changed == "published" else tuned
+                        if "=" in changed:
+                            name_of, _, value = changed.partition("=")
+                            settings = {method: {**tuned.get(method, {}), name_of: json.loads(value)}}
                         begun = time.process_time()
                         made = method_for(method, settings, seed)
                         live, frozen = met(stream, made, known(encoder), seed, control)
@@ -237,6 +245,10 @@ def main() -> None:
         "split": asked.split,
         "fixed_at": asked.fixed_at,
         "together": together(rows, asked.method),
+        "families": {
+            family: together([row for row in rows if LABELLED[row["stream"]][0] == family], asked.method)
+            for family in dict.fromkeys(LABELLED[row["stream"]][0] for row in rows)
+        },
         "streams": summary(rows, asked.method),
     }
     asked.out.write_text(json.dumps(record, indent=1) + "\n")

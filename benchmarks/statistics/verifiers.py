@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.extras import MissingExtra
-from keepworth.evaluation.diagnostics import abstains
 from keepworth.evaluation.judge import PLANTED, ScorerErrors, by_verifier, errors, planted_abstentions
+from keepworth.tasks.metrics import abstains
 from keepworth.tasks.verifiers import VERIFIERS
 
 

@@ -146,7 +146,7 @@ def test_an_option_that_says_nothing_is_refused(tmp_path: Path, monkeypatch: pyt
     ("change", "message"),
     [
         ({"write": []}, "there is no field 'write'"),
-        ({"writes": [{"text": ""}]}, "line 1, write 0: its text is empty"),
+        ({"writes": [{"text": ""}]}, "line 1, write 1: its text is empty"),
         ({"writes": [{"id": "a", "text": "x"}, {"id": "a", "text": "y"}]}, "the id 'a' is taken"),
         ({"questions": []}, "there is no question"),
         ({"questions": [{"text": "q", "answers": []}]}, "there is no right answer"),

@@ -12,7 +12,6 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import (
     Recall,
     Retention,
-    abstains,
     abstention,
     by_tier,
     cross_domain,
@@ -94,18 +93,6 @@ def test_a_random_system_is_at_chance() -> None:
     assert recognition(generator.normal(size=2000).tolist(), generator.normal(size=2000).tolist()) == pytest.approx(
         0.5, abs=0.03
     )
-
-
-@pytest.mark.parametrize(
-    "answer", ["I don't know.", "That was not mentioned", "No information available", "", "unknown", "I cannot tell"]
-)
-def test_answers_that_abstain(answer: str) -> None:
-    assert abstains(answer)
-
-
-@pytest.mark.parametrize("answer", ["In May", "He was not in Rome", "Notting Hill", "She knows Tom"])
-def test_answers_that_do_not(answer: str) -> None:
-    assert not abstains(answer)
 
 
 def test_abstention_by_hand() -> None:

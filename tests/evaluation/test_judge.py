@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.evaluation.diagnostics import abstains
 from keepworth.evaluation.judge import (
     PATIENCE,
     PLANTED,
@@ -21,7 +20,7 @@ from keepworth.evaluation.judge import (
     planted_answers,
 )
 from keepworth.models.errors import ChatError
-from keepworth.tasks.metrics import exact_match, token_f1
+from keepworth.tasks.metrics import abstains, exact_match, token_f1
 from keepworth.tasks.verifiers import VERIFIERS
 
 COMMITTED = Path(__file__).parents[2] / "benchmarks" / "statistics" / "verifiers.json"

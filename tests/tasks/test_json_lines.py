@@ -13,6 +13,7 @@ from keepworth.episodes.episode import Task
 from keepworth.tasks.benchmark import cluster_of, haystack, sharing
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines
+from keepworth.tasks.verifiers import verify
 
 
 def line(number: int, **change: Any) -> dict[str, Any]:
@@ -52,9 +53,9 @@ def test_each_write_keeps_its_own_time(tmp_path: Path) -> None:
     "time", ["yesterday", "2026", "2026-13-01", "2026-02-30", "20260103", "2026-01-03T25:00", "10:00"]
 )
 def test_a_time_that_is_none_is_refused(tmp_path: Path, time: str) -> None:
-    with pytest.raises(WrongFormat, match=f"line 1, write 0: time is '{time}'"):
+    with pytest.raises(WrongFormat, match=f"line 1, write 1: time is '{time}'"):
         read(tmp_path, line(1, writes=[{"text": "x", "id": "home", "time": time}]))
-    with pytest.raises(WrongFormat, match=f"line 1, question 0: time is '{time}'"):
+    with pytest.raises(WrongFormat, match=f"line 1, question 1: time is '{time}'"):
         read(tmp_path, line(1, questions=[{"text": "x", "answers": ["y"], "time": time}]))
 
 
@@ -92,7 +93,7 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
     with pytest.raises(WrongFormat, match="line 2: the id '2' is that of line 1"):
         read(tmp_path, line(1, id="2"), {name: value for name, value in line(2).items() if name != "id"})
     twice = [{"id": "q", "text": text, "answers": ["x"]} for text in ("Where?", "When?")]
-    with pytest.raises(WrongFormat, match="question 1: mine/u/q comes twice"):
+    with pytest.raises(WrongFormat, match="question 2: mine/u/q comes twice"):
         read(tmp_path, line(1, id="u", questions=twice))
 
 
@@ -127,15 +128,15 @@ def test_a_line_ends_at_line_breaks_alone(tmp_path: Path, separator: str) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"writes": [{"id": "home", "text": "a\u0000b"}]}, "line 2, write 0: text has U+0000 at character 1"),
-        ({"writes": [{"id": "home", "text": "a\ud800"}]}, "line 2, write 0: text has U+D800 at character 1"),
-        ({"writes": [{"id": "home", "text": "a", "speaker": "\u001b[1m"}]}, "line 2, write 0: speaker has U+001B"),
-        ({"questions": [{"text": "\ud800?", "answers": ["a"]}]}, "line 2, question 0: text has U+D800"),
-        ({"questions": [{"text": "q", "answers": ["\ud800"]}]}, "line 2, question 0: answers has U+D800"),
-        ({"questions": [{"text": " ", "answers": ["a"]}]}, "line 2, question 0: its text is empty"),
-        ({"questions": [{"text": "q", "answers": [""]}]}, "line 2, question 0: answers holds ''"),
-        ({"questions": [{"text": "q", "answers": [None]}]}, "line 2, question 0: answers holds None"),
-        ({"questions": [{"text": "q", "answers": [["a"]]}]}, "line 2, question 0: answers holds ['a']"),
+        ({"writes": [{"id": "home", "text": "a\u0000b"}]}, "line 2, write 1: text has U+0000 at character 1"),
+        ({"writes": [{"id": "home", "text": "a\ud800"}]}, "line 2, write 1: text has U+D800 at character 1"),
+        ({"writes": [{"id": "home", "text": "a", "speaker": "\u001b[1m"}]}, "line 2, write 1: speaker has U+001B"),
+        ({"questions": [{"text": "\ud800?", "answers": ["a"]}]}, "line 2, question 1: text has U+D800"),
+        ({"questions": [{"text": "q", "answers": ["\ud800"]}]}, "line 2, question 1: answers has U+D800"),
+        ({"questions": [{"text": " ", "answers": ["a"]}]}, "line 2, question 1: its text is empty"),
+        ({"questions": [{"text": "q", "answers": [""]}]}, "line 2, question 1: answers holds ''"),
+        ({"questions": [{"text": "q", "answers": [None]}]}, "line 2, question 1: answers holds None"),
+        ({"questions": [{"text": "q", "answers": [["a"]]}]}, "line 2, question 1: answers holds ['a']"),
         ({"questions": [{"text": "q", "answers": ["a"], "options": ["a", True]}]}, "options holds True"),
     ],
 )
@@ -154,3 +155,32 @@ def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
 def test_numbers_are_answers_too(tmp_path: Path) -> None:
     (task,) = read(tmp_path, line(1, questions=[{"text": "q", "answers": [4, "four"], "options": [4, "four", 5.5]}]))
     assert (task.answers, task.options) == (("4", "four"), ("4", "four", "5.5"))
+
+
+def test_a_question_without_an_answer_is_answered_by_saying_so(tmp_path: Path) -> None:
+    asked = [
+        {"text": "What is my car called?", "unanswerable": True},
+        {"text": "And my boat?", "unanswerable": True, "answers": ["It was never said."]},
+        {"text": "Where do I live?", "answers": ["Leeds"], "unanswerable": False},
+    ]
+    car, boat, home = read(tmp_path, line(1, questions=asked))
+    assert [task.tags.get("abstention") for task in (car, boat, home)] == ["true", "true", None]
+    assert (car.answers, boat.answers) == (("I don't know",), ("It was never said.",))
+    for task in (car, boat):
+        said = ("I do not know what it is called.", "That was not mentioned.", "Herbie", "", "...")
+        assert [verify(task, answer) for answer in said] == [1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": []}, 'there is no right answer. Add "answers": ["..."], or "unanswerable": true'),
+        ({"unanswerable": "yes"}, "unanswerable is 'yes'. Write true or false."),
+        ({"unanswerable": True, "options": ["a"], "answers": ["a"]}, "nothing about a choice among options"),
+        ({"unanswerable": True, "verifier": "numeric"}, "judged by whether it says so"),
+    ],
+)
+def test_what_an_unanswerable_question_cannot_be(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(WrongFormat) as refused:
+        read(tmp_path, line(1, questions=[{"text": "q", **change}]))
+    assert message in str(refused.value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.tasks.metrics import bleu1, exact_match, normalise, token_f1
+from keepworth.tasks.metrics import abstains, bleu1, exact_match, normalise, token_f1
 
 E = math.exp
 
@@ -91,3 +91,15 @@ def test_no_golds_and_a_bare_string_are_errors(metric: object) -> None:
         metric("x", [])  # type: ignore[operator]
     with pytest.raises(TypeError, match="not the string"):
         metric("x", "gold")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "answer", ["I don't know.", "That was not mentioned", "No information available", "", "unknown", "I cannot tell"]
+)
+def test_answers_that_abstain(answer: str) -> None:
+    assert abstains(answer)
+
+
+@pytest.mark.parametrize("answer", ["In May", "He was not in Rome", "Notting Hill", "She knows Tom"])
+def test_answers_that_do_not(answer: str) -> None:
+    assert not abstains(answer)

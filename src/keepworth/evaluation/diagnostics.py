@@ -6,7 +6,6 @@ Pure functions of ids, numbers and texts: nothing here knows a system, a benchma
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +23,6 @@ from keepworth.evaluation.statistics import (
     paired_difference,
     rate,
 )
-from keepworth.tasks.metrics import normalise
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -127,30 +125,7 @@ def recall_at(
     return Recall(len(met) / len(wanted), float(bool(met)), float(met == wanted), gain / best if best else 0.0)
 
 
-# Abstention: questions that the memory cannot answer, and answers that say so.
-
-_ABSTAINS = re.compile(
-    r"(?:sorry |unfortunately |im afraid |i am afraid |that |this |it |there )*(?:"
-    r"i (?:really |just )?(?:do not|dont|cannot|cant|could not|couldnt|have no|am not|am unable)\b"
-    r"|im (?:not sure|not certain|not able|unable)\b"
-    r"|(?:is |was |has |were |are |isnt |wasnt |hasnt |theres )*(?:not |never )?(?:been )?"
-    r"(?:mentioned|specified|stated|provided|discussed|clear|known|unclear|unknown|unanswerable|noanswer)(?: |$)"
-    r"(?:in |from |by |at |$)"
-    r"|(?:is |was |theres )?(?:no|nothing|not enough|insufficient) "
-    r"(?:information|mention|record|evidence|data|memory|answer|about it|about that|about this)"
-    r"(?: (?:is|was|of|on|in|about|available|given|provided|found)\b|$)"
-    r"|you (?:never|did not|didnt|have not|havent) (?:told|tell|said|say|mentioned|mention)\b"
-    r"|(?:conversation|conversations|text|context|notes|memory|memories|they) (?:does not|doesnt|do not|dont) "
-    r"(?:say|mention|tell|state|specify|contain)\b)"
-)
-
-
-def abstains(answer: str) -> bool:
-    """Whether an answer says that there is none: "I don't know", "not mentioned", "no information available", or nothing at all.
-
-    By how the answer begins, so it errs: `benchmarks/statistics/verifiers.json` has how often, on answers it was not made for."""
-    text = normalise(answer)
-    return not text or _ABSTAINS.match(text) is not None
+# Abstention: questions that the memory cannot answer, and answers that say so (`tasks.metrics.abstains`).
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ _FACTS = [
     tuple(part.strip() for line in both for part in line.split("|"))
     for both in zip(*[iter(_FACTS_TEXT.strip().splitlines())] * 2, strict=True)
 ]
-# Ways to say that one does not know, and answers that hold words of them. `diagnostics.abstains` was not changed after they were
+# Ways to say that one does not know, and answers that hold words of them. `abstains` was not changed after they were
 # written.
 _ABSTENTIONS = (
     "I have no idea",

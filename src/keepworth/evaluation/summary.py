@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from keepworth.evaluation.diagnostics import NOT_USED, abstains, abstention, where_points_go
+from keepworth.evaluation.diagnostics import NOT_USED, abstention, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.power import fewest
 from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
+from keepworth.tasks.metrics import abstains
 
 BASELINE = "none"
 SHOWN = "shown"

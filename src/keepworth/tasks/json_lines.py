@@ -2,7 +2,8 @@
 
     {"id": "chat-7",
      "writes": [{"id": "a", "text": "I moved to Leeds.", "speaker": "user", "time": "2026-01-03T10:00"}],
-     "questions": [{"text": "Where do I live?", "answers": ["Leeds"], "evidence": ["a"]}]}
+     "questions": [{"text": "Where do I live?", "answers": ["Leeds"], "evidence": ["a"]},
+                   {"text": "What is my car called?", "unanswerable": true}]}
 
 | of | name | what it is |
 | --- | --- | --- |
@@ -19,6 +20,7 @@
 | a question | text | what is asked |
 | | answers | each of them is right |
 | | options | what there is to choose from; the answers are among them |
+| | unanswerable | true: nothing that was written says it; the right answer is to say so, and `answers` may be left out |
 | | evidence | ids of the writes that hold the answer; without them nobody can say where points go |
 | | type, time | a label for tables; when it is asked |
 | | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |
@@ -39,13 +41,15 @@ from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat, recognised, text_of
 from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.verifiers import VERIFIERS
+from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 UNSAYABLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 LINE = ("id", "writes", "questions", "split", "cluster")
 WRITE = ("text", "id", "speaker", "time", "session")
-QUESTION = ("text", "answers", "options", "evidence", "type", "time", "verifier", "id")
+QUESTION = ("text", "answers", "options", "unanswerable", "evidence", "type", "time", "verifier", "id")
+DECLINED = ("I don't know",)
+"""What is shown as the right answer where there is none and the file has no words for it."""
 
 
 def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
@@ -102,14 +106,23 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
     sessions, places = _sessions(writes, id, where)
     tasks: list[Task] = []
     for number, question in enumerate(questions):
-        at = f"{where}, question {number}"
+        at = f"{where}, question {number + 1}"
         _known(question, QUESTION, at)
         text = str(_of(question, "text", str, at))
         if not text.strip():
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or ask something.")
-        answers, options = _texts(question, "answers", at), _texts(question, "options", at, needed=False)
+        unanswerable = bool(_of(question, "unanswerable", bool, at, False))
+        answers = _texts(question, "answers", at, needed=not unanswerable) or (DECLINED if unanswerable else ())
+        options = _texts(question, "options", at, needed=False)
         if not answers:
-            raise WrongFormat(f"{at}: there is no right answer.", 'Add "answers": ["..."].')
+            fix = 'Add "answers": ["..."], or "unanswerable": true where the writes do not say.'
+            raise WrongFormat(f"{at}: there is no right answer.", fix)
+        if unanswerable and options:
+            fix = "Leave it out, and name the option that says so as the answer."
+            raise WrongFormat(f"{at}: unanswerable says nothing about a choice among options.", fix)
+        if unanswerable and "verifier" in question:
+            fix = "Leave the verifier out."
+            raise WrongFormat(f"{at}: the answer to an unanswerable question is judged by whether it says so.", fix)
         if options and not set(answers) <= set(options):
             raise WrongFormat(f"{at}: the answer {answers[0]!r:.60} is none of its options.", "Spell it as the option.")
         marks = _texts(question, "evidence", at, needed=False)
@@ -132,11 +145,15 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
                 source=source,
                 input=text,
                 answers=answers,
-                verifier=verifier,
+                verifier=ABSTAINED if unanswerable else verifier,
                 asked_at=_time(question, at, ""),
                 sessions=haystack,
                 evidence=tuple(dict.fromkeys(session for session, _ in sorted(evidence))),
-                tags={"type": str(_of(question, "type", (str, int), at, "")), "split": side},
+                tags={
+                    "type": str(_of(question, "type", (str, int), at, "")),
+                    "split": side,
+                    **({"abstention": "true"} if unanswerable else {}),
+                },
                 options=options,
             )
         )
@@ -150,7 +167,7 @@ def _sessions(
     turns: dict[str, list[Turn]] = {}
     dates, last = dict[str, str](), dict[str, str]()
     places: dict[str, tuple[str, int]] = {}
-    for number, write in enumerate(writes):
+    for number, write in enumerate(writes, start=1):
         at = f"{where}, write {number}"
         _known(write, WRITE, at)
         text = str(_of(write, "text", str, at))
@@ -221,7 +238,8 @@ def _of(record: Mapping[str, Any], name: str, kind: Any, where: str, default: An
     if value is _MISSING:
         raise WrongFormat(f"{where}: {name!r} is missing.", f"There are {', '.join(map(repr, record))}.")
     if value is not default and not isinstance(value, kind):
-        raise WrongFormat(f"{where}: {name} is {value!r:.60}.", "Write it as text.")
+        fix = "Write true or false." if kind is bool else "Write it as text."
+        raise WrongFormat(f"{where}: {name} is {value!r:.60}.", fix)
     if isinstance(value, str):
         _sayable(value, name, where)
     return value

@@ -81,3 +81,27 @@ def _some(golds: Sequence[str]) -> Sequence[str]:
     if not golds:
         raise ValueError("no gold answers to score against: a task must carry at least one")
     return golds
+
+
+_ABSTAINS = re.compile(
+    r"(?:sorry |unfortunately |im afraid |i am afraid |that |this |it |there )*(?:"
+    r"i (?:really |just )?(?:do not|dont|cannot|cant|could not|couldnt|have no|am not|am unable)\b"
+    r"|im (?:not sure|not certain|not able|unable)\b"
+    r"|(?:is |was |has |were |are |isnt |wasnt |hasnt |theres )*(?:not |never )?(?:been )?"
+    r"(?:mentioned|specified|stated|provided|discussed|clear|known|unclear|unknown|unanswerable|noanswer)(?: |$)"
+    r"(?:in |from |by |at |$)"
+    r"|(?:is |was |theres )?(?:no|nothing|not enough|insufficient) "
+    r"(?:information|mention|record|evidence|data|memory|answer|about it|about that|about this)"
+    r"(?: (?:is|was|of|on|in|about|available|given|provided|found)\b|$)"
+    r"|you (?:never|did not|didnt|have not|havent) (?:told|tell|said|say|mentioned|mention)\b"
+    r"|(?:conversation|conversations|text|context|notes|memory|memories|they) (?:does not|doesnt|do not|dont) "
+    r"(?:say|mention|tell|state|specify|contain)\b)"
+)
+
+
+def abstains(answer: str) -> bool:
+    """Whether an answer says that there is none: "I don't know", "not mentioned", "no information available", or nothing at all.
+
+    By how the answer begins, so it errs: `benchmarks/statistics/verifiers.json` has how often, on answers it was not made for."""
+    text = normalise(answer)
+    return not text or _ABSTAINS.match(text) is not None

@@ -15,7 +15,7 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.extras import require
 from keepworth.tasks import reasoning_gym
-from keepworth.tasks.metrics import exact_match, normalise, token_f1
+from keepworth.tasks.metrics import abstains, exact_match, normalise, token_f1
 from keepworth.tasks.operations import operation
 
 
@@ -310,10 +310,18 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
     }
 )
 
+ABSTAINED = "abstained"
+
+
+def abstained(task: Task, prediction: str) -> float:
+    """1.0 if `prediction` says that there is no answer, as `abstains` reads it. Nothing said earns nothing."""
+    return float(bool(normalise(prediction)) and abstains(prediction))
+
+
 TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType(
-    {reasoning_gym.SOURCE: reasoning_gym.score}
+    {reasoning_gym.SOURCE: reasoning_gym.score, ABSTAINED: abstained}
 )
-"""Those that need the whole task, because an answer key of text says too little."""
+"""Those for which an answer key of text says too little."""
 
 
 def verifier(name: str) -> Verifier:

@@ -395,6 +395,28 @@ def test_a_planted_leak_is_caught() -> None:
         refuse_leaks({"train": tasks[:2], "test": [shared]})
 
 
+def test_two_who_ask_alike_leak_only_where_what_holds_the_answer_was_told_to_both() -> None:
+    def asked(key: str, *said: str, marked: int = 0) -> Task:
+        turns = tuple(Turn("user", text, n, evidence=n < marked) for n, text in enumerate(said))
+        sessions = (Session(key, "2026-01-01", turns),) if turns else ()
+        return Task(key, "made", "Is it paid?", ("yes",), "token_f1", sessions=sessions)
+
+    def refused(one: Task, other: Task) -> bool:
+        try:
+            refuse_leaks({"train": [one], "test": [other]})
+        except LeakingSplit:
+            return True
+        return False
+
+    paid = asked("a", "Invoice 7 is paid.", "Hello.", marked=1)
+    assert not refused(paid, asked("b", "Invoice 8 is paid.", "Hello.", marked=1))
+    assert not refused(asked("a", "Invoice 7 is paid."), asked("b", "Invoice 8 is paid."))
+    assert refused(paid, asked("b", "invoice 7 is paid", "Invoice 8 is open.", marked=1))
+    assert refused(paid, asked("b", "Good day.", "Invoice 7 is paid.", marked=1))  # told, and marked elsewhere
+    assert refused(paid, asked("b", "Invoice 8 is paid.", "Invoice 7 is paid."))
+    assert refused(paid, asked("b"))
+
+
 def test_questions_over_one_haystack_stand_together_and_count_as_one_cluster() -> None:
     alike = tasks_of(3, alike=True)
     assert sharing([*alike, *tasks_of(2)[1:]]) == [[0, 1, 2], [3]]

@@ -177,21 +177,38 @@ def scoring(tasks: Sequence[Task]) -> str:
 
 
 def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
-    """Raises LeakingSplit where a question, in whatever spelling, or a session with evidence is on two sides."""
-    asked: dict[str, tuple[str, str]] = {}
+    """Raises LeakingSplit where a session with evidence is on two sides, or a question, in whatever spelling, with its answer: what
+    holds the answer on one side (the evidence, or all that was said where none is marked) is told to the other. Two who were
+    told different things are no leak when they ask alike; where one was told nothing, the question alone holds the answer."""
+    asked: dict[str, list[tuple[str, Task]]] = {}
     shown: dict[str, tuple[str, str]] = {}
     for side, tasks in sides.items():
         for task in tasks:
             question = "\x1f".join((normalise(task.input), *sorted(map(normalise, task.answers))))
-            marks = [(asked, question, "question"), *((shown, session, "session") for session in task.evidence)]
-            for met, mark, what in marks:
-                before = met.setdefault(mark, (side, task.key))
-                if before[0] != side:
-                    raise LeakingSplit(
-                        f"the {what} of {task.key} ({side}) is also that of {before[1]} ({before[0]}): who learned on one side "
-                        "knows the other.",
-                        "Put both on one side, or take one of them out.",
-                    )
+            alike = asked.setdefault(question, [])
+            found = [(at, each.key, "question") for at, each in alike if at != side and _one_source(each, task)]
+            alike.append((side, task))
+            for session in task.evidence:
+                at, key = shown.setdefault(session, (side, task.key))
+                if at != side:
+                    found.append((at, key, "session"))
+            for at, key, what in found:
+                raise LeakingSplit(
+                    f"the {what} of {task.key} ({side}) is also that of {key} ({at}): who learned on one side "
+                    "knows the other.",
+                    "Put both on one side, or take one of them out.",
+                )
+
+
+def _one_source(one: Task, other: Task) -> bool:
+    """Whether what holds the answer to one question was told to who is asked the other."""
+    told = [{normalise(turn.text) for each in task.sessions for turn in each.turns} for task in (one, other)]
+    marked = [
+        {normalise(turn.text) for each in task.sessions for turn in each.turns if turn.evidence}
+        for task in (one, other)
+    ]
+    holding = [some or whole for some, whole in zip(marked, told, strict=True)]
+    return not all(told) or bool(holding[0] & told[1] or holding[1] & told[0])
 
 
 # The table.

@@ -177,9 +177,9 @@ def scoring(tasks: Sequence[Task]) -> str:
 
 
 def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
-    """Raises LeakingSplit where a session with evidence is on two sides, or a question, in whatever spelling, with its answer: what
-    holds the answer on one side (the evidence, or all that was said where none is marked) is told to the other. Two who were
-    told different things are no leak when they ask alike; where one was told nothing, the question alone holds the answer."""
+    """Raises LeakingSplit where a session with evidence is on two sides, or a question, in whatever spelling, with its answer:
+    what holds the answer on one side (the evidence, or all that was said where none is marked) is told to the other. Two who
+    were told different things are no leak if they ask alike; where one was told nothing, the question alone holds the answer."""
     asked: dict[str, list[tuple[str, Task]]] = {}
     shown: dict[str, tuple[str, str]] = {}
     for side, tasks in sides.items():

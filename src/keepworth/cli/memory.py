@@ -258,8 +258,12 @@ def worth(
     if page and as_json:
         raise typer.BadParameter("--page and --json are two forms of the same: leave one out")
     with _open(file, "none", policy="effect", user_id=user, agent_id=agent, session_id=session) as memory:
+        trials = memory.trials() if trial or page else []
+        if source:
+            written = {each.provenance.source for each in memory.store.items(memory.scope)}
+            _known_source(source, written | {each.source for each in trials})
         if trial:
-            _tell_trials([each for each in memory.trials() if source in ("", each.source)], as_json)
+            _tell_trials([each for each in trials if source in ("", each.source)], as_json)
             return
         ids = [item] if item else None
         statement = memory.ledger(items=ids, source=source, everything=everything, exact=exact)
@@ -273,10 +277,18 @@ def worth(
         if page:
             from keepworth.evaluation.worth_page import write_worth_page
 
-            trials = [each for each in memory.trials() if source in ("", each.source)]
-            say(f"Written: {write_worth_page(page, str(file), statement, texts, trials, _worth_notes(statement))}")
+            shown = [each for each in trials if source in ("", each.source)]
+            say(f"Written: {write_worth_page(page, str(file), statement, texts, shown, _worth_notes(statement))}")
             return
         _tell_worth(statement, texts)
+
+
+def _known_source(name: str, known: set[str]) -> None:
+    """Raises UnknownName. What memory learned itself has a source for each episode, and those are not listed."""
+    from keepworth.episodes.errors import UnknownName
+
+    if name not in known:
+        raise UnknownName("source", name, [each for each in known if each and not each.startswith("own:")])
 
 
 def _tell_trials(found: list[Contrast], as_json: bool) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from keepworth import Memory
 from keepworth.cli.memory import app
+from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.effect import Effect, WhereSure, effect
@@ -555,6 +556,17 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         assert tested[0] in [each.item for each in memory.ledger().accounts]
         assert unseen not in [each.item for each in memory.ledger().accounts]
         assert unseen in [each.item for each in memory.ledger(everything=True).accounts]
+
+
+def test_a_source_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with filled_memory(path) as memory:
+        rewarded(memory, 5)
+    for more in ([], ["--trial"]):
+        result = CliRunner().invoke(app, ["worth", "--file", str(path), "--source", "manul", *more])
+        assert isinstance(result.exception, UnknownName)
+        assert "There is no source 'manul'. Did you mean 'manual'?" in str(result.exception)
+    assert CliRunner().invoke(app, ["worth", "--file", str(path), "--source", "manual"]).exit_code == 0
 
 
 def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:

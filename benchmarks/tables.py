@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,11 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]], left: int = 
     """A Markdown table. left: how many columns stand to the left; align: how the others do."""
     lines = [head, ["---"] * left + [align] * (len(head) - left), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def takes_nothing(about: str | None) -> None:
+    """For a command without arguments: --help says what it does, and a word that it would not heed is refused."""
+    argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 
 
 def filled(page: Path, name: str, content: str) -> None:

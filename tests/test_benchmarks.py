@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,34 @@ MODULES = [
 @pytest.mark.parametrize("name", MODULES)
 def test_it_can_be_imported(name: str) -> None:
     assert importlib.import_module(name).__doc__
+
+
+def told_of() -> list[str]:
+    """The commands that pages and benchmarks name."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "Makefile",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").rglob("*.py"),
+    ]
+    found = (
+        re.findall(r"python -m (benchmarks(?:\.\w+)+)(?![\w.]*\{)", page.read_text(encoding="utf-8")) for page in pages
+    )
+    return sorted({name for names in found for name in names})
+
+
+@pytest.mark.parametrize("name", told_of())
+def test_who_asks_a_command_for_help_gets_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(name)
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    assert re.search(r"\bArgumentParser\(|\btakes_nothing\(", source), "it would begin to work"
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert not ended.value.code
+    assert "usage" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.asynchrony.setting import HERE
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 
 PAGE = HERE.parent.parent / "docs" / "asynchrony.md"
 Result = dict[str, Any]
@@ -232,6 +232,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     for name, (render, files) in TABLES.items():
         found = [json.loads((HERE / each).read_text()) for each in files if (HERE / each).exists()]
         if not found:

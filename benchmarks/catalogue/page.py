@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, sizes
 from keepworth.tasks.data_files import VARIABLE, MissingData
 from keepworth.tasks.splits import SPLITS
@@ -34,6 +34,7 @@ def where(benchmark: Benchmark) -> str:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     known = sizes()
     rows, counts = [], []
     for each in BENCHMARKS:

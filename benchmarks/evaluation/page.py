@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
@@ -286,6 +286,7 @@ READ = ("longmemeval-read", "longmemeval+50-read", "longmemeval+500-read", "loco
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     filled(PAGE, "locomo-found", found("locomo-found"))
     for name, depth in FUSED.items():
         if (HERE / f"{name}.json").exists():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
@@ -165,6 +165,7 @@ RENDER: dict[str, Callable[[Record], str]] = dict.fromkeys(FILES, recipe) | {"op
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     for name, path in FILES.items():
         if not path.is_file():  # not measured: no table
             continue

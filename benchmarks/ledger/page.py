@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger.worlds import WORLDS
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "worth.md"
@@ -118,6 +118,7 @@ def costs(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     result = json.loads((Path(__file__).parent / "ledger.json").read_text())
     filled(PAGE, "right", right(result))
     filled(PAGE, "through", through(result))

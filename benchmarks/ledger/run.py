@@ -11,9 +11,9 @@ rewards.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -196,8 +196,11 @@ def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[
     return row
 
 
+PARTS = ("core", "cost", "memory")
+
+
 def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
-    found: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {"core": {}, "cost": {}, "memory": {}}
+    found: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {part: {} for part in PARTS}
     for number, world in enumerate(WORLDS):
         for place, (size, more) in enumerate(kinds()):
             name = f"{world.name} | {size:+.1f} | {next(iter(more), '')}"
@@ -229,7 +232,12 @@ def settings() -> dict[str, Any]:
 
 
 def main() -> None:
-    parts = sys.argv[1:] or ["core", "cost", "memory"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="core, cost or memory; all of them if none is named")
+    parts = parser.parse_args().parts or list(PARTS)
+    for name in parts:
+        if name not in PARTS:
+            parser.error(f"there is no part {name!r}: {', '.join(PARTS)}")
     done = json.loads(OUT.read_text()) if OUT.exists() else {}
     if done.get("settings") != settings():
         done = {"settings": settings()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.evaluation.peers import ENGINE, POWER_SAFE, ratio
 
 HERE = Path(__file__).parent
@@ -259,6 +259,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     for name, (file, render) in TABLES.items():
         path = HERE / f"{file}.json"
         if not path.exists():

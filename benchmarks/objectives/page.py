@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from benchmarks.objectives.run import SETTINGS
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.learning.objective.explain import listing
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
@@ -118,6 +118,7 @@ def parity() -> str:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     parts = {"parts": axes(), "presets": presets(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
     for name, content in parts.items():
         filled(PAGE, name, content)

@@ -5,7 +5,7 @@ python -m benchmarks.parity.theirs WORK.json
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +14,9 @@ from benchmarks.parity.work import GROUP, LONGEST, PROMPTS, Work, reward, text_o
 
 
 def main() -> None:
-    work = Work.load(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", help="the file of what is to be done, as benchmarks.parity.parity writes it")
+    work = Work.load(parser.parse_args().work)
     import torch
 
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from benchmarks.speed import branches, episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, ratio
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = HERE.parents[1]
 PAGE, README = ROOT / "docs" / "speed.md", ROOT / "README.md"
@@ -253,6 +253,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     for name, render in TABLES.items():
         filled(PAGE, name, render())
     if sentence := factors():

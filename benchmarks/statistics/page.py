@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.streams.page import against, success
-from benchmarks.tables import markdown
+from benchmarks.tables import markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "statistics.md"
@@ -141,5 +141,10 @@ def rendered(text: str) -> str:
     return text
 
 
-if __name__ == "__main__":
+def main() -> None:
+    takes_nothing(__doc__)
     PAGE.write_text(rendered(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.tables import filled, markdown
+from benchmarks.tables import filled, markdown, takes_nothing
 from benchmarks.text_world.run import BOTH, HERE, POLICIES, STATES
 
 ROOT = HERE.parent.parent
@@ -79,6 +79,7 @@ def picture(arms: dict[str, dict[str, Any]]) -> None:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     found = json.loads((HERE / "text_world.json").read_text())
     arms = {row["arm"]: row for row in found["arms"]}
     both = arms[BOTH]

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth import Memory
-from keepworth.cli.eval_run import FIRST, Pace, arms_of
+from keepworth.cli.eval_run import FIRST, Pace, arms_of, reader_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import EvaluationFolder, Row
@@ -107,6 +107,23 @@ def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -
         called("compare", f"{one}:nobody", one)
     with pytest.raises(KeepworthError, match="names no evaluation"):
         called("compare", tmp_path / "nothing:bm25", one)
+
+
+def test_a_folder_that_is_missing_and_one_that_is_unfinished_are_told_apart(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0] * 8), "b": ("b", "frozen", [0.0] * 8)})
+    with pytest.raises(KeepworthError, match="there is no folder"):
+        called("board", tmp_path / "nothing", "--out", tmp_path / "board.html")
+    with pytest.raises(KeepworthError, match="holds no evaluation"):
+        called("board", tmp_path, "--out", tmp_path / "board.html")
+    (one / "summary.json").unlink()
+    for words in (("board", one, "--out", tmp_path / "board.html"), ("compare", f"{one}:a", f"{one}:b")):
+        with pytest.raises(KeepworthError, match=r"one is not finished\. Give its command again"):
+            called(*words)
+
+
+def test_a_run_that_is_missing_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match=r"There is no run 'demo'.*`keepworth demo` makes it"):
+        reader_of("run:demo", "", "", tmp_path)
 
 
 def test_nobody_is_ahead_where_the_test_of_signs_cannot_tell(tmp_path: Path) -> None:

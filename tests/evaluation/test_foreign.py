@@ -18,7 +18,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation import rivals
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.harness import Conditions
-from keepworth.evaluation.system import AskedQuestion, SystemFailed, haystack
+from keepworth.evaluation.system import AskedQuestion, NeverAnswered, SystemFailed, haystack
 from keepworth.recipes.systems import Elsewhere, maker
 from tests.evaluation.test_harness import ran, tasks_of
 
@@ -139,6 +139,16 @@ def test_a_program_that_ended_fails_until_the_next_haystack(tmp_path: Path) -> N
     )
     assert [row.scores["score"] for row in rows] == [1.0, 0.0, 0.0, 1.0]
     assert all(row.error.endswith("ended with code 1: enough") for row in rows[1:3])
+
+
+def test_a_program_that_never_answers_ends_its_arm_with_its_last_words(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    dies = f"import sys\nopen({str(starts)!r}, 'a').write('x')\nsys.exit('no such module')"
+    with pytest.raises(NeverAnswered, match="ended with code 1: no such module"):
+        ran(lambda: ForeignSystem([sys.executable, "-S", "-c", dies], embed), tasks_of(4))
+    assert starts.read_text() == "xxx"
+    with pytest.raises(NeverAnswered, match="cannot be started"):
+        ran(lambda: ForeignSystem([str(tmp_path / "nofile")], embed), tasks_of(4))
 
 
 def test_a_program_that_hangs_is_ended_with_its_children_and_begins_again(tmp_path: Path) -> None:

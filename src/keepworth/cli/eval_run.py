@@ -377,6 +377,10 @@ def _sides(own: Path, found: Benchmark) -> bool:
     return any(task.tags["split"] != "test" for task in tasks) or bool(found.function()("train", data=own) != tasks)
 
 
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
     """What so many questions can tell, said before they are asked."""
     from keepworth.evaluation.power import fewest, over_questions, plan
@@ -387,8 +391,8 @@ def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
     if clusters < needed:
         among = f" of {comparisons} comparisons" if comparisons > 1 else ""
         return (
-            f"{len(tasks):,} questions in {clusters:,} clusters are too few for a verdict{among}: {needed} clusters are needed. "
-            "What follows says how it went, not what holds."
+            f"{many(len(tasks), 'question')} in {many(clusters, 'cluster')}, too few for a verdict{among}: {needed} clusters are "
+            "needed. What follows says how it went, not what holds."
         )
     return plan(over_questions(len(tasks), clusters), clusters, comparisons=max(1, comparisons)).text
 
@@ -408,7 +412,7 @@ def reader_of(
     name: str, endpoint_model: str, key_variable: str, runs: Path, own: bool = False
 ) -> BenchmarkReader | None:
     """own: a system is an endpoint too, with the same model and key. Raises KeepworthError where an option does not fit."""
-    from keepworth.episodes.errors import KeepworthError
+    from keepworth.episodes.errors import KeepworthError, UnknownName
 
     if name.startswith(("http://", "https://")):
         from keepworth.evaluation.reading import ChatReader
@@ -437,7 +441,13 @@ def reader_of(
         from keepworth.models.files import sha256_of
         from keepworth.recipes.training import kept_weights, with_weights
 
-        run = find_run(name.removeprefix("run:"), runs)
+        named = name.removeprefix("run:")
+        try:
+            run = find_run(named, runs)
+        except UnknownName as error:
+            if named == "demo":
+                error.fix = "`keepworth demo` makes it, in some minutes."
+            raise
         base, folder = str(run.config["model"]), kept_weights(run, "answerer")
         model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
         sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
@@ -501,7 +511,7 @@ def show(console: Any, summary: dict[str, Any]) -> None:
     for arm, gain in summary["gains"].items():
         console.print(
             f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {gain['verdict']} "
-            f"({gain['n']} questions, {gain['clusters']} clusters)"
+            f"({many(gain['n'], 'question')}, {many(gain['clusters'], 'cluster')})"
             + "".join(f"; {each}" for each in arms[arm].get("unequal", ())),
             highlight=False,
         )
@@ -550,5 +560,5 @@ def compare(
         verdict = ("ahead" if comparison.low > 0.0 else "behind") if told else "no difference can be told"
         say(
             f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "
-            f"p {comparison.adjusted:.3g} after correction, {comparison.clusters} clusters: {verdict}"
+            f"p {comparison.adjusted:.3g} after correction, {many(comparison.clusters, 'cluster')}: {verdict}"
         )

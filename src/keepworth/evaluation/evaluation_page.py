@@ -397,6 +397,12 @@ def write_board(folders: Sequence[Path], path: Path) -> Path:
 def read_summary(folder: Path) -> dict[str, Any]:
     """Raises KeepworthError."""
     path = folder if folder.suffix == ".json" else folder / "summary.json"
+    if not path.parent.exists():
+        raise KeepworthError(f"there is no folder {path.parent}.", "Name one that `keepworth eval run` has made.")
+    if not path.exists() and (path.parent / "plan.json").exists():
+        raise KeepworthError(f"the evaluation in {path.parent} is not finished.", "Give its command again: it goes on.")
+    if not path.exists():
+        raise KeepworthError(f"{path.parent} holds no evaluation.", "Name a folder that `keepworth eval run` has made.")
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -31,12 +31,21 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.episode import Shown
-from keepworth.evaluation.system import SECONDS_TO_END, Answered, AskedQuestion, SystemFailed, as_remembered
+from keepworth.evaluation.system import (
+    SECONDS_TO_END,
+    Answered,
+    AskedQuestion,
+    NeverAnswered,
+    SystemFailed,
+    as_remembered,
+)
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
 EXCERPT = 300
 """Characters of what a process printed that are repeated in an error."""
+STARTS = 3
+"""Times that a program which never answered anything is started, before its arm ends."""
 PAUSE = 0.5
 """Seconds that are waited for the last words of a process that ended."""
 
@@ -56,8 +65,23 @@ class ForeignSystem:
         self._process: subprocess.Popen[str] | None = None
         self._stderr: deque[str] = deque(maxlen=20)
         self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
+        self._answered = self._stopped = False  # whether it ever answered a line; whether `kill` ended it
 
     def begin(self, seed: int) -> None:
+        """Raises NeverAnswered for a program that cannot be started, or that ends before its first answer, STARTS times."""
+        self._stopped = False
+        for start in range(1, STARTS + 1):
+            try:
+                self._begin(seed)
+            except SystemFailed as error:
+                if self._answered or self._stopped:
+                    raise
+                if start == STARTS:
+                    raise NeverAnswered(error.message, error.fix) from error
+            else:
+                return
+
+    def _begin(self, seed: int) -> None:
         if self._process is None or self._trouble or self._process.poll() is not None:
             self._start()
         self._begun += 1
@@ -122,11 +146,15 @@ class ForeignSystem:
                 self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(SECONDS_TO_END)
-        self.kill()
+        self._kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> str:
         """End it with all that it started. Returns what it said last."""
+        self._stopped = True
+        return self._kill()
+
+    def _kill(self) -> str:
         process = self._process
         if process is None:
             return ""
@@ -140,9 +168,9 @@ class ForeignSystem:
         return self._last_words()
 
     def _start(self) -> None:
-        self.kill()
+        self._kill()
         self._stderr.clear()
-        self._trouble = ""
+        self._trouble, self._process = "", None
         try:
             self._process = subprocess.Popen(
                 self._command,
@@ -201,6 +229,7 @@ class ForeignSystem:
         line = self._process.stdout.readline()
         if not line:
             raise self._ended(what)
+        self._answered = True
         try:
             answer = json.loads(line)
         except ValueError:
@@ -227,7 +256,7 @@ class ForeignSystem:
 
     def _no_answer(self, what: str, found: str, wanted: str) -> SystemFailed:
         """What it answered is no answer, and what it says next may belong to anything: it is started anew."""
-        self.kill()
+        self._kill()
         self._trouble = f"{what}: {self._name} answered {found}, where {wanted} is expected."
         return SystemFailed(
             self._trouble,
@@ -240,7 +269,7 @@ class ForeignSystem:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(PAUSE)
         said = self._last_words(PAUSE)
-        self.kill()
+        self._kill()
         how = "closed its output" if code is None else f"ended with code {code}"
         self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")

@@ -24,6 +24,7 @@ from keepworth.evaluation.system import (
     AskedQuestion,
     Guarded,
     Maker,
+    NeverAnswered,
     Poison,
     Rewards,
     SystemFailed,
@@ -196,6 +197,8 @@ class _Run:
                     "versions": dict(self.system.versions),
                 }
             )
+        except NeverAnswered:
+            raise
         except SystemFailed as error:
             trouble = error.message
         for task in open_:

@@ -131,6 +131,10 @@ class SystemFailed(KeepworthError):
     """A system raised, hung, or answered what is no answer."""
 
 
+class NeverAnswered(SystemFailed):
+    """A program that never comes so far as to answer: nothing of it can be measured."""
+
+
 HANGS = 3
 """Times that a system which can be ended may hang before it is not begun again."""
 SECONDS_TO_END = 5.0

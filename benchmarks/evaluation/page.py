@@ -181,8 +181,12 @@ def pairs() -> str:
 
 
 def without_row() -> str:
-    of = json.loads((HERE / "pairs.json").read_text())["no row"]
-    return "\n".join(f"* {name}: {reason}." for kind in ("benchmarks", "systems") for name, reason in of[kind].items())
+    of = json.loads((HERE / "pairs.json").read_text())
+    lines = [f"* {name}: {reason}." for kind in of["no row"].values() for name, reason in kind.items()]
+    open_ = [name for name in (*FOUND, *READ_BY_MODEL) if name not in of["rows"]]
+    if open_:
+        lines.append(f"* {', '.join(open_)}: not run yet; the command goes on with them.")
+    return "\n".join(lines)
 
 
 def diagnosed(part: str) -> str:
@@ -213,11 +217,14 @@ def diagnosed(part: str) -> str:
                 name,
                 f"{of['base'][name]:.3f}",
                 f"{gain['difference']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
-                gain["n"],
+                gain["clusters"],
             )
             for name, gain in of["gain"].items()
         ]
-        said = f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}."
+        said = (
+            f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also where "
+            "several are about one conversation."
+        )
         return (
             markdown(("answers from the evidence", "as it comes", "gain of the tuned", "questions"), lines)
             + "\n\n"

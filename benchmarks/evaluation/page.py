@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation.pairs import FOUND
+from benchmarks.evaluation.pairs import READ as READ_BY_MODEL
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
@@ -222,8 +224,8 @@ def diagnosed(part: str) -> str:
             for name, gain in of["gain"].items()
         ]
         said = (
-            f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also where "
-            "several are about one conversation."
+            f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also "
+            "where several are about one conversation."
         )
         return (
             markdown(("answers from the evidence", "as it comes", "gain of the tuned", "questions"), lines)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,15 @@ def test_the_time_that_is_left_is_said_once_a_system_and_only_where_it_is_long(m
     pace.begin("dense frozen")
     assert [pace.one_more() for _ in range(FIRST)] == [""] * FIRST
     assert pace.left == 84
+
+
+def test_a_program_that_never_answers_is_named_after_the_others_were_measured(tmp_path: Path) -> None:
+    path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
+    words = ["run", str(path), "none", f"command:{sys.executable} -I -c exit(3)", "bm25"]
+    with pytest.raises(KeepworthError, match=r"was not measured: .*ended with code 3"):
+        called(*words, "--reader", "none", "--encoder", "hashing:256", "--out", out)
+    assert set(json.loads((out / "summary.json").read_text())["arms"]) == {"none", "bm25"}
+    assert (out / "report.html").exists()
 
 
 def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(

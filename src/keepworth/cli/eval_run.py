@@ -128,7 +128,7 @@ def run(
     from keepworth.evaluation.harness import LIVE_SETTINGS, MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
-    from keepworth.evaluation.system import SETTINGS, Poison
+    from keepworth.evaluation.system import SETTINGS, NeverAnswered, Poison
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
@@ -187,12 +187,15 @@ def run(
     jobs = [
         (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
     ]
+    left_out: dict[str, NeverAnswered] = {}
     known = {job: record.done(*job) for job in jobs}
     pace = Pace(len(jobs) * len(tasks) - sum(map(len, known.values())))
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("questions", total=len(jobs) * len(tasks))
         for job in jobs:
             name, plan = job
+            if name in left_out:
+                continue
             progress.update(bar, advance=len(known[job]), description=f"{name} {plan.setting}")
             pace.begin(f"{name} {plan.setting}")
 
@@ -214,6 +217,8 @@ def run(
                     keep=keep,
                     note=record.note,
                 )
+            except NeverAnswered as reason:  # the others are measured all the same
+                left_out[name] = reason
             except KeyboardInterrupt:
                 progress.stop()
                 console.print(
@@ -229,6 +234,10 @@ def run(
         console.print(f"{asked.unnamed} answers named no option, and count as wrong.", highlight=False)
     page = write_page(folder, summary, rows, tasks)
     console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+    if left_out:
+        missed, why = next(iter(left_out.items()))
+        others = f" ({', '.join(list(left_out)[1:])} neither)" if len(left_out) > 1 else ""
+        raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
 
 
 @dataclass
@@ -500,9 +509,7 @@ def show(console: Any, summary: dict[str, Any]) -> None:
     most = summary["tokens"]
     over = [arm for arm, values in arms.items() if values["shown tokens"] > most]
     but = f", but for {', '.join(over)}" if over else ""
-    note = (
-        f"95 % intervals over {next(iter(arms.values()))['clusters']} clusters. At most {most} tokens are shown{but}."
-    )
+    note = f"95 % intervals over {many(next(iter(arms.values()))['clusters'], 'cluster')}. At most {most} tokens are shown{but}."
     title = f"{summary['benchmark']}, {summary['split']}"
     print_table(ResultTable(title, columns, tuple(rows), note), console)
     for arm, values in arms.items():

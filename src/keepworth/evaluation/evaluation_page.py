@@ -163,8 +163,8 @@ def _scores(summary: Mapping[str, Any]) -> str:
         )
     clusters = max(cell["clusters"] for cell in drawn)
     note = (
-        f"Intervals of 95 % over {clusters} clusters: what is alike, such as the questions over one conversation, is resampled "
-        f"together. `{BASELINE}` has no memory, `oracle` is shown the evidence and nothing else."
+        f"Intervals of 95 % over {clusters} cluster{'s' * (clusters != 1)}: what is alike, such as the questions over one "
+        f"conversation, is resampled together. `{BASELINE}` has no memory, `oracle` is shown the evidence and nothing else."
     )
     return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
 

@@ -7,7 +7,7 @@ the last command. No text of a benchmark is in it: LoCoMo is not ours to give. W
 `python -m benchmarks.evaluation.page` writes the tables.
 
 The reader of the headline is the answerer that `keepworth demo` trains, on training questions of LongMemEval: the run `demo` in
---reader-runs. The model as it comes scores no better with a memory than with entries drawn at random.
+--reader-runs.
 
 mem0 waits for the disk about fourteen times an entry. Temporary files on a disk in memory (`TMPDIR=/dev/shm`) make a run shorter
 and its times of writing those of no disk; which it was is in the file.

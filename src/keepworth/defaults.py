@@ -49,11 +49,13 @@ def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -
     known = frozenset(signature(effect).parameters)
     if name != NAME:
         from keepworth.recipes.experience_methods import METHODS, settings_of
+        from keepworth.recipes.rmm import rmm
 
-        if name not in METHODS:
-            raise UnknownPolicy("policy", name, [NAME, *METHODS, *also])
-        make = METHODS[name]
-        known = settings_of(name) | set(signature(make).parameters) - {"settings"}
+        if name not in (*METHODS, "rmm"):
+            raise UnknownPolicy("policy", name, [NAME, *METHODS, "rmm", *also])
+        make = rmm if name == "rmm" else METHODS[name]
+        known = frozenset(signature(make).parameters) - {"settings"}
+        known |= settings_of(name) if name in METHODS else frozenset()
     for setting in settings:
         if setting not in known:
             unknown = UnknownName("setting", setting, known, f"policy {name!r}")

@@ -1,0 +1,295 @@
+"""RMM: gradients against finite differences, choices by hand, citations, topics, and the policy in live use."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import keepworth
+from keepworth import Memory
+from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
+from keepworth.memory.policy.propensity import plackett_luce
+from keepworth.recipes.rmm import (
+    Reranker,
+    by_logits,
+    cited,
+    cites_by_words,
+    citing,
+    nearest_topic,
+    reflect,
+    rmm,
+    weighted_log_probability,
+)
+
+
+def drawn(seed: int, d: int = 4, n: int = 5) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=d), generator.normal(size=(n, d)), generator
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), shared=st.booleans(), within=st.booleans())
+def test_the_gradient_is_that_of_finite_differences(seed: int, shared: bool, within: bool) -> None:
+    query, items, generator = drawn(seed)
+    basis = np.linalg.qr(generator.normal(size=(4, 2)))[0] if within else None
+    reranker = Reranker(shared=shared, basis=basis)
+    shape = (2, 4) if within else (4, 4)
+    reranker.for_query, reranker.for_items = generator.normal(size=shape), generator.normal(size=shape)
+    slate, advantages = (3, 0, 2), generator.normal(size=3).tolist()
+    by_query, by_items = reranker.slopes(query, items, slate, advantages)
+    if shared:
+        by_query = by_query + by_items
+
+    def value() -> float:
+        return weighted_log_probability(reranker.logits(query, items), slate, advantages)
+
+    for weights, slope in ((reranker.for_query, by_query), (reranker.for_items, by_items))[: 1 if shared else 2]:
+        for place in np.ndindex(*shape):
+            kept = weights[place]
+            weights[place] = kept + 1e-5
+            above = value()
+            weights[place] = kept - 1e-5
+            below = value()
+            weights[place] = kept
+            assert slope[place] == pytest.approx((above - below) / 2e-5, abs=1e-4)
+
+
+def test_of_one_place_the_gradient_is_the_chosen_less_the_chances() -> None:
+    # Log-weights 0 and log 3: chances of 1/4 and 3/4.
+    assert by_logits(np.log([1.0, 3.0]), (1,), (2.0,)) == pytest.approx([-0.5, 0.5])
+    # The second place of two has no choice left, and so no gradient.
+    assert by_logits(np.log([1.0, 3.0]), (1, 0), (2.0, 100.0)) == pytest.approx([-0.5, 0.5])
+
+
+def test_with_equal_advantages_the_gradient_is_that_of_the_propensity() -> None:
+    query, items, _ = drawn(3)
+    logits = Reranker().logits(query, items)
+    assert weighted_log_probability(logits, (1, 4), (1.0, 1.0)) == pytest.approx(np.log(plackett_luce(logits, (1, 4))))
+
+
+def test_reinforce_climbs_the_expected_number_of_citations() -> None:
+    """Averaged over all slates by their chances, the update is the gradient of the expected reward where the second place is
+    worth nothing; by finite differences."""
+    query, items, generator = drawn(5, n=3)
+    reranker = Reranker(baseline=0.3)
+    reranker.for_query, reranker.for_items = generator.normal(size=(4, 4)), generator.normal(size=(4, 4))
+    worth = (1.0, -1.0, 0.5)
+    expected = np.zeros((4, 4))
+    for slate in permutations(range(3), 1):
+        chance = plackett_luce(reranker.logits(query, items), slate)
+        expected += chance * reranker.slopes(query, items, slate, [worth[slate[0]] - 0.3])[0]
+
+    def value() -> float:
+        logits = reranker.logits(query, items)
+        return sum(plackett_luce(logits, (place,)) * worth[place] for place in range(3))
+
+    reranker.for_query[1, 2] += 1e-5
+    above = value()
+    reranker.for_query[1, 2] -= 2e-5
+    assert expected[1, 2] == pytest.approx((above - value()) / 2e-5, abs=1e-5)
+
+
+def test_the_first_update_by_hand() -> None:
+    """q = (1, 0); m = (1, 0), (0, 1); tau = 1; b = 0.5. Chances e / (1 + e) and 1 / (1 + e); the second is shown, and cited."""
+    reranker = Reranker(temperature=1.0, rate=0.1, batch=1)
+    query, items = np.array([1.0, 0.0]), np.eye(2)
+    assert reranker.logits(query, items) == pytest.approx([1.0, 0.0])  # at first the retriever's own score
+    reranker.learn(query, items, (1,), (1.0,))
+    p = np.e / (1.0 + np.e)
+    # (R - b) (m_2 - sum of p m) q' = 0.5 (-p, p) (1, 0)', and (R - b) q (m_2 - sum of p m)'.
+    assert reranker.for_query == pytest.approx(0.05 * np.array([[-p, 0.0], [p, 0.0]]))
+    assert reranker.for_items == pytest.approx(0.05 * np.array([[-p, p], [0.0, 0.0]]))
+
+
+def test_a_batch_is_one_step_and_decay_takes_its_share() -> None:
+    query, items, _ = drawn(7)
+    one, two = Reranker(batch=2, rate=0.1), Reranker(batch=2, rate=0.1, decay=0.5)
+    for reranker in (one, two):
+        reranker.learn(query, items, (0, 1), (1.0, -1.0))
+        assert not reranker.for_query.any()
+        reranker.learn(query, items, (2, 1), (1.0, -1.0))
+    assert one.for_query.any()
+    assert two.for_query == pytest.approx(one.for_query)  # nothing to take of at the first step
+    first = one.for_query.copy()
+    for reranker in (one, two):
+        for _ in range(2):
+            reranker.learn(query, items, (2, 1), (1.0, -1.0))
+    assert np.linalg.norm(two.for_query - one.for_query) > 0.01 * np.linalg.norm(first)
+
+
+def test_the_running_baseline_makes_nothing_of_rewards_that_are_all_alike() -> None:
+    query, items, _ = drawn(9)
+    published, running = Reranker(batch=1), Reranker(batch=1, baseline=None)
+    for reranker in (published, running):
+        reranker.learn(query, items, (0,), (-1.0,))
+    before = running.for_query.copy()
+    for reranker in (published, running):
+        reranker.learn(query, items, (1, 2), (-1.0, -1.0))
+    assert running.for_query == pytest.approx(before)  # the mean is -1 by now
+    assert np.linalg.norm(published.for_query) > np.linalg.norm(before)
+
+
+@pytest.mark.parametrize(
+    ("reply", "of"),
+    [
+        ("Oslo [m3]", {"m3"}),
+        ("Oslo [sic], see [m3, m12 ]", {"m3", "m12"}),
+        ("I do not know [NO_CITE]", set()),
+        ("By what was shown earlier [m99]", set()),
+        ("Oslo", None),
+        ("Oslo [see above]", None),
+        ("Oslo [m3] (as in [1])", None),
+        ("", None),
+    ],
+)
+def test_citations_are_the_last_brackets(reply: str, of: set[str] | None) -> None:
+    assert cited(reply, ("m3", "m12", "m20")) == of
+
+
+@given(st.lists(st.sampled_from(["m1", "m22", "m3"]), unique=True))
+def test_what_a_rule_cites_is_read_as_it_was_meant(ids: list[str]) -> None:
+    assert cited(f"Oslo {citing(ids)}", ("m1", "m22", "m3")) == set(ids)
+
+
+@given(st.text(max_size=40))
+def test_any_reply_is_read(reply: str) -> None:
+    assert (cited(reply, ("m1",)) or set()) <= {"m1"}
+
+
+def test_the_rule_cites_what_holds_most_of_the_answers_own_words() -> None:
+    texts = ("I moved to Oslo in May", "Oslo is cold", "I like tea", "May in Oslo is best")
+    assert cites_by_words("to Oslo, in May", "where did she move to and when?", texts) == [0, 3]
+    assert cites_by_words("Bergen", "where?", texts) == []
+    assert cites_by_words("tea", "does she like tea?", texts) == []
+
+
+def lived(path: Path, **options: object) -> tuple[Memory, list[str]]:
+    """A memory of six lines, asked twelve times about one of them, which is cited whenever it is shown."""
+    policy = keepworth.policy("rmm", k=2, rate=2.0, temperature=0.2, batch=2, **options)
+    memory = Memory(path, policy=policy, encoder="hashing", seed=3)
+    ids = [
+        item.id for item in memory.add_many([f"line {word}" for word in ("one", "two", "three", "four", "five", "six")])
+    ]
+    for _ in range(12):
+        with memory.episode("which line is it") as episode:
+            shown = [hit.id for hit in episode.search()]
+            episode.act(f"four {citing(id for id in shown if id == ids[3])}")
+            episode.reward(1.0)
+    return memory, ids
+
+
+def first_of(memory: Memory) -> list[str]:
+    with memory.episode("which line is it", explore=False) as episode:
+        return [hit.id for hit in episode.search()]
+
+
+def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propensities(tmp_path: Path) -> None:
+    memory, ids = lived(tmp_path / "a.mem")
+    with memory:
+        assert first_of(memory)[0] == ids[3]
+        episode = memory.episode("which line is it")
+        hits = episode.search()
+        reranker = memory.learning.experience.policy.valuer.reranker
+        vectors = memory.store.encode(
+            ["which line is it", *(f"line {w}" for w in ("one", "two", "three", "four", "five", "six"))]
+        )
+        query, *items = (np.frombuffer(each, np.float32).astype(np.float64) for each in vectors.values())
+        logits = reranker.logits(query, np.stack(items))
+        assert hits.propensity == pytest.approx(plackett_luce(logits, [ids.index(hit.id) for hit in hits]), rel=1e-4)
+        assert hits.text.startswith(f"[{hits[0].id}] line ")
+        learned = reranker.for_query.copy()
+    with Memory(tmp_path / "a.mem", policy=rmm(k=2, rate=2.0, temperature=0.2, batch=2), encoder="hashing") as again:
+        assert again.learning.experience.policy.valuer.reranker.for_query == pytest.approx(learned)
+    with Memory(tmp_path / "b.mem", policy=rmm(k=2, start=reranker), encoder="hashing") as other:
+        other.add_many([f"line {word}" for word in ("four", "five", "six")])
+        assert other.get(first_of(other)[0]).text == "line four"
+
+
+def test_a_reward_given_again_a_reply_without_citations_and_one_without_a_reply_teach_nothing(tmp_path: Path) -> None:
+    memory, _ = lived(tmp_path / "a.mem")
+    with memory:
+        learned = memory.learning.experience.policy.valuer.reranker.for_query.copy()
+        for reply in ("four", ""):
+            for _ in range(4):
+                with memory.episode("which line is it") as episode:
+                    episode.search()
+                    if reply:
+                        episode.act(reply)
+                    episode.reward(1.0)
+        for _ in range(4):
+            episode.reward(0.0)
+        assert memory.learning.experience.policy.valuer.reranker.for_query == pytest.approx(learned)
+
+
+def test_what_an_episode_taught_is_rolled_back_with_it(tmp_path: Path) -> None:
+    memory, _ = lived(tmp_path / "a.mem")
+    with memory:
+        before = memory.learning.experience.policy.valuer.reranker.for_query.copy()
+        snapshot = memory.snapshot()
+        for _ in range(2):
+            with memory.episode("which line is it") as episode:
+                episode.search()
+                episode.act("none [NO_CITE]")
+                episode.reward(0.0)
+        assert memory.learning.experience.policy.valuer.reranker.for_query != pytest.approx(before)
+        memory.rollback(since=snapshot)
+        assert memory.learning.experience.policy.valuer.reranker.for_query == pytest.approx(before)
+
+
+def test_settings_out_of_range_and_a_start_of_another_encoder_are_refused() -> None:
+    for setting in ({"temperature": 0.0}, {"rate": -1.0}, {"batch": 0}, {"decay": 2.0}, {"pool": 0}, {"k": 0}):
+        with pytest.raises(InvalidPolicy):
+            rmm(**setting)
+    start = Reranker()
+    start.for_query = start.for_items = np.zeros((3, 3))
+    with Memory(policy=rmm(start=start), encoder="hashing") as memory:
+        memory.add("a line")
+        with pytest.raises(InvalidPolicy, match="this encoder"):
+            memory.search("a line")
+
+
+SESSION = (
+    {"role": "user", "content": "I adopted a cat called Miso last week. Thanks!"},
+    {"role": "assistant", "content": "How nice."},
+    {"role": "user", "content": "I work as a nurse in Lyon. My cat Miso sleeps a lot."},
+)
+
+
+def by_first_word(summary: str, near: object) -> tuple[str, str] | None:
+    """Merge what is about the cat."""
+    for item, _ in near:  # type: ignore[attr-defined]
+        if "cat" in item.key and "cat" in summary:
+            return item.id, f"{item.key} {summary}"
+    return None
+
+
+def test_topics_have_a_summary_as_key_and_their_turns_as_text(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", policy="rmm", encoder="hashing") as memory:
+        before = memory.snapshot()
+        cat, nurse = reflect(memory, SESSION, decide=by_first_word, session="s1")[::-1]
+        assert cat.key == "I adopted a cat called Miso last week. My cat Miso sleeps a lot."
+        assert cat.metadata["turns"] == ["s1#0", "s1#2"]
+        assert cat.text.splitlines() == [f"user: {SESSION[0]['content']}", f"user: {SESSION[2]['content']}"]
+        assert nurse.key == "I work as a nurse in Lyon."
+        assert {hit.id for hit in memory.search("where does she work")} == {cat.id, nurse.id}
+        tired = reflect(memory, SESSION[2:], lambda _: [("The cat is tired", [0])], by_first_word, session="s2")
+        assert [item.metadata["turns"] for item in tired] == [["s1#0", "s1#2", "s2#0"]]
+        assert not memory.get(cat.id).open
+        memory.rollback(since=before)
+        assert len(memory) == 0
+
+
+def test_the_rule_merges_from_a_cosine_on_and_topics_that_are_none_are_refused(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", encoder="hashing") as memory:
+        item = memory.add_many(["a turn"], key="I like tea", metadata={"turns": ["s#0"]})[0]
+        assert nearest_topic("I love tea", [(item, 0.6)]) == (item.id, "I like tea I love tea")
+        assert nearest_topic("I love tea", [(item, 0.4)]) is None
+        assert nearest_topic("I love tea", []) is None
+        with pytest.raises(InvalidAdvice, match="there are 3"):
+            reflect(memory, SESSION, lambda _: [("a topic", [3])])
+        assert len(memory) == 1

@@ -13,6 +13,8 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,17 +37,19 @@ from keepworth.evaluation.system import (
     RandomEntries,
     as_remembered,
 )
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import Item, Provenance
 from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
+from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
+from keepworth.tasks.time_window import window_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
-    from keepworth.memory.search.search import Fusion
+    from keepworth.memory.search.search import Fusion, Hits
     from keepworth.models.chat import ChatModel
 
     Vectors = npt.NDArray[np.float32]
@@ -90,9 +94,13 @@ class OwnMemory:
         assert self._memory is not None
         if not self._places:
             return Answered()
-        hits = self._memory.search(question.text, top_k=question.most, mode=self._mode)
+        hits = self._searched(question)
         self._decision = hits.decision
         return Answered(tuple(Shown(self._places.get(hit.id, ""), hit.score, hit.text) for hit in hits))
+
+    def _searched(self, question: AskedQuestion) -> Hits:
+        assert self._memory is not None
+        return self._memory.search(question.text, top_k=question.most, mode=self._mode)
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         assert self._memory is not None
@@ -110,6 +118,28 @@ class OwnMemory:
         if self._memory is not None:
             self._memory.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class WindowedMemory(OwnMemory):
+    """Our own memory, of which only what was said in the window of time that a question speaks of is searched; all of it where it
+    speaks of none, or where nothing was said in it. chosen: a policy of `memory_t1`, which then chooses among what is found."""
+
+    def __init__(self, encoder: Encoder, widening: Widening, policy: EvidencePolicy | None = None) -> None:
+        super().__init__(None, encoder)
+        self._widening, self._choosing = widening, policy
+
+    def _searched(self, question: AskedQuestion) -> Hits:
+        assert self._memory is not None
+        window, widening = window_of(question.text, question.asked_at), self._widening
+        choosing = self._choosing
+        select = None if choosing is None else choosing.selector(question.asked_at)
+
+        def inside(item: Item) -> bool:
+            date = item.provenance.date
+            return window is None or not date or widening.holds(window, datetime.fromisoformat(date))
+
+        search = partial(self._memory.search, question.text, top_k=question.most, selector=select)
+        return search(where=inside) or search()
 
 
 class Endpoint:
@@ -167,6 +197,7 @@ NAMES: Mapping[str, str] = {
     "bm25": "search by words alone",
     "dense": "the nearest by cosine, without an engine",
     "search": "our search by words and meaning, without a policy",
+    "windowed": "the same, of what was said in the window of time that a question speaks of: Memory-T1's pruning",
     "keepworth": "our memory as it is opened: search, and the default policy",
     "success-counter": "the nearest, without what failed in half of its uses: ReMe's rule",
     "utility-average": "the nearest, ranked by a moving average of reward too: MemRL's and Cognee's rule",
@@ -179,6 +210,7 @@ NAMES: Mapping[str, str] = {
 PATTERNS: Mapping[str, str] = {
     "search:NAME=VALUE,...": "our search with another `Fusion`: method=, lexical=, dense=, constant=",
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
+    "memory-t1:FILE": "windowed, chosen by a policy that python -m benchmarks.memory_t1.run --save FILE kept",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
     "endpoint:URL": "an agent with its own memory behind an OpenAI-compatible URL; --model names it",
 }
@@ -205,6 +237,7 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         "bm25": lambda: OwnMemory(None, None, "lexical"),
         "dense": lambda: Dense(encoder()),
         "search": lambda: OwnMemory(None, encoder()),
+        "windowed": lambda: WindowedMemory(encoder(), Widening()),
         "keepworth": lambda: OwnMemory("effect", encoder()),
         "success-counter": lambda: SuccessCounter(encoder()),
         "utility-average": lambda: UtilityAverage(encoder()),
@@ -226,6 +259,9 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
 
         require_known("policy", rest, (NAME, *METHODS))
         return lambda: OwnMemory(rest, encoder())
+    if kind == "memory-t1" and colon:
+        policy = EvidencePolicy.load(Path(rest))
+        return lambda: WindowedMemory(encoder(), Widening(), policy)
     if kind == "command" and colon:
         words = _command(rest)
         return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts))

@@ -1,0 +1,230 @@
+"""Which window of time a question speaks of, by rules over the dates in it: "two weeks ago", "in May", "between 1 April and 9
+April 2020". What is read is the question and the day on which it is asked, never a key.
+
+In the place of the model that predicts the window in "Memory-T1: Reinforcement Learning for Temporal Reasoning in
+Multi-session Agents" (arXiv 2512.20092): rules read the dates that are written, and say nothing where none is.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("january", "february", "march", "april", "may", "june"),
+            *("july", "august", "september", "october", "november", "december"),
+        ),
+        start=1,
+    )
+}
+_WEEKDAYS = {
+    name: number
+    for number, name in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"))
+}
+_COUNTS = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("zero", "one", "two", "three", "four", "five", "six"),
+            *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+        )
+    )
+} | {"a": 1, "an": 1, "couple": 2, "a couple of": 2, "couple of": 2, "few": 3, "a few": 3}
+_SEASONS = {"spring": 3, "summer": 6, "fall": 9, "autumn": 9, "winter": 12}
+_FEASTS = {"valentine": (2, 14), "halloween": (10, 31), "christmas eve": (12, 24), "christmas": (12, 25)}
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+_MONTH = "|".join(_MONTHS)
+_COUNT = r"\d+|" + "|".join(sorted(_COUNTS, key=len, reverse=True))
+_UNIT = "|".join(_UNIT_DAYS)
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?:\s*[ap]m)?"
+_DATE = re.compile(
+    rf"""(?:(?P<before>{_CLOCK}),?\s+(?:on\s+)?)?
+    \b(?:(?P<iso>\d{{4}}-\d{{2}}-\d{{2}})
+    |(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d)(?:,?\s+(?P<year>\d{{4}})\b)?
+    |(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month2>{_MONTH})\b(?:,?\s+(?P<year2>\d{{4}})\b)?
+    |(?P<month3>{_MONTH})(?:\s+of)?,?\s+(?P<year3>\d{{4}})\b
+    |(?:in|during|of|since|from|until|around|early|mid|late|last|this|and|to|by)[\s-]+(?P<month4>{_MONTH})\b(?!\s+\d)
+    |(?:in|during|of|since|from|until|early|mid|late|and|to|by)[\s-]+(?P<year5>(?:19|20)\d{{2}})\b(?!-\d))
+    (?:,?\s+(?:at\s+)?(?P<after>{_CLOCK}))?""",
+    re.VERBOSE,
+)
+_AGO = re.compile(rf"\b(?P<count>{_COUNT})\s+(?P<unit>{_UNIT})s?\s+(?:ago|back|earlier|before today)\b")
+_PAST = re.compile(rf"\b(?:last|past|previous)\s+(?P<count>{_COUNT})\s+(?P<unit>{_UNIT})s?\b")
+_LAST = re.compile(
+    r"\b(?P<which>last|past|previous|this)\s+"
+    rf"(?P<what>week|weekend|month|year|{'|'.join(_WEEKDAYS)}|{'|'.join(_SEASONS)})\b(?!')"
+)
+_OFFSET = re.compile(rf"\b(?P<count>{_COUNT})\s+(?P<unit>{_UNIT}|hour|minute)s?\s+(?P<side>before|after)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Both ends belong to it. An end that a question leaves open is `datetime.min`, or the day on which it is asked."""
+
+    start: datetime
+    end: datetime
+
+    def __str__(self) -> str:
+        return "/".join(each.isoformat(timespec="minutes") for each in (self.start, self.end))
+
+    @property
+    def days(self) -> float:
+        """How long it is."""
+        return (self.end - self.start) / DAY
+
+    def gap(self, when: datetime) -> float:
+        """Days from `when` to it: 0 inside, below 0 before it, above 0 after it."""
+        return (when - self.start) / DAY if when < self.start else max(0.0, (when - self.end) / DAY)
+
+    def overlap(self, other: TimeWindow) -> float:
+        """Share of the union that is common, to the minute."""
+        common = min(self.end, other.end) - max(self.start, other.start) + _MINUTE
+        whole = max(self.end, other.end) - min(self.start, other.start) + _MINUTE
+        return max(0.0, common / whole)
+
+
+def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
+    """The window that `question` speaks of; None where it says no time, or one that needs a day on which it is asked and there is
+    none. asked_at: ISO 8601, "" where it is not known.
+
+    Dates come before times reckoned from today. "After 3 May" is open to the day of asking, "three days after" is closed."""
+    text = " ".join(question.lower().split())
+    asked = datetime.fromisoformat(asked_at) if asked_at else None
+    try:
+        return _dated(text, asked) or (None if asked is None else _reckoned(text, asked))
+    except (OverflowError, ValueError):
+        return None  # a day that never was, or years beyond all calendars
+
+
+def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
+    """By the dates that are written out."""
+    known = [(each, span) for each in _DATE.finditer(text) if (span := _span(each.groupdict(), asked)) is not None]
+    if not known:
+        return None
+    clocks = re.search(rf"\b(?:between|from)\s+({_CLOCK})\s+(?:and|to)\s+({_CLOCK})\s+on\s", text)
+    for first, span in known:
+        if clocks and clocks.end() >= first.start() and clocks.start(2) <= first.start("before") < first.start() + 1:
+            return TimeWindow(_at(span.start, clocks[1]), span.end)
+    for (first, one), (second, other) in pairwise(known):
+        between = text[first.end() : second.start()]
+        begun = re.search(r"\b(?:between|from)\W+(?:the\W+)?$", text[: first.start()]) or first[0].startswith("from")
+        if begun and re.fullmatch(r"\W*(?:(?:and|to|until|through)\W*(?:on\W+|the\W+)*)?", between):
+            return TimeWindow(one.start, max(one.start, other.end))
+    windows = [_related(text[: each.start()], each[0], span, asked) for each, span in known]
+    return TimeWindow(min(each.start for each in windows), max(each.end for each in windows))
+
+
+def _related(before: str, written: str, span: TimeWindow, asked: datetime | None) -> TimeWindow:
+    """What the words in front of a date make of it."""
+    offset = _OFFSET.search(before)
+    if offset:
+        if offset["side"] == "after":
+            return TimeWindow(span.start, _moved(span.start, offset, 1))
+        return TimeWindow(_moved(span.start, offset, -1), span.start)
+    if written.startswith("since") or re.search(r"\b(?:after|since)\W*$", before):
+        return TimeWindow(span.start, max(span.end, asked or datetime.max))
+    if written.startswith(("until", "by")) or re.search(r"\b(?:before|until|by)\W*$", before):
+        return TimeWindow(datetime.min, span.end)
+    return span
+
+
+def _moved(when: datetime, match: re.Match[str], sign: int) -> datetime:
+    """By as many units of the calendar as `match` counts."""
+    count = match["count"]
+    number = sign * (int(count) if count.isdigit() else _COUNTS[count])
+    if match["unit"] not in ("month", "year"):
+        return when + timedelta(**{f"{match['unit']}s": number})
+    months = when.year * 12 + when.month - 1 + number * (12 if match["unit"] == "year" else 1)
+    year, month = months // 12, months % 12 + 1
+    return when.replace(year=year, month=month, day=min(when.day, monthrange(year, month)[1]))
+
+
+def _span(parts: dict[str, str | None], asked: datetime | None) -> TimeWindow | None:
+    """Of one date: a minute, a day, a month or a year. A date without a year is the last one before the day of asking."""
+    clock = parts["before"] or parts["after"]
+    if parts["iso"]:
+        day = datetime.fromisoformat(parts["iso"])
+    elif parts["year5"]:
+        return TimeWindow(datetime(int(parts["year5"]), 1, 1), datetime(int(parts["year5"]), 12, 31, 23, 59))
+    else:
+        month = _MONTHS[str(parts["month"] or parts["month2"] or parts["month3"] or parts["month4"])]
+        number, year = parts["day"] or parts["day2"], parts["year"] or parts["year2"] or parts["year3"]
+        if year is None and asked is None:
+            return None
+        when = int(year) if year else _last_year(month, int(number or 1), asked or datetime.max)
+        if number is None:
+            return TimeWindow(datetime(when, month, 1), datetime(when, month, monthrange(when, month)[1], 23, 59))
+        day = datetime(when, month, int(number))
+    if clock:
+        return TimeWindow(_at(day, clock), _at(day, clock))
+    return TimeWindow(day, day + DAY - _MINUTE)
+
+
+def _last_year(month: int, day: int, asked: datetime) -> int:
+    return asked.year if (month, day) <= (asked.month, asked.day) else asked.year - 1
+
+
+def _at(day: datetime, clock: str) -> datetime:
+    hour, minute = (int(each) for each in re.findall(r"\d+", clock)[:2])
+    if clock.endswith("m"):
+        hour = hour % 12 + (12 if clock.endswith("pm") else 0)
+    return day.replace(hour=hour, minute=minute)
+
+
+def _reckoned(text: str, asked: datetime) -> TimeWindow | None:
+    """By how long before the day of asking."""
+    today = asked.replace(hour=0, minute=0)
+    if ago := _AGO.search(text):
+        then = _moved(today, ago, -1)
+        slack = {"day": 0, "week": 3, "month": 15, "year": 183}[ago["unit"]]
+        window = _days(then - DAY * slack, then + DAY * slack)
+        return TimeWindow(window.start, asked) if re.search(r"\bsince\b", text[: ago.start()]) else window
+    if past := _PAST.search(text):
+        return TimeWindow(_moved(today, past, -1), asked)
+    if last := _LAST.search(text):
+        whole = re.search(r"\b(?:in|over|within|during) the $", text[: last.start()])
+        return _named("past" if whole and last["which"] == "last" else last["which"], last["what"], today)
+    for name, (month, day) in _FEASTS.items():
+        if re.search(rf"\b{name}", text):
+            then = datetime(_last_year(month, day, asked), month, day)
+            return _days(then, then)
+    if re.search(r"\byesterday\b", text):
+        return _days(today - DAY, today - DAY)
+    return None
+
+
+def _named(which: str, what: str, today: datetime) -> TimeWindow:
+    """ "last Tuesday", "this month", "the past weekend"."""
+    if what in _WEEKDAYS:
+        then = today - DAY * ((today.weekday() - _WEEKDAYS[what] - 1) % 7 + 1)
+        return _days(then, then)
+    if what == "weekend":
+        sunday = today - DAY * ((today.weekday() + 1) % 7 or 7)
+        return _days(today, today + DAY * (6 - today.weekday())) if which == "this" else _days(sunday - DAY, sunday)
+    if what in _SEASONS:
+        first = _SEASONS[what]
+        year = _last_year(first, 1, today)
+        return _days(datetime(year, first, 1), datetime(year, first, 1) + DAY * 91)
+    if which == "past":
+        return _days(today - DAY * _UNIT_DAYS[what], today)
+    if what == "week":
+        monday = today - DAY * today.weekday()
+        return _days(monday, today) if which == "this" else _days(monday - 7 * DAY, monday - DAY)
+    begin = today.replace(day=1) if what == "month" else today.replace(month=1, day=1)
+    if which == "this":
+        return _days(begin, today)
+    end = begin - DAY
+    return _days(end.replace(day=1) if what == "month" else end.replace(month=1, day=1), end)
+
+
+def _days(first: datetime, last: datetime) -> TimeWindow:
+    return TimeWindow(first, last + DAY - _MINUTE)

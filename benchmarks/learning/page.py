@@ -1,4 +1,4 @@
-"""Put what the recipes learned into docs/recipes.md, and their curves into docs/images.
+"""Put what the recipes and RMM's reranker learned into docs/recipes.md, and the recipes' curves into docs/images.
 
 python -m benchmarks.learning.page
 """
@@ -161,6 +161,44 @@ def dev_of(rows: Sequence[Any]) -> list[tuple[int, float]]:
     return [(step, mean) for step, mean in rows]
 
 
+def reranker(record: Record) -> str:
+    """RMM: each arm's recall, its seeds, and what it gains."""
+    parts = [reranked(record["test"], "LongMemEval, test")]
+    if "locomo" in record:
+        parts.append(reranked(record["locomo"], "LoCoMo, with what was learned on LongMemEval"))
+    return "\n\n".join(parts)
+
+
+def reranked(measured: Record, title: str) -> str:
+    rows = []
+    for each in measured["arms"]:
+        gain, seeds = each.get("gain"), each.get("by_seed", [])
+        spread = f"{min(seeds):.3f} to {max(seeds):.3f}" if seeds else ""
+        gained = f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})" if gain else ""
+        rows.append((each["arm"], f"{each['mean']:.3f}", spread, gained, f"{gain['p']:.2g}" if gain else ""))
+    head = (f"{title}: {measured['questions']} questions", "recall@5", "seeds", "minus retriever", "p")
+    return markdown(head, rows, 1)
+
+
+def tuning(record: Record) -> str:
+    names = record["rmm"]["words"]
+    rows: list[tuple[str, ...]] = [("retriever", f"{record['retriever']:.3f}", f"{record['retriever']:.3f}", "")]
+    for name in names:
+        words, marks = record["rmm"]["words"][name], record["rmm"]["evidence"][name]
+        rows.append((name, f"{words['recall']:.3f}", f"{marks['recall']:.3f}", f"{marks['while learning']:.3f}"))
+    for ridge, recall in record["statistician"]["words"].items():
+        rows.append(
+            (
+                f"logistic, ridge {float(ridge):g}",
+                f"{recall:.3f}",
+                f"{record['statistician']['evidence'][ridge]:.3f}",
+                "",
+            )
+        )
+    head = ("train and dev, cross-validated", "citations by words", "evidence as citations", "shown while learning")
+    return markdown(head, rows, 1)
+
+
 RENDER: dict[str, Callable[[Record], str]] = dict.fromkeys(FILES, recipe) | {"operations": operations}
 
 
@@ -172,6 +210,10 @@ def main() -> None:
         record = json.loads(path.read_text())
         picture(name, record)
         filled(PAGE, name, f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)")
+    for name, table in (("rmm", reranker), ("rmm_tuned", tuning)):
+        path = ROOT / f"benchmarks/learning/{name}.json"
+        if path.is_file():
+            filled(PAGE, name, table(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 """Does it help date questions to prune by time, and then to choose by what reward taught? The claim of Memory-T1 (arXiv
 2512.20092), in small, with its controls.
 
-    python -m benchmarks.memory_t1.run --data DATA [--vectors FILE] [--reader NAME] [--runs RUNS]
+    python -m benchmarks.memory_t1.run --data DATA [--vectors FILE]
     python -m benchmarks.memory_t1.run --data DATA --folds 5    # training and dev questions alone
 
-Date questions are those in which rules read a window of time (`tasks.time_window`), which never see the key. Three sets:
+Date questions are those in which rules read a window of time (`tasks.time_window`), which never see the key. Two sets:
 
 * LongMemEval, 50 sessions of others beside the evidence. As it comes, those sessions are of other years, and time would give
   the evidence away; so each is dated anew, as long before the question as the evidence of some other question of its side is.
   Drawn for each of three seeds. All that is tuned or trained is so on the training side of it.
-* the same with the dates that the sessions have;
 * LoCoMo, by path: the eight test conversations. Nothing is tuned or trained on it.
 
 Evidence recall@5: share of the turns marked as evidence among the first five. What is asked on test is asked once, by one run of
@@ -24,15 +23,15 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keepworth.agents.recall import spoken
 from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.statistics import family, pooled_estimate
 from keepworth.memory.search.index import InvertedIndex
@@ -54,7 +53,6 @@ from keepworth.tasks.benchmarks.timebench import time_ranges
 from keepworth.tasks.entries import MemoryEntry
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import longmemeval, questions
-from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.splits import draw_order
 from keepworth.tasks.time_window import TimeWindow, window_of
 
@@ -63,7 +61,6 @@ SEEDS = (0, 1, 2)
 DISTRACTORS = 50
 BEFORE, AFTER = (0.0, 3.0, 14.0, 1e6), (0.0, 3.0, 7.0, 30.0, 90.0, 1e6)
 LINEAR = {"meaning": (0.0, 0.5, 1.0, 2.0), "near": (0.0, 0.25, 0.5, 1.0), "days": (3.0, 14.0, 60.0), "new": (0.0, 0.25)}
-NO_PRUNING = Widening(1e9, 1e9)
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,7 @@ class DateQuestion:
     window: TimeWindow | None
     gold: tuple[str, ...]
     range: TimeWindow
+    made: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
 Task = Any
@@ -108,17 +106,30 @@ def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
     return replace(task, sessions=tuple(sorted(sessions, key=lambda each: (each.date, each.id))))
 
 
+@cache
+def scored(question: str, told: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], Any]:
+    """Places and BM25 of entries, whatever their dates."""
+    index = indexed(told)
+    terms = list(dict.fromkeys(terms_of(question)))
+    return tuple(name for name, _ in told), index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
+
+
+@lru_cache(maxsize=2)
+def indexed(told: tuple[tuple[str, str], ...]) -> InvertedIndex:
+    index = InvertedIndex()
+    for _, text in told:
+        index.add(text)
+    return index
+
+
 def prepared(task: Task, cluster: str) -> DateQuestion | None:
     """None where no turn is marked."""
     entries = haystack(task)
     gold = tuple(dict.fromkeys(turn_of(place(each)) for each in entries if each.evidence))
     if not gold:
         return None
-    index = InvertedIndex()
-    for each in entries:
-        index.add(each.text)
-    terms = list(dict.fromkeys(terms_of(task.input)))
-    lexical = index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
+    by_place = dict(zip(*scored(task.input, tuple(sorted((place(each), each.text) for each in entries))), strict=True))
+    lexical = np.array([by_place[place(each)] for each in entries])
     said_at = [datetime.fromisoformat(each.date) for each in entries]
     told = [when for each, when in zip(entries, said_at, strict=True) if each.evidence]
     hull = TimeWindow(min(told).replace(hour=0, minute=0), max(told).replace(hour=23, minute=59))
@@ -141,9 +152,11 @@ def of_longmemeval(split: str, seed: int | None, *, undated: bool = False) -> li
     return [each for each in made if each is not None]
 
 
-def of_locomo(split: str, data: str) -> list[DateQuestion]:
+def of_locomo(split: str, data: str, sample: int) -> list[DateQuestion]:
+    """The first `sample` date questions, in an order that says nothing."""
     tasks = [each for each in locomo(split, data=data) if window_of(each.input, each.asked_at) is not None]
-    made = [prepared(each, cluster_of(each)) for each in tasks]
+    drawn = {each.key for each in sorted(tasks, key=lambda each: draw_order("sample", each.key))[:sample]}
+    made = [prepared(each, cluster_of(each)) for each in tasks if each.key in drawn]
     return [each for each in made if each is not None]
 
 
@@ -188,9 +201,13 @@ def pool_of(question: DateQuestion, widening: Widening) -> list[int]:
 
 
 def inputs(question: DateQuestion, pool: Sequence[int], vectors: Vectors) -> Any:
-    """Features of the entries of a pool."""
-    if not pool:
-        return np.zeros((0, 0))
+    """Features of the entries of a pool, made once."""
+    if tuple(pool) not in question.made:
+        question.made[tuple(pool)] = _inputs(question, pool, vectors)
+    return question.made[tuple(pool)]
+
+
+def _inputs(question: DateQuestion, pool: Sequence[int], vectors: Vectors) -> Any:
     near = vectors([question.entries[each].text for each in pool]) @ vectors([question.text])[0]
     chosen = [
         CandidateEvidence(
@@ -311,9 +328,6 @@ def fitted(
         train_evidence([marked(*each) for each in zip(train, pools, xs, strict=True)], seed=seed),
         widening,
     )
-    whole = [by_words(each)[:POOL] for each in train]
-    asked = [training(q, pool, inputs(q, pool, vectors), WEIGHTS) for q, pool in zip(train, whole, strict=True)]
-    made["learned, not pruned"] = (train_evidence(asked, seed=seed), NO_PRUNING)
     return made
 
 
@@ -360,7 +374,6 @@ PAIRS = (
     ("learned", "tuned linear"),
     ("learned", "permuted rewards"),
     *(("learned", name) for name in REWARDS if name != "learned"),
-    ("learned", "learned, not pruned"),
 )
 Scores = dict[str, dict[str, list[float]]]
 
@@ -445,39 +458,20 @@ def show(record: Mapping[str, Any]) -> None:
         print(f"{own['name']:56} {own['difference']:+.3f} [{own['low']:+.3f}, {own['high']:+.3f}] p {own['p']:.3f}")
 
 
-READ = ("no pruning", "predicted window", "predicted window, widened", "gold window", "tuned linear", "learned")
-
-
-def read(reader: Any, asked: Sequence[DateQuestion], ranked: Mapping[str, Ranking]) -> Scores:
-    """F1 of what a frozen reader answers from the first five entries, with their dates, in order of time."""
-    scores: Scores = {arm: {} for arm in READ}
-    for arm, question in itertools.product(READ, asked):
-        first = sorted(ranked[arm](question)[:MOST])
-        answer = reader.answers([(question.text, [spoken(question.entries[each], dates=True) for each in first])])[0]
-        scores[arm].setdefault(question.key, []).append(token_f1(answer, question.answers))
-    return scores
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--vectors", type=Path, help="a file in which vectors are kept, to go on sooner")
-    parser.add_argument("--reader", default="none", help="as of `keepworth eval run`")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--save", type=Path, help="a file for the policy of the first seed: the system memory-t1:FILE")
-    parser.add_argument("--sample", type=int, default=60, help="LoCoMo's questions that the reader answers")
+    parser.add_argument("--sample", type=int, default=104, help="how many of LoCoMo's date questions")
     options = parser.parse_args()
     vectors, began = Vectors(options.vectors), time.perf_counter()
     if options.folds:
         show(folds(options.folds, vectors))
         vectors.keep()
         return
-    from keepworth.cli.eval_run import reader_of
-
-    reader = reader_of(options.reader, "", "", options.runs)
     found: dict[str, Scores] = {}
-    answered: dict[str, Scores] = {}
     clusters: dict[str, dict[str, str]] = {}
     record: dict[str, Any] = {"tuned": [], "time ranges": ranges(options.data)}
     seconds = []
@@ -504,33 +498,16 @@ def main() -> None:
         ranked = arms(widening, weights, policies, seed, vectors)
         sets = {
             "longmemeval": of_longmemeval("test", seed),
-            "longmemeval, own dates": of_longmemeval("test", None),
-            "locomo": of_locomo("test", options.data),
+            "locomo": of_locomo("test", options.data, options.sample),
         }
         for name, asked in sets.items():
+            print(seed, name, len(asked), widening, weights, f"{time.perf_counter() - began:.0f} s", flush=True)
             _score(found.setdefault(name, {}), clusters.setdefault(name, {}), asked, ranked)
-        if reader is not None:
-            sets["locomo"] = sorted(sets["locomo"], key=lambda each: draw_order("read", each.key))[: options.sample]
-            for name in ("longmemeval", *(("locomo",) if seed == SEEDS[0] else ())):
-                for arm, own in read(reader, sets[name], ranked).items():
-                    for key, values in own.items():
-                        answered.setdefault(name, {}).setdefault(arm, {}).setdefault(key, []).extend(values)
     vectors.keep()
     record["recall@5"] = {name: summed(own, clusters[name], SEEDS) for name, own in found.items()}
     for name, own in record["recall@5"].items():
         print(name)
         show(own)
-    if reader is not None:
-        record["reader"] = reader.identity
-        record["f1"] = {
-            name: summed(
-                own, {key: clusters[name][key] for key in own[READ[0]]}, SEEDS if name == "longmemeval" else SEEDS[:1]
-            )
-            for name, own in answered.items()
-        }
-        for name, own in record["f1"].items():
-            print("f1", name)
-            show(own)
     record["seconds"] = {"of training a policy": float(np.mean(seconds)), "of all": time.perf_counter() - began}
     record["versions"] = {name: version(name) for name in ("numpy", "scipy", "statsmodels")}
     (HERE / "memory_t1.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

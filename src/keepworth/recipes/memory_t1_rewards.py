@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.time_window import TimeWindow
@@ -28,9 +29,14 @@ def answer_coverage(texts: Sequence[str], answers: Sequence[str]) -> float:
 
     In the place of R_a, which marks what the trained model then answers: here the reader is frozen, and its answer would cost a
     call of a model for each of the K choices."""
-    there = {word for text in texts for word in tokens(text)}
+    there = frozenset[str]().union(*map(_words, texts))
     shares = [sum(word in there for word in words) / len(words) for words in map(tokens, answers) if words]
     return max(shares, default=0.0)
+
+
+@lru_cache(maxsize=100_000)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(tokens(text))
 
 
 def grounding(chosen: Collection[Hashable], gold: Collection[Hashable]) -> float:

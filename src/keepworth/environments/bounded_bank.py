@@ -1,0 +1,183 @@
+"""The bounded bank: facts come one by one, the bank holds less than all of them, and a question comes after the last one.
+
+Any writer plays it that can write a line. `ADD` keeps the new fact, `ADD 7` says beside it how much it matters, from 0 to 9;
+`UPDATE 2` puts it in the place of entry 2, `DELETE 2` gives entry 2 up, `NOOP` lets the fact pass. Where the bank is full, what
+matters least goes first, and of equals the oldest: so a writer that always says `ADD` keeps the latest facts, and one that says
+how much each matters keeps the most important ones. Any text is a legal action: what makes no sense changes nothing and is
+counted.
+
+The last observation is the question with what is left in the bank. Whoever answers it, the reward is the answer's alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from keepworth.environments.environment import Step
+from keepworth.episodes.episode import Observation, OperationKind, ParseStatus, RewardTerm, StopReason, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.operations import read_operation
+from keepworth.tasks.verifiers import verifier
+
+USUAL = 5.0
+"""How much a fact matters where the writer does not say."""
+MOST = 9.0
+Unit = Literal["items", "tokens"]
+Measure = Callable[[str], int]
+"""The tokens of a text."""
+
+_IMPORTANCE = re.compile(r"^\s*ADD\s+([0-9](?:\.[0-9]+)?)\s*$", re.IGNORECASE)
+
+
+def words(text: str) -> int:
+    """Tokens where no tokenizer is at hand."""
+    return len(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: nothing may push it out."""
+
+    number: int
+    text: str
+    matters: float = USUAL
+    pinned: bool = False
+
+
+@dataclass(slots=True)
+class BoundedBank:
+    """At most `budget` items, or tokens. entries: in the order of their arrival. Every method is total: what cannot be done
+    changes nothing, says why, and is counted.
+
+    invalid: lines that made no sense; refused: facts that could not be kept, because they are longer than the whole budget or
+    everything else is pinned. Raises KeepworthError for a budget below 1."""
+
+    budget: int
+    unit: Unit = "items"
+    measure: Measure = words
+    entries: list[Entry] = field(default_factory=list)
+    invalid: int = 0
+    refused: int = 0
+    arrived: int = 0
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise KeepworthError(
+                f"a bank of {self.budget} {self.unit} holds nothing.", "Give it a budget of at least 1."
+            )
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The numbers of the facts that are in the bank."""
+        return tuple(entry.number for entry in self.entries)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(entry.text for entry in self.entries)
+
+    def size(self, text: str) -> int:
+        return 1 if self.unit == "items" else self.measure(text)
+
+    def write(self, line: str, fact: str) -> str:
+        """Carry out what `line` asks for about the next fact; what was done, in a word."""
+        number, self.arrived = self.arrived, self.arrived + 1
+        if said := _IMPORTANCE.match(line.splitlines()[0] if line.strip() else ""):
+            return self._add(Entry(number, fact, min(MOST, float(said[1]))))
+        kind, target, status = read_operation(line, shown=len(self.entries))
+        if status is ParseStatus.INVALID:
+            self.invalid += 1
+            return "invalid"
+        if kind is OperationKind.ADD:
+            return self._add(Entry(number, fact))
+        if kind is OperationKind.DELETE and target is not None:
+            del self.entries[target]
+            return "deleted"
+        if kind is OperationKind.UPDATE and target is not None:
+            before = list(self.entries)
+            old = self.entries.pop(target)
+            done = self._add(Entry(number, fact, old.matters))
+            if done != "kept":
+                self.entries = before
+            return done
+        return "passed"
+
+    def _add(self, new: Entry) -> str:
+        room = self.budget - self.size(new.text)
+        pinned = sum(self.size(entry.text) for entry in self.entries if entry.pinned)
+        if room < pinned:
+            self.refused += 1
+            return "refused"
+        given_up = sorted((entry for entry in [*self.entries, new] if not entry.pinned), key=_least_first)
+        left = [*self.entries, new]
+        while sum(self.size(entry.text) for entry in left) > self.budget:
+            left.remove(given_up.pop(0))
+        self.entries = left
+        return "kept" if new in left else "passed"
+
+
+def _least_first(entry: Entry) -> tuple[float, int]:
+    return entry.matters, entry.number
+
+
+def shown(entries: Sequence[str], fact: str) -> str:
+    """What a writer sees: the bank's entries under their numbers, and the new fact."""
+    lines = [f"[{number}] {text}" for number, text in enumerate(entries)] or ["(empty)"]
+    return "\n".join(("Memory:", *lines, f"New fact: {fact}"))
+
+
+Arriving = Callable[[Task], Sequence[str]]
+"""The facts of a task, in the order in which they arrive."""
+Kept = Callable[[Task, Sequence[int]], float]
+"""(task, numbers of the facts in the bank) to the share of its evidence that is there."""
+
+
+class BankKeeping:
+    """`arriving` facts of a task against a bank of `budget` items or tokens, then its question.
+
+    reward: the verifier of the answer. evidence: logged beside it, with weight 0, and never trained on; None where nobody
+    knows."""
+
+    def __init__(
+        self,
+        arriving: Arriving,
+        budget: int,
+        *,
+        unit: Unit = "items",
+        measure: Measure = words,
+        reward: str = "token_f1",
+        evidence: Kept | None = None,
+    ) -> None:
+        self._arriving, self._evidence, self._reward = arriving, evidence, reward
+        self._new = lambda: BoundedBank(budget, unit, measure)
+        self.bank = self._new()
+        self._task: Task | None = None
+        self._left: list[str] = []
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._task, self._left, self.bank = task, list(self._arriving(task)), self._new()
+        return self._next()
+
+    async def step(self, action: str) -> Step:
+        assert self._task is not None
+        if self._left:
+            done = self.bank.write(action, self._left.pop(0))
+            return Step(self._next(), errors=("the writer's line makes no sense",) if done == "invalid" else ())
+        answer = action.strip()
+        terms = [RewardTerm(self._reward, verifier(self._reward)(answer, self._task.answers))]
+        if self._evidence is not None:
+            terms.append(RewardTerm("evidence_kept", self._evidence(self._task, self.bank.kept), weight=0.0))
+        stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
+        return Step(rewards=tuple(terms), stop=stop, answer=answer)
+
+    async def close(self) -> None:
+        self._task, self._left = None, []
+
+    def _next(self) -> Observation:
+        assert self._task is not None
+        if self._left:
+            text = shown(self.bank.texts, self._left[0])
+            return Observation(text, answer_due=False, turns_left=len(self._left))
+        return Observation("\n".join(self.bank.texts), question=self._task.input, turns_left=0)

@@ -1,0 +1,138 @@
+"""How much a statement matters, judged before anybody asks: a small policy over features of its text, learned from reward.
+
+The policy gives each statement a number; a bank that is full gives up the lowest. Drawn with Gumbel noise the choice of what
+stays is a Plackett-Luce draw without replacement, whoever came first, so that its probability is known and reward can reach it
+(Efraimidis and Spirakis, weighted reservoir sampling, 2006; Kool et al., arXiv 1903.06059).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.model import Encoder
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+_TIME = re.compile(r"\b(?:yesterday|today|last|ago|weeks?|months?|years?|monday|friday|recently|just|since|now)\b")
+_WANTING = re.compile(r"\b(?:need|want|looking|thinking|interested|planning|consider|hoping|curious)\b")
+_DONE = re.compile(
+    r"\b(?:bought|got|went|attended|visited|finished|started|moved|took|met|received|graduated|work|live|have been|completed)\b"
+)
+_KIN = re.compile(
+    r"\bmy (?:sister|brother|mother|mom|father|dad|wife|husband|friend|cousin|son|daughter|cat|dog|niece|nephew)\b"
+)
+_NUMBER_WORD = re.compile(r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|dozen|twice|half)\b")
+
+FEATURES = (
+    *("words", "digits", "numbers in words", "names", "quoted", "times", "money"),
+    *("starts with I am", "my", "kin", "wanting", "done"),
+)
+
+
+def hand_features(statement: str) -> Floats:
+    """[len(FEATURES)]: counts and marks of one statement that need no model, each of order 1."""
+    low, spoken = statement.lower(), statement.split()
+    return np.array(
+        [
+            len(spoken) / 20,
+            min(4, sum(letter.isdigit() for letter in statement)) / 2,
+            float(bool(_NUMBER_WORD.search(low))),
+            min(6, sum(word[:1].isupper() and word not in ("I", "I'm", "I've", "I'd", "I'll") for word in spoken[1:]))
+            / 3,
+            float('"' in statement),
+            float(bool(_TIME.search(low))),
+            float("$" in statement),
+            float(low.startswith(("i'm", "i am"))),
+            float(" my " in f" {low}"),
+            float(bool(_KIN.search(low))),
+            float(bool(_WANTING.search(low))),
+            float(bool(_DONE.search(low))),
+        ]
+    )
+
+
+def features(statements: Sequence[str], encoder: Encoder | None = None) -> Floats:
+    """[n, len(FEATURES) + 1 (+ dimension)]: the hand features, a constant, and the vectors of `encoder` where there is one."""
+    if not statements:
+        return np.zeros((0, len(FEATURES) + 1 + (encoder.identity.dimension if encoder else 0)))
+    hand = np.stack([hand_features(each) for each in statements])
+    parts = [hand, np.ones((len(statements), 1))]
+    if encoder is not None:
+        parts.append(np.asarray(encoder.encode(list(statements)), dtype=np.float64))
+    return np.concatenate(parts, axis=1)
+
+
+def drawn(scores: Floats, budget: int, generator: np.random.Generator) -> tuple[int, ...]:
+    """Places of the `budget` statements that stay, in the order of their keys (score plus Gumbel noise), highest first: a
+    Plackett-Luce draw. Whether all scores are known at once or come one by one, with the lowest key given up, is the same."""
+    keys = scores + generator.gumbel(size=len(scores))
+    return tuple(int(place) for place in np.argsort(-keys)[:budget])
+
+
+def best(scores: Floats, budget: int) -> tuple[int, ...]:
+    """The same without noise; of equal scores the latest stays, as in a bank that gives up the oldest."""
+    places = sorted(range(len(scores)), key=lambda place: (scores[place], place), reverse=True)
+    return tuple(places[:budget])
+
+
+def log_probability(scores: Floats, order: Sequence[int]) -> float:
+    """Of an ordered Plackett-Luce draw: the sum over its places of score minus logsumexp of what was left then."""
+    left, total = np.ones(len(scores), dtype=bool), 0.0
+    for place in order:
+        total += float(scores[place] - _logsumexp(scores[left]))
+        left[place] = False
+    return total
+
+
+def gradient(scores: Floats, order: Sequence[int]) -> Floats:
+    """[n]: the derivative of `log_probability` by the scores; it sums to 0."""
+    left, found = np.ones(len(scores), dtype=bool), np.zeros(len(scores))
+    for place in order:
+        found[left] -= np.exp(scores[left] - _logsumexp(scores[left]))
+        found[place] += 1.0
+        left[place] = False
+    return found
+
+
+def _logsumexp(values: Floats) -> float:
+    top = float(values.max())
+    return top + float(np.log(np.exp(values - top).sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBank:
+    """One entry of a decision log. features: [n, d] of all statements that came; stayed: places of those in the bank when the
+    question came; reward: of its answer; group: banks of equal group saw the same statements and the same question."""
+
+    features: Floats
+    stayed: tuple[int, ...]
+    reward: float
+    group: str
+
+
+def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
+    """[d]: weights of a linear worth of statements, so that the reward of a bank is that of its group plus the worth of what
+    stayed. Ridge regression within groups: what a question is worth anyway drops out, and no mark of evidence is needed.
+
+    Its banks must have been drawn so that what stays varies within a group; a group of one says nothing. Source: the additive
+    (main-effects) regression of a randomised factorial design."""
+    dimension = log[0].features.shape[1]
+    groups: dict[str, list[LoggedBank]] = {}
+    for bank in log:
+        groups.setdefault(bank.group, []).append(bank)
+    gram, moment = ridge * np.eye(dimension), np.zeros(dimension)
+    for banks in groups.values():
+        sums = np.stack([bank.features[list(bank.stayed)].sum(axis=0) for bank in banks])
+        rewards = np.array([bank.reward for bank in banks])
+        sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
+        gram += sums.T @ sums
+        moment += sums.T @ rewards
+    return np.linalg.solve(gram, moment)

@@ -1,0 +1,120 @@
+"""Streams of facts out of real conversations, for whoever learns what to write down: facts come one by one, and a question that
+nobody knew comes after the last one.
+
+The order of the facts and their dates say nothing about which of them will be asked for: places are drawn evenly, and only the
+facts that decide the question keep their order among themselves, because "the later one counts" is part of what they say. A
+stream in the order of time would give it away: of LongMemEval's streams of 16, the last four hold 61 to 68 % of the evidence,
+where chance is 25 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.facts import Fact, decisive_facts, facts_of
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.splits import SPLITS, draw_order
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FactStream:
+    """facts: in the order of arrival, with dates in that order. evidence: of each fact whether it decides the question (hidden:
+    never a reward but in an arm that says so). cluster: what generalises, the tied set of its question; number: which of the
+    streams of its question it is."""
+
+    task: Task
+    facts: tuple[Fact, ...]
+    evidence: tuple[bool, ...]
+    cluster: str
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.task.key}~{len(self.facts)}/{self.number}"
+
+    def evidence_kept(self, kept: Iterable[int]) -> float:
+        """The share of its evidence that is among `kept`, numbers of facts."""
+        wanted = {number for number, decides in enumerate(self.evidence) if decides}
+        return len(wanted & set(kept)) / len(wanted)
+
+
+def fact_streams(
+    tasks: Sequence[Task], length: int, *, streams: int = 1, seed: int = 0, clusters: Mapping[str, str] | None = None
+) -> list[FactStream]:
+    """`streams` streams of `length` facts for every task whose answer some of its facts state word for word.
+
+    The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number),
+    none of them out of a turn that is marked as evidence; a fact said twice comes once. Tasks that have fewer facts than
+    `length`, or more evidence than half of it, are left out. clusters: by task key; each task is its own without.
+
+    Raises KeepworthError for a length below 2, and where no task has a stream."""
+    if length < 2:
+        raise KeepworthError(f"a stream of {length} facts leaves nothing to choose.", "Let it have at least 2.")
+    made: list[FactStream] = []
+    for task in tasks:
+        facts = list({fact.statement: fact for fact in facts_of(task.sessions)}.values())
+        decisive = decisive_facts(task, facts)
+        said = {word for fact in decisive for word in tokens(fact.statement)}
+        if not decisive or not any(set(tokens(answer)) <= said for answer in task.answers):
+            continue
+        marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
+        others = [fact for fact in facts if fact.place not in marked]
+        if len(decisive) > length // 2 or len(others) < length - len(decisive):
+            continue
+        cluster = (clusters or {}).get(task.key, task.key)
+        made += [_stream(task, decisive, others, length, number, seed, cluster) for number in range(streams)]
+    if not made:
+        raise KeepworthError(
+            f"none of {len(tasks)} tasks has {length} facts of which some decide its question.",
+            "Take shorter streams, or tasks with more distractors.",
+        )
+    return made
+
+
+def _stream(
+    task: Task, decisive: Sequence[Fact], others: Sequence[Fact], length: int, number: int, seed: int, cluster: str
+) -> FactStream:
+    def drawn(fact: Fact, of: str) -> str:
+        return draw_order(seed, of, task.key, number, fact.session, fact.turn, fact.sentence)
+
+    filler = sorted(others, key=lambda fact: drawn(fact, "filler"))[: length - len(decisive)]
+    order = sorted([*decisive, *filler], key=lambda fact: drawn(fact, "place"))
+    evidence = tuple(fact in decisive for fact in order)
+    in_time = iter(decisive)
+    placed = [next(in_time) if decides else fact for fact, decides in zip(order, evidence, strict=True)]
+    dates = sorted(fact.date for fact in placed)
+    facts = tuple(replace(fact, date=date) for fact, date in zip(placed, dates, strict=True))
+    return FactStream(task, facts, evidence, cluster, number)
+
+
+def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
+    """The fold of each stream: clusters whole, in an order that says nothing about them, as even as their sizes allow."""
+    sizes: dict[str, int] = {}
+    for stream in streams:
+        sizes[stream.cluster] = sizes.get(stream.cluster, 0) + 1
+    filled, fold_of = [0] * folds, dict[str, int]()
+    for cluster in sorted(sizes, key=lambda each: draw_order("fold", each)):
+        fold_of[cluster] = filled.index(min(filled))
+        filled[fold_of[cluster]] += sizes[cluster]
+    return [fold_of[stream.cluster] for stream in streams]
+
+
+def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distractors: int = 0) -> list[FactStream]:
+    """Of the extractive questions of all splits of LongMemEval: for learning in folds, where every question is tested once by a
+    writer that never saw it. distractors: sessions of others, as many as the length asks for where it is 0. Facts of one split
+    never stand in a stream of another."""
+    from keepworth.tasks.longmemeval import longmemeval, questions
+
+    wanted = distractors or max(10, length // 2)
+    tasks = [
+        task
+        for split in SPLITS
+        for task in longmemeval(split, distractors=wanted, seed=seed, extractive=True, abstention=False)
+    ]
+    clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
+    return fact_streams(tasks, length, streams=streams, seed=seed, clusters=clusters)

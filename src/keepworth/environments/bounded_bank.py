@@ -151,13 +151,14 @@ class BankKeeping:
         evidence: Kept | None = None,
     ) -> None:
         self._arriving, self._evidence, self._reward = arriving, evidence, reward
-        self._new = lambda: BoundedBank(budget, unit, measure)
-        self.bank = self._new()
+        self._limits = budget, unit, measure
+        self.bank = BoundedBank(*self._limits)
         self._task: Task | None = None
         self._left: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self._task, self._left, self.bank = task, list(self._arriving(task)), self._new()
+        self._task, self._left = task, list(self._arriving(task))
+        self.bank = BoundedBank(*self._limits)
         return self._next()
 
     async def step(self, action: str) -> Step:

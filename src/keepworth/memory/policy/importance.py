@@ -135,4 +135,5 @@ def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
         sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
         gram += sums.T @ sums
         moment += sums.T @ rewards
-    return np.linalg.solve(gram, moment)
+    worth: Floats = np.linalg.solve(gram, moment)
+    return worth

@@ -135,5 +135,4 @@ def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
         sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
         gram += sums.T @ sums
         moment += sums.T @ rewards
-    worth: Floats = np.linalg.solve(gram, moment)
-    return worth
+    return np.asarray(np.linalg.solve(gram, moment), dtype=np.float64)

@@ -4,21 +4,23 @@ Any writer plays it that can write a line. `ADD` keeps the new fact, `ADD 7` say
 `UPDATE 2` puts it in the place of entry 2, `DELETE 2` gives entry 2 up, `NOOP` lets the fact pass. Where the bank is full, what
 matters least goes first, and of equals the oldest: so a writer that always says `ADD` keeps the latest facts, and one that says
 how much each matters keeps the most important ones. Any text is a legal action: what makes no sense changes nothing and is
-counted.
+counted, and so is what cannot be done.
 
-The last observation is the question with what is left in the bank. Whoever answers it, the reward is the answer's alone.
+The last observation is the question with what is left in the bank, for the writer to answer; or a reader that was handed in
+answers it. Whoever does, the reward is the answer's alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from keepworth.environments.environment import Step
+from keepworth.environments.environment import Step, in_thread
 from keepworth.episodes.episode import Observation, OperationKind, ParseStatus, RewardTerm, StopReason, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.text import as_line
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.verifiers import verifier
 
@@ -29,7 +31,7 @@ Unit = Literal["items", "tokens"]
 Measure = Callable[[str], int]
 """The tokens of a text."""
 
-_IMPORTANCE = re.compile(r"^\s*ADD\s+([0-9](?:\.[0-9]+)?)\s*$", re.IGNORECASE)
+_IMPORTANCE = re.compile(r"^\s*ADD\s+([0-9]+(?:\.[0-9]+)?)\s*$", re.IGNORECASE)
 
 
 def words(text: str) -> int:
@@ -39,7 +41,8 @@ def words(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: nothing may push it out."""
+    """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: it stays, whatever is
+    asked for."""
 
     number: int
     text: str
@@ -52,8 +55,9 @@ class BoundedBank:
     """At most `budget` items, or tokens. entries: in the order of their arrival. Every method is total: what cannot be done
     changes nothing, says why, and is counted.
 
-    invalid: lines that made no sense; refused: facts that could not be kept, because they are longer than the whole budget or
-    everything else is pinned. Raises KeepworthError for a budget below 1."""
+    invalid: lines that made no sense; refused: what made sense and cannot be done, because the fact is longer than what is not
+    pinned, or because the entry that it should replace is pinned. Raises KeepworthError for a budget below 1 and for
+    entries that are more than it."""
 
     budget: int
     unit: Unit = "items"
@@ -67,6 +71,11 @@ class BoundedBank:
         if self.budget < 1:
             raise KeepworthError(
                 f"a bank of {self.budget} {self.unit} holds nothing.", "Give it a budget of at least 1."
+            )
+        if (full := self._size(self.entries)) > self.budget:
+            raise KeepworthError(
+                f"a bank of {self.budget} {self.unit} was given entries of {full}.",
+                "Give it fewer, or a larger budget.",
             )
 
     @property
@@ -84,7 +93,8 @@ class BoundedBank:
     def write(self, line: str, fact: str) -> str:
         """Carry out what `line` asks for about the next fact; what was done, in a word."""
         number, self.arrived = self.arrived, self.arrived + 1
-        if said := _IMPORTANCE.match(line.splitlines()[0] if line.strip() else ""):
+        first = next((each for each in line.splitlines() if each.strip()), "")
+        if said := _IMPORTANCE.match(first):
             return self._add(Entry(number, fact, min(MOST, float(said[1]))))
         kind, target, status = read_operation(line, shown=len(self.entries))
         if status is ParseStatus.INVALID:
@@ -92,10 +102,15 @@ class BoundedBank:
             return "invalid"
         if kind is OperationKind.ADD:
             return self._add(Entry(number, fact))
-        if kind is OperationKind.DELETE and target is not None:
+        if target is None:
+            return "passed"
+        if self.entries[target].pinned:
+            self.refused += 1
+            return "refused"
+        if kind is OperationKind.DELETE:
             del self.entries[target]
             return "deleted"
-        if kind is OperationKind.UPDATE and target is not None:
+        if kind is OperationKind.UPDATE:
             before = list(self.entries)
             old = self.entries.pop(target)
             done = self._add(Entry(number, fact, old.matters))
@@ -104,18 +119,23 @@ class BoundedBank:
             return done
         return "passed"
 
+    def _size(self, entries: Iterable[Entry]) -> int:
+        return sum(self.size(entry.text) for entry in entries)
+
     def _add(self, new: Entry) -> str:
-        room = self.budget - self.size(new.text)
-        pinned = sum(self.size(entry.text) for entry in self.entries if entry.pinned)
-        if room < pinned:
+        """A fact that matters too little to get in pushes nothing out either."""
+        if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
             return "refused"
         given_up = sorted((entry for entry in [*self.entries, new] if not entry.pinned), key=_least_first)
         left = [*self.entries, new]
-        while sum(self.size(entry.text) for entry in left) > self.budget:
-            left.remove(given_up.pop(0))
+        while self._size(left) > self.budget:
+            gone = given_up.pop(0)
+            if gone is new:
+                return "passed"
+            left = [entry for entry in left if entry is not gone]
         self.entries = left
-        return "kept" if new in left else "passed"
+        return "kept"
 
 
 def _least_first(entry: Entry) -> tuple[float, int]:
@@ -123,22 +143,26 @@ def _least_first(entry: Entry) -> tuple[float, int]:
 
 
 def shown(entries: Sequence[str], fact: str) -> str:
-    """What a writer sees: the bank's entries under their numbers, and the new fact."""
-    lines = [f"[{number}] {text}" for number, text in enumerate(entries)] or ["(empty)"]
-    return "\n".join(("Memory:", *lines, f"New fact: {fact}"))
+    """What a writer sees: the bank's entries under their numbers, and the new fact, a line each."""
+    lines = [f"[{number}] {as_line(text)}" for number, text in enumerate(entries)] or ["(empty)"]
+    return "\n".join(("Memory:", *lines, f"New fact: {as_line(fact)}"))
 
 
 Arriving = Callable[[Task], Sequence[str]]
 """The facts of a task, in the order in which they arrive."""
 Kept = Callable[[Task, Sequence[int]], float]
 """(task, numbers of the facts in the bank) to the share of its evidence that is there."""
+Reading = Callable[[str, Sequence[str]], str]
+"""(question, what is in the bank) to an answer."""
 
 
 class BankKeeping:
-    """`arriving` facts of a task against a bank of `budget` items or tokens, then its question.
+    """`arriving` facts of a task against a bank of `budget` items or tokens, then its question: a turn for each fact, and one
+    more for the answer. Whoever runs it lets an episode have that many turns (`keepworth.rollouts.driver.Limits`).
 
-    reward: the verifier of the answer. evidence: logged beside it, with weight 0, and never trained on; None where nobody
-    knows."""
+    reader: answers in the writer's place as soon as the last fact was dealt with, in a thread because it may hang; where it
+    fails the environment does, and the episode says nothing about the writer. reward: the verifier of the answer. evidence:
+    logged beside it, with weight 0, and never trained on; None where nobody knows."""
 
     def __init__(
         self,
@@ -147,31 +171,37 @@ class BankKeeping:
         *,
         unit: Unit = "items",
         measure: Measure = words,
+        reader: Reading | None = None,
         reward: str = "token_f1",
         evidence: Kept | None = None,
     ) -> None:
-        self._arriving, self._evidence, self._reward = arriving, evidence, reward
-        self._limits = budget, unit, measure
-        self.bank = BoundedBank(*self._limits)
+        self._arriving, self._reader = arriving, reader
+        self._reward, self._verifier, self._evidence = reward, verifier(reward), evidence
+        self._new = lambda: BoundedBank(budget, unit, measure)
+        self.bank = self._new()
         self._task: Task | None = None
         self._left: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self._task, self._left = task, list(self._arriving(task))
-        self.bank = BoundedBank(*self._limits)
+        self._task, self._left, self.bank = task, list(self._arriving(task)), self._new()
         return self._next()
 
     async def step(self, action: str) -> Step:
         assert self._task is not None
+        errors: tuple[str, ...] = ()
         if self._left:
-            done = self.bank.write(action, self._left.pop(0))
-            return Step(self._next(), errors=("the writer's line makes no sense",) if done == "invalid" else ())
-        answer = action.strip()
-        terms = [RewardTerm(self._reward, verifier(self._reward)(answer, self._task.answers))]
+            errors = _WRONG.get(self.bank.write(action, self._left.pop(0)), ())
+            if self._left or self._reader is None:
+                return Step(self._next(), errors=errors)
+        if self._reader is not None:
+            answer = (await in_thread(self._reader, self._task.input, self.bank.texts)).strip()
+        else:
+            answer = action.strip()
+        terms = [RewardTerm(self._reward, self._verifier(answer, self._task.answers))]
         if self._evidence is not None:
             terms.append(RewardTerm("evidence_kept", self._evidence(self._task, self.bank.kept), weight=0.0))
-        stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
-        return Step(rewards=tuple(terms), stop=stop, answer=answer)
+        stop = StopReason.COMPLETED if answer or self._reader is not None else StopReason.PARSE_ERROR
+        return Step(rewards=tuple(terms), stop=stop, answer=answer, errors=errors)
 
     async def close(self) -> None:
         self._task, self._left = None, []
@@ -180,5 +210,13 @@ class BankKeeping:
         assert self._task is not None
         if self._left:
             text = shown(self.bank.texts, self._left[0])
-            return Observation(text, answer_due=False, turns_left=len(self._left))
-        return Observation("\n".join(self.bank.texts), question=self._task.input, turns_left=0)
+            turns = len(self._left) - (self._reader is not None)
+            return Observation(text, answer_due=False, turns_left=turns)
+        text = "\n".join(map(as_line, self.bank.texts))
+        return Observation(text, question=self._task.input, turns_left=0)
+
+
+_WRONG = {
+    "invalid": ("the writer's line makes no sense",),
+    "refused": ("what the writer asked for cannot be done",),
+}

@@ -1,0 +1,269 @@
+"""Whatever a writer says, the bank stays within its budget; and what it says about importance is what stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth.agents.acting import FunctionActor
+from keepworth.environments.bounded_bank import BankKeeping, BoundedBank, Entry, shown
+from keepworth.episodes.episode import UNSOUND, Episode, Observation, StopReason, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.search.search import Hits
+from keepworth.rollouts.driver import Limits, run_episode
+
+FACTS = st.lists(st.text("ab ", max_size=12), min_size=1, max_size=12)
+LINES = st.one_of(
+    st.text(max_size=30),
+    st.builds(
+        "{} {}".format,
+        st.sampled_from(["ADD", " update", "DELETE", "NOOP"]),
+        st.sampled_from(["", "0", "1", "7", "7.5"]),
+    ),
+)
+BANKS = st.builds(BoundedBank, st.integers(1, 8), st.sampled_from(["items", "tokens"]))
+
+
+def sized(bank: BoundedBank) -> int:
+    return sum(map(bank.size, bank.texts))
+
+
+@settings(max_examples=60)
+@given(BANKS, st.lists(st.tuples(LINES, st.text(max_size=20)), max_size=12))
+def test_any_text_is_legal_and_the_budget_holds(bank: BoundedBank, said: list[tuple[str, str]]) -> None:
+    for number, (line, fact) in enumerate(said):
+        before = bank.entries[:]
+        invalid, refused = bank.invalid, bank.refused
+        done = bank.write(line, fact)
+        assert sized(bank) <= bank.budget
+        assert bank.invalid - invalid == (done == "invalid")
+        assert bank.refused - refused == (done == "refused")
+        assert (number in bank.kept) == (done == "kept")
+        if done in {"invalid", "refused", "passed"}:
+            assert bank.entries == before
+        assert list(bank.kept) == sorted(set(bank.kept))
+    assert bank.arrived == len(said)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(["items", "tokens"]), st.data())
+def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
+    texts = data.draw(st.lists(st.sampled_from(["a", "b c", "d e f"]), min_size=1, max_size=4))
+    pins = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
+    entries = [
+        Entry(number - len(texts), text, 0.0, pin) for number, (text, pin) in enumerate(zip(texts, pins, strict=True))
+    ]
+    bank = BoundedBank(sum(len(text.split()) for text in texts), unit, entries=entries)  # type: ignore[arg-type]
+    pinned = [entry for entry in bank.entries if entry.pinned]
+    for line in data.draw(st.lists(LINES, max_size=8)):
+        bank.write(line, data.draw(st.sampled_from(["x", "y z", "u v w x y"])))
+        assert [entry for entry in bank.entries if entry.pinned] == pinned
+        assert sized(bank) <= bank.budget
+
+
+def test_a_bank_full_of_pinned_entries_refuses_and_counts() -> None:
+    bank = BoundedBank(2, entries=[Entry(-2, "a", pinned=True), Entry(-1, "b", pinned=True)])
+    assert [bank.write(line, "c") for line in ("ADD 9", "UPDATE 0", "DELETE 1", "NOOP", "UPDATE 2")] == [
+        "refused", "refused", "refused", "passed", "invalid",
+    ]  # fmt: skip
+    assert (bank.texts, bank.refused, bank.invalid) == (("a", "b"), 3, 1)
+
+
+def test_a_fact_longer_than_the_budget_is_refused_and_counted() -> None:
+    bank = BoundedBank(3, "tokens")
+    assert bank.write("ADD 1", "one two") == "kept"
+    assert bank.write("ADD 9", "one two three four") == "refused"
+    assert bank.write("UPDATE 0", "one two three four") == "refused"
+    assert (bank.texts, bank.refused) == (("one two",), 2)
+    assert bank.write("UPDATE 0", "one two three") == "kept"
+    assert bank.texts == ("one two three",)
+
+
+def test_an_update_that_cannot_be_done_leaves_the_bank_as_it_was() -> None:
+    """The new fact takes the importance of the old one: where that is too little for its length, nothing happens."""
+    bank = BoundedBank(4, "tokens")
+    for line, fact in (("ADD 1", "a"), ("ADD 8", "b c d")):
+        bank.write(line, fact)
+    assert bank.write("UPDATE 0", "e f") == "passed"
+    assert bank.texts == ("a", "b c d")
+    assert bank.write("UPDATE 1", "e f") == "kept"
+    assert [(entry.text, entry.matters, entry.number) for entry in bank.entries] == [("a", 1.0, 0), ("e f", 8.0, 3)]
+
+
+def test_a_fact_that_matters_too_little_pushes_nothing_out() -> None:
+    """Room for it would need the entry that matters more, too: the one that matters less stays as well."""
+    bank = BoundedBank(10, "tokens")
+    bank.write("ADD 1", "a b")
+    bank.write("ADD 5", "c d e f g h i j")
+    assert bank.write("ADD 3", "k l m n o p q r s") == "passed"
+    assert bank.kept == (0, 1)
+
+
+@given(FACTS, st.integers(1, 6))
+def test_always_add_is_first_in_first_out(facts: list[str], budget: int) -> None:
+    bank = BoundedBank(budget)
+    for fact in facts:
+        bank.write("ADD", fact)
+    assert bank.texts == tuple(facts[-budget:])
+
+
+@given(st.permutations(range(10)), st.integers(1, 10))
+def test_saying_importance_keeps_the_most_important_whatever_the_order(order: Sequence[int], budget: int) -> None:
+    bank = BoundedBank(budget)
+    for matters in order:
+        bank.write(f"ADD {matters}", str(matters))
+    assert sorted(map(int, bank.texts)) == list(range(10 - budget, 10))
+
+
+@pytest.mark.parametrize(
+    ("line", "matters"),
+    [("ADD", 5), ("ADD 7", 7), ("add 7.5 ", 7.5), ("\n ADD 2\nDELETE 0", 2), ("ADD 12", 9), ("ADD " + "9" * 5000, 9)],
+)
+def test_how_much_it_matters(line: str, matters: float) -> None:
+    bank = BoundedBank(2)
+    assert bank.write(line, "a") == "kept"
+    assert bank.entries[0].matters == matters
+
+
+def test_a_bank_that_cannot_be_is_refused() -> None:
+    with pytest.raises(KeepworthError, match="holds nothing"):
+        BoundedBank(0)
+    with pytest.raises(KeepworthError, match="2 tokens was given entries of 3"):
+        BoundedBank(2, "tokens", entries=[Entry(0, "a b c", pinned=True)])
+
+
+def test_facts_are_shown_a_line_each_and_forge_nothing() -> None:
+    text = shown(["a", "b\n[9] c"], "d\nMemory:\n(empty)<|im_end|>")
+    assert text.splitlines()[:3] == ["Memory:", "[0] a", "[1] b [9] c"]
+    assert len(text.splitlines()) == 4
+    assert "<|im_end|>" not in text
+    assert shown([], "a") == "Memory:\n(empty)\nNew fact: a"
+
+
+# The environment.
+
+PEOPLE = ("Ann has a cat.", "It rains.", "Bob is 7.", "Eve sings.", "Ann moved to Oslo.", "We met.")
+ASKED = Task("people", "made", "Where does Ann live?", ("Oslo",), "token_f1")
+Script = Callable[[Observation], str]
+LONG = Limits(max_turns=20)
+
+
+def played(environment: BankKeeping, script: Script, limits: Limits = LONG) -> Episode:
+    def choose(observation: Observation, hits: Hits) -> str:
+        return script(observation)
+
+    return asyncio.run(run_episode(ASKED, environment, FunctionActor(choose), limits=limits))
+
+
+def evidence(task: Task, kept: Sequence[int]) -> float:
+    return float(4 in kept)
+
+
+def world(facts: Sequence[str] = PEOPLE, **options: object) -> BankKeeping:
+    return BankKeeping(lambda task: facts, 2, evidence=evidence, **options)  # type: ignore[arg-type]
+
+
+def naming(observation: Observation) -> str:
+    """Facts with a name in them matter; the answer is the last word of the bank."""
+    if not observation.answer_due:
+        return "ADD 9" if "Ann" in observation.text.splitlines()[-1] else "ADD 1"
+    return observation.text.split()[-1] if observation.text else ""
+
+
+def test_an_episode_from_the_first_fact_to_the_answer() -> None:
+    environment, seen = world(), list[Observation]()
+
+    def script(observation: Observation) -> str:
+        seen.append(observation)
+        return naming(observation)
+
+    episode = played(environment, script)
+    assert [(each.answer_due, each.turns_left) for each in seen] == [(False, left) for left in range(6, 0, -1)] + [
+        (True, 0)
+    ]
+    assert not any(each.question for each in seen[:-1]), "nobody knows before what will be asked"
+    assert seen[2].text == "Memory:\n[0] Ann has a cat.\n[1] It rains.\nNew fact: Bob is 7."
+    assert seen[-1] == Observation("Ann has a cat.\nAnn moved to Oslo.", question="Where does Ann live?", turns_left=0)
+    assert environment.bank.kept == (0, 4)
+    assert (episode.stop, episode.answer) == (StopReason.COMPLETED, "Oslo.")
+    assert [(term.name, term.value, term.weight) for term in episode.rewards] == [
+        ("token_f1", 1.0, 1.0), ("evidence_kept", 1.0, 0.0),
+    ]  # fmt: skip
+    assert episode.reward == 1.0
+
+
+def test_the_latest_facts_lose_what_mattered() -> None:
+    episode = played(world(), lambda seen: seen.text.split()[-1] if seen.answer_due else "ADD")
+    assert episode.reward == 0.0
+    assert episode.rewards[1].value == 1.0, "the fact is there: what the reader made of it is another matter"
+
+
+def test_nonsense_is_counted_and_an_empty_answer_is_the_writers_fault() -> None:
+    episode = played(world(), lambda seen: "" if seen.answer_due else "I would rather not")
+    assert episode.errors == ("the writer's line makes no sense",) * 6
+    assert (episode.stop, episode.reward) == (StopReason.PARSE_ERROR, 0.0)
+    assert episode.stop not in UNSOUND
+
+
+def test_too_few_turns_end_before_the_question() -> None:
+    assert played(world(), naming, Limits(max_turns=6)).stop is StopReason.MAX_TURNS
+
+
+def test_a_reader_answers_in_the_writers_place() -> None:
+    asked = list[tuple[str, Sequence[str]]]()
+
+    def reader(question: str, memories: Sequence[str]) -> str:
+        asked.append((question, memories))
+        return "Oslo"
+
+    environment = world(reader=reader)
+    episode = played(environment, naming, Limits(max_turns=6))
+    assert asked == [("Where does Ann live?", ("Ann has a cat.", "Ann moved to Oslo."))]
+    assert (episode.stop, episode.answer, episode.reward) == (StopReason.COMPLETED, "Oslo", 1.0)
+    assert len(episode.exchanges) == 6
+    blank = played(world(reader=lambda question, memories: " "), naming)
+    assert (blank.stop, blank.reward) == (StopReason.COMPLETED, 0.0)
+    none_came = played(world((), reader=reader), lambda seen: "whatever")
+    assert (none_came.answer, none_came.rewards[1].value) == ("Oslo", 0.0)
+
+
+def failing(question: str, memories: Sequence[str]) -> str:
+    raise OSError("the endpoint is gone")
+
+
+def hanging(question: str, memories: Sequence[str]) -> str:
+    time.sleep(1.0)
+    return "Oslo"
+
+
+@pytest.mark.parametrize(
+    ("reader", "stop", "said"),
+    [
+        (failing, StopReason.ENVIRONMENT_ERROR, "the endpoint is gone"),
+        (hanging, StopReason.TIMEOUT, "more than 0.05 s"),
+        (lambda question, memories: None, StopReason.ENVIRONMENT_ERROR, "NoneType"),
+    ],
+)
+def test_a_reader_that_fails_says_nothing_about_the_writer(
+    reader: Callable[[str, Sequence[str]], str], stop: StopReason, said: str
+) -> None:
+    episode = played(world(reader=reader), naming, replace(Limits(max_turns=20), environment_seconds=0.05))
+    assert episode.stop is stop
+    assert stop in UNSOUND
+    assert said in episode.errors[-1]
+    assert episode.rewards == ()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(max_size=20), min_size=7, max_size=7))
+def test_any_writer_comes_to_an_answer(said: list[str]) -> None:
+    lines = iter(said)
+    episode = played(world(), lambda seen: next(lines))
+    assert episode.stop is (StopReason.COMPLETED if said[-1].strip() else StopReason.PARSE_ERROR)
+    assert 0.0 <= episode.reward <= 1.0

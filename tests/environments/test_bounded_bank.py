@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.agents.acting import FunctionActor
-from keepworth.environments.bounded_bank import BankKeeping, BoundedBank, Entry, shown
+from keepworth.environments.bounded_bank import BankEntry, BankKeeping, BoundedBank, shown
 from keepworth.episodes.episode import UNSOUND, Episode, Observation, StopReason, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.search.search import Hits
@@ -44,10 +44,10 @@ def test_any_text_is_legal_and_the_budget_holds(bank: BoundedBank, said: list[tu
         assert sized(bank) <= bank.budget
         assert bank.invalid - invalid == (done == "invalid")
         assert bank.refused - refused == (done == "refused")
-        assert (number in bank.kept) == (done == "kept")
+        assert (number in bank.numbers) == (done == "kept")
         if done in {"invalid", "refused", "passed"}:
             assert bank.entries == before
-        assert list(bank.kept) == sorted(set(bank.kept))
+        assert list(bank.numbers) == sorted(set(bank.numbers))
     assert bank.arrived == len(said)
 
 
@@ -57,7 +57,8 @@ def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(["a", "b c", "d e f"]), min_size=1, max_size=4))
     pins = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     entries = [
-        Entry(number - len(texts), text, 0.0, pin) for number, (text, pin) in enumerate(zip(texts, pins, strict=True))
+        BankEntry(number - len(texts), text, 0.0, pin)
+        for number, (text, pin) in enumerate(zip(texts, pins, strict=True))
     ]
     bank = BoundedBank(sum(len(text.split()) for text in texts), unit, entries=entries)  # type: ignore[arg-type]
     pinned = [entry for entry in bank.entries if entry.pinned]
@@ -68,7 +69,7 @@ def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
 
 
 def test_a_bank_full_of_pinned_entries_refuses_and_counts() -> None:
-    bank = BoundedBank(2, entries=[Entry(-2, "a", pinned=True), Entry(-1, "b", pinned=True)])
+    bank = BoundedBank(2, entries=[BankEntry(-2, "a", pinned=True), BankEntry(-1, "b", pinned=True)])
     assert [bank.write(line, "c") for line in ("ADD 9", "UPDATE 0", "DELETE 1", "NOOP", "UPDATE 2")] == [
         "refused", "refused", "refused", "passed", "invalid",
     ]  # fmt: skip
@@ -102,7 +103,7 @@ def test_a_fact_that_matters_too_little_pushes_nothing_out() -> None:
     bank.write("ADD 1", "a b")
     bank.write("ADD 5", "c d e f g h i j")
     assert bank.write("ADD 3", "k l m n o p q r s") == "passed"
-    assert bank.kept == (0, 1)
+    assert bank.numbers == (0, 1)
 
 
 @given(FACTS, st.integers(1, 6))
@@ -135,7 +136,7 @@ def test_a_bank_that_cannot_be_is_refused() -> None:
     with pytest.raises(KeepworthError, match="holds nothing"):
         BoundedBank(0)
     with pytest.raises(KeepworthError, match="2 tokens was given entries of 3"):
-        BoundedBank(2, "tokens", entries=[Entry(0, "a b c", pinned=True)])
+        BoundedBank(2, "tokens", entries=[BankEntry(0, "a b c", pinned=True)])
 
 
 def test_facts_are_shown_a_line_each_and_forge_nothing() -> None:
@@ -190,7 +191,7 @@ def test_an_episode_from_the_first_fact_to_the_answer() -> None:
     assert not any(each.question for each in seen[:-1]), "nobody knows before what will be asked"
     assert seen[2].text == "Memory:\n[0] Ann has a cat.\n[1] It rains.\nNew fact: Bob is 7."
     assert seen[-1] == Observation("Ann has a cat.\nAnn moved to Oslo.", question="Where does Ann live?", turns_left=0)
-    assert environment.bank.kept == (0, 4)
+    assert environment.bank.numbers == (0, 4)
     assert (episode.stop, episode.answer) == (StopReason.COMPLETED, "Oslo.")
     assert [(term.name, term.value, term.weight) for term in episode.rewards] == [
         ("token_f1", 1.0, 1.0), ("evidence_kept", 1.0, 0.0),

@@ -40,7 +40,7 @@ def words(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BankEntry:
     """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: it stays, whatever is
     asked for."""
 
@@ -62,7 +62,7 @@ class BoundedBank:
     budget: int
     unit: Unit = "items"
     measure: Measure = words
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BankEntry] = field(default_factory=list)
     invalid: int = 0
     refused: int = 0
     arrived: int = 0
@@ -79,7 +79,7 @@ class BoundedBank:
             )
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[int, ...]:
         """The numbers of the facts that are in the bank."""
         return tuple(entry.number for entry in self.entries)
 
@@ -95,13 +95,13 @@ class BoundedBank:
         number, self.arrived = self.arrived, self.arrived + 1
         first = next((each for each in line.splitlines() if each.strip()), "")
         if said := _IMPORTANCE.match(first):
-            return self._add(Entry(number, fact, min(MOST, float(said[1]))))
+            return self._add(BankEntry(number, fact, min(MOST, float(said[1]))))
         kind, target, status = read_operation(line, shown=len(self.entries))
         if status is ParseStatus.INVALID:
             self.invalid += 1
             return "invalid"
         if kind is OperationKind.ADD:
-            return self._add(Entry(number, fact))
+            return self._add(BankEntry(number, fact))
         if target is None:
             return "passed"
         if self.entries[target].pinned:
@@ -113,16 +113,16 @@ class BoundedBank:
         if kind is OperationKind.UPDATE:
             before = list(self.entries)
             old = self.entries.pop(target)
-            done = self._add(Entry(number, fact, old.matters))
+            done = self._add(BankEntry(number, fact, old.matters))
             if done != "kept":
                 self.entries = before
             return done
         return "passed"
 
-    def _size(self, entries: Iterable[Entry]) -> int:
+    def _size(self, entries: Iterable[BankEntry]) -> int:
         return sum(self.size(entry.text) for entry in entries)
 
-    def _add(self, new: Entry) -> str:
+    def _add(self, new: BankEntry) -> str:
         """A fact that matters too little to get in pushes nothing out either."""
         if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
@@ -138,7 +138,7 @@ class BoundedBank:
         return "kept"
 
 
-def _least_first(entry: Entry) -> tuple[float, int]:
+def _least_first(entry: BankEntry) -> tuple[float, int]:
     return entry.matters, entry.number
 
 
@@ -177,13 +177,18 @@ class BankKeeping:
     ) -> None:
         self._arriving, self._reader = arriving, reader
         self._reward, self._verifier, self._evidence = reward, verifier(reward), evidence
-        self._new = lambda: BoundedBank(budget, unit, measure)
-        self.bank = self._new()
+        self._budget, self._unit, self._measure = budget, unit, measure
+        self.bank = BoundedBank(budget, unit, measure)
         self._task: Task | None = None
         self._left: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self._task, self._left, self.bank = task, list(self._arriving(task)), self._new()
+        return self.begin(task)
+
+    def begin(self, task: Task) -> Observation:
+        """The first observation, for whoever cannot wait."""
+        self.bank = BoundedBank(self._budget, self._unit, self._measure)
+        self._task, self._left = task, list(self._arriving(task))
         return self._next()
 
     async def step(self, action: str) -> Step:
@@ -199,7 +204,7 @@ class BankKeeping:
             answer = action.strip()
         terms = [RewardTerm(self._reward, self._verifier(answer, self._task.answers))]
         if self._evidence is not None:
-            terms.append(RewardTerm("evidence_kept", self._evidence(self._task, self.bank.kept), weight=0.0))
+            terms.append(RewardTerm("evidence_kept", self._evidence(self._task, self.bank.numbers), weight=0.0))
         stop = StopReason.COMPLETED if answer or self._reader is not None else StopReason.PARSE_ERROR
         return Step(rewards=tuple(terms), stop=stop, answer=answer, errors=errors)
 
@@ -214,6 +219,22 @@ class BankKeeping:
             return Observation(text, answer_due=False, turns_left=turns)
         text = "\n".join(map(as_line, self.bank.texts))
         return Observation(text, question=self._task.input, turns_left=0)
+
+
+WRITING = """You keep a memory of at most {budget} {unit}. Facts come one by one; a question about one of them comes last.
+For each new fact say one of these lines, and nothing else:
+ADD 7 (keep it; how much it matters, from 0 to 9: where the memory is full, what matters least goes)
+UPDATE 2 (keep it in the place of entry 2)
+DELETE 2 (give entry 2 up)
+NOOP (let it pass)"""
+ANSWERING = "Answer in a few words, from this memory alone.\n\nMemory:\n{memory}\n\nQuestion: {question}"
+
+
+def worded(seen: Observation, budget: int, unit: Unit) -> str:
+    """The message to a chat model that sees nothing else."""
+    if seen.answer_due:
+        return ANSWERING.format(memory=seen.text or "(empty)", question=seen.question)
+    return f"{WRITING.format(budget=budget, unit=unit)}\n\n{seen.text}"
 
 
 _WRONG = {

@@ -37,10 +37,10 @@ class FactStream:
     def key(self) -> str:
         return f"{self.task.key}~{len(self.facts)}/{self.number}"
 
-    def evidence_kept(self, kept: Iterable[int]) -> float:
-        """The share of its evidence that is among `kept`, numbers of facts."""
+    def evidence_kept(self, numbers: Iterable[int]) -> float:
+        """The share of its evidence that is among the facts with these numbers."""
         wanted = {number for number, decides in enumerate(self.evidence) if decides}
-        return len(wanted & set(kept)) / len(wanted)
+        return len(wanted & set(numbers)) / len(wanted)
 
 
 def fact_streams(

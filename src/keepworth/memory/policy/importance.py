@@ -128,11 +128,11 @@ def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
     groups: dict[str, list[LoggedBank]] = {}
     for bank in log:
         groups.setdefault(bank.group, []).append(bank)
-    gram, moment = ridge * np.eye(dimension), np.zeros(dimension)
+    gram, cross = ridge * np.eye(dimension), np.zeros(dimension)
     for banks in groups.values():
         sums = np.stack([bank.features[list(bank.stayed)].sum(axis=0) for bank in banks])
         rewards = np.array([bank.reward for bank in banks])
         sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
         gram += sums.T @ sums
-        moment += sums.T @ rewards
-    return np.asarray(np.linalg.solve(gram, moment), dtype=np.float64)
+        cross += sums.T @ rewards
+    return np.asarray(np.linalg.solve(gram, cross), dtype=np.float64)

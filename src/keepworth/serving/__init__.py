@@ -1,1 +1,1 @@
-"""Serving: what others reach over HTTP."""
+"""Serving: what others reach over HTTP, and environments for trainers of others."""

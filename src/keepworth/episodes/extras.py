@@ -36,7 +36,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         ),
         "tensorboard": Extra("TensorBoard events of a run", ("tensorboard",)),
         "rivals": Extra("mem0, LangGraph and bm25s as systems", ("mem0", "langgraph", "sqlite_vec", "bm25s")),
-        "trl": Extra("comparisons with TRL", ("trl",)),
+        "trl": Extra("TRL's trainer, beside ours and on our environments", ("trl",)),
         "verifiers": Extra("environments of verifiers", ("verifiers",)),
         "dev": Extra("tests, linters and type checks", ("pytest",)),
     }

@@ -11,7 +11,9 @@ turns before. Without a reader the policy answers too, from what is left in the 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pkgutil import resolve_name
 from typing import Any, Literal
 
@@ -160,8 +162,14 @@ class BankHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         system, _ = self.resolve_prompt(data)
         sent = [{"role": "system", "content": system}] if system else []
         body = {"model": ctx.model, "messages": [*sent, *map(message_to_wire, messages)]}
-        async with httpx.AsyncClient(timeout=None) as http:
+        async with httpx.AsyncClient(timeout=None, verify=_certificates()) as http:
             reply = await http.post(
                 f"{endpoint}/chat/completions", json=body, headers={"Authorization": f"Bearer {secret}"}
             )
         return vf.ProgramResult(exit_code=int(reply.is_error), stdout="", stderr=reply.text if reply.is_error else "")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once: it takes longer than a request."""
+    return ssl.create_default_context()

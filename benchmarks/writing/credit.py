@@ -29,6 +29,8 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +41,15 @@ from benchmarks.writing.arms import Floats, stays
 from benchmarks.writing.setting import FOLDS, Reads, Setting, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
-from keepworth.memory.policy.importance import LoggedBank, fitted_worth
+from keepworth.memory.policy.importance import LoggedBank, WorthFit
 from keepworth.tasks.splits import draw_order
 
 OUT = Path(__file__).parent / "credit.json"
 READINGS = 6000
 """Readings that a policy may learn from."""
 STREAMS, MEMBERS = 16, 8
-RATE, DECAY = 0.05, 1e-3
+DECAY = 1e-3
 LOOKS = tuple(range(0, READINGS + 1, 500))
-RIDGE = 30.0
 
 
 class Replay:
@@ -168,19 +169,23 @@ EVENLY = 1000
 """Readings of evenly drawn banks that `worth then episode` begins with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """rate: of a step of the policy gradient. ridge: of the worth; sharpness: how many units of Gumbel noise a worth of 1 stands
+    for while the policy explores."""
+
+    rate: float = 0.03
+    ridge: float = 30.0
+    sharpness: float = 10.0
+
+
 def learned(
-    world: Setting,
-    reader: Replay,
-    form: str,
-    learn: Sequence[int],
-    seed: int,
-    rate: float = RATE,
-    permuted: bool = False,
+    world: Setting, reader: Replay, form: str, learn: Sequence[int], seed: int, tuned: Tuned
 ) -> dict[int, Floats]:
     """The weights after each number of readings of `LOOKS`."""
     draw = np.random.default_rng((seed, FORMS.index(form)))
     weights, found = np.zeros(world.vectors.shape[1]), dict[int, Floats]()
-    adam, log, begun = Adam(len(weights), rate), list[LoggedBank](), reader.asked
+    adam, fit, begun = Adam(len(weights), tuned.rate), WorthFit(len(weights)), reader.asked
     looks = list(LOOKS)
     while looks:
         while looks and reader.asked - begun >= looks[0]:
@@ -191,23 +196,41 @@ def learned(
             scores = matrix @ weights
             begins = form == "worth then episode" and reader.asked - begun < EVENLY
             if form == "worth" or begins:
-                for _ in range(MEMBERS):
-                    stay = stayed(scores * (not begins) + draw.gumbel(size=world.length), world.budget)
-                    log.append(LoggedBank(matrix, stay, reader(int(number), stay), world.streams[number].key))
+                keys = scores * (not begins) + draw.gumbel(size=(MEMBERS, world.length))
+                banks = [stayed(each, world.budget) for each in keys]
+                fit.add([LoggedBank(matrix, stay, reader(int(number), stay), "") for stay in banks])
             else:
                 credit = GRADIENTS.get(form, of_episode)
                 gradient += matrix.T @ credit(world, reader, int(number), scores, draw)
         if form == "worth" or begins:
-            weights = fitted_worth(log, RIDGE) * SHARPNESS
+            weights = fit.weights(tuned.ridge) * tuned.sharpness
         else:
             weights = weights + adam.step(gradient / STREAMS - DECAY * weights)
     return found
 
 
-SHARPNESS = 10.0
-"""How many units of Gumbel noise a worth of 1 stands for while the policy explores."""
-RATES = (0.01, 0.03, 0.1)
-"""Of each form the rate whose policy is read best on the streams that it learned from, in the first fold."""
+GRADIENT_SETTINGS = tuple(Tuned(rate) for rate in (0.01, 0.03, 0.1))
+WORTH_SETTINGS = tuple(Tuned(0.03, ridge, sharpness) for ridge in (30.0, 100.0, 300.0) for sharpness in (3.0, 10.0))
+
+
+def settings_of(form: str) -> tuple[Tuned, ...]:
+    return WORTH_SETTINGS if "worth" in form else GRADIENT_SETTINGS
+
+
+@cache
+def tuned_for(name: str, form: str, fold: int) -> Tuned:
+    """The settings whose policy is read best on folds that it did not learn from, none of them `fold`."""
+    world, reads = setting(name), Reads.on_file()
+    learn, _ = world.apart(fold)
+    judge = Replay(world, reads)
+    value: dict[Tuned, list[float]] = defaultdict(list)
+    for inner in sorted(set(world.folds[learn].tolist())):
+        own = [number for number in learn if world.folds[number] != inner]
+        held = [number for number in learn if world.folds[number] == inner]
+        for each in settings_of(form):
+            weights = learned(world, Replay(world, reads), form, own, 0, each)[LOOKS[-1]]
+            value[each] += [judge(number, stay) for number, stay in kept_after(world, weights, held).items()]
+    return max(settings_of(form), key=lambda each: float(np.mean(value[each])))
 
 
 def kept_after(world: Setting, weights: Floats, numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
@@ -215,7 +238,7 @@ def kept_after(world: Setting, weights: Floats, numbers: Sequence[int]) -> dict[
 
 
 def curve(
-    world: Setting, reads: Reads, form: str, seed: int, rate: float, permuted: bool = False
+    world: Setting, reads: Reads, form: str, seed: int, permuted: bool = False
 ) -> tuple[dict[int, list[float]], list[float], list[tuple[int, ...]]]:
     """Evidence kept at each look, by stream; the final banks' replayed F1; what stays in the end."""
     evidence = {look: [0.0] * len(world.streams) for look in LOOKS}
@@ -225,7 +248,7 @@ def curve(
         learn, test = world.apart(fold)
         reader = Shuffled(world, reads, seed) if permuted else Replay(world, reads)
         judge = Replay(world, reads)
-        for look, weights in learned(world, reader, form, learn, seed, rate).items():
+        for look, weights in learned(world, reader, form, learn, seed, tuned_for(world.name, form, fold)).items():
             for number, stay in kept_after(world, weights, test).items():
                 evidence[look][number] = world.evidence(number, stay)
                 if look == LOOKS[-1]:
@@ -247,18 +270,6 @@ class Shuffled(Replay):
         return self.every[place % len(self.every)]
 
 
-def rate_of(world: Setting, reads: Reads, form: str) -> float:
-    learn, _ = world.apart(0)
-    if form == "worth":
-        return RATE
-    found = {}
-    for rate in RATES:
-        weights = learned(world, Replay(world, reads), form, learn, 0, rate)[LOOKS[-1]]
-        judge = Replay(world, reads)
-        found[rate] = float(np.mean([judge(n, stay) for n, stay in kept_after(world, weights, learn).items()]))
-    return max(found, key=lambda rate: found[rate])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -270,8 +281,8 @@ def main() -> None:
     kept: dict[str, list[float]] = {}
     for form in (*FORMS, "worth, rewards permuted"):
         plain, permuted = form.partition(",")[0], "," in form
-        rate = rate_of(world, reads, plain)
-        runs = [curve(world, reads, plain, seed, rate, permuted) for seed in options.seeds]
+        chosen = [asdict(tuned_for(world.name, plain, fold)) for fold in range(FOLDS)]
+        runs = [curve(world, reads, plain, seed, permuted) for seed in options.seeds]
         by_look = {look: np.mean([run[0][look] for run in runs], axis=0) for look in LOOKS}
         final = by_look[LOOKS[-1]]
         kept[form] = list(final)
@@ -282,14 +293,12 @@ def main() -> None:
         )
         found, answer = (pooled_estimate(list(each), world.clusters) for each in (final, f1))
         rows.append({
-            "form": form, "rate": rate, "seeds": len(runs), "evidence": found.mean, "low": found.low, "high": found.high,
+            "form": form, "tuned": chosen, "seeds": len(runs), "evidence": found.mean, "low": found.low, "high": found.high,
             "f1_replayed": answer.mean, "f1_low": answer.low, "f1_high": answer.high, "clusters": found.n,
             "readings_to_90": near, "curve": {str(look): float(each.mean()) for look, each in by_look.items()},
             "by_seed": [float(np.mean(run[0][LOOKS[-1]])) for run in runs],
         })  # fmt: skip
-        print(
-            form, rate, f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] f1 {answer.mean:.3f}", near, flush=True
-        )
+        print(form, f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] f1 {answer.mean:.3f}", near, flush=True)
     against = []
     for form in (*FORMS[1:], "worth, rewards permuted"):
         gap = paired_difference(

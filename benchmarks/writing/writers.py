@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.tables import markdown
 from benchmarks.writing import arms
-from benchmarks.writing.credit import LOOKS, Replay, Shuffled, learned, rate_of
+from benchmarks.writing.credit import LOOKS, Replay, Shuffled, learned, tuned_for
 from benchmarks.writing.reads import want
 from benchmarks.writing.setting import FOLDS, HERE, WORLDS, Reads, Setting, random_banks, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
@@ -72,13 +72,13 @@ def explained(log: list[LoggedBank], weights: arms.Floats) -> float:
     return float(np.corrcoef(pairs.T)[0, 1]) if pairs.std(axis=0).min() > 0 else 0.0
 
 
-def by_reward(world: Setting, reads: Reads, seed: int, rate: float, permuted: bool = False) -> Kept:
+def by_reward(world: Setting, reads: Reads, seed: int, permuted: bool = False) -> Kept:
     """The small policy after reinforcement."""
     kept: Kept = {}
     for fold in range(FOLDS):
         learn, test = world.apart(fold)
         reader = Shuffled(world, reads, seed) if permuted else Replay(world, reads)
-        weights = learned(world, reader, LEARNS, learn, seed, rate)[LOOKS[-1]]
+        weights = learned(world, reader, LEARNS, learn, seed, tuned_for(world.name, LEARNS, fold))[LOOKS[-1]]
         kept |= arms.stays(world, lambda n, w=weights: world.vectors[world.rows[n]] @ w, test)  # type: ignore[misc]
     return kept
 
@@ -92,9 +92,8 @@ def every_arm(world: Setting, reads: Reads) -> dict[str, list[Kept]]:
     found["best of 200 rules"] = [arms.tuned_rules(world, world.evidence)]
     found["log alone"] = [by_worth(world, reads)]
     found["log alone, rewards permuted"] = [by_worth(world, reads, seed) for seed in SEEDS]
-    rate = rate_of(world, reads, LEARNS)
-    found["small policy"] = [by_reward(world, reads, seed, rate) for seed in SEEDS]
-    found["small policy, rewards permuted"] = [by_reward(world, reads, seed, rate, True) for seed in SEEDS]
+    found["small policy"] = [by_reward(world, reads, seed) for seed in SEEDS]
+    found["small policy, rewards permuted"] = [by_reward(world, reads, seed, True) for seed in SEEDS]
     for file in sorted((HERE / "kept").glob(f"{world.name.replace(' ', '-')}.*.json")):
         record = json.loads(file.read_text())
         place = {stream.key: number for number, stream in enumerate(world.streams)}

@@ -118,21 +118,36 @@ class LoggedBank:
     group: str
 
 
-def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
-    """[d]: weights of a linear worth of statements, so that the reward of a bank is that of its group plus the worth of what
-    stayed. Ridge regression within groups: what a question is worth anyway drops out, and no mark of evidence is needed.
+class WorthFit:
+    """A linear worth of statements, so that the reward of a bank is that of its group plus the worth of what stayed: ridge
+    regression within groups. What a question is worth anyway drops out, and no mark of evidence is needed.
 
-    Its banks must have been drawn so that what stays varies within a group; a group of one says nothing. Source: the additive
+    Banks must have been drawn so that what stays varies within a group; a group of one says nothing. Source: the additive
     (main-effects) regression of a randomised factorial design."""
-    dimension = log[0].features.shape[1]
+
+    def __init__(self, dimension: int) -> None:
+        self._gram, self._cross = np.zeros((dimension, dimension)), np.zeros(dimension)
+
+    def add(self, group: Sequence[LoggedBank]) -> None:
+        """Banks of one group; groups are added once and whole."""
+        sums = np.stack([bank.features[list(bank.stayed)].sum(axis=0) for bank in group])
+        rewards = np.array([bank.reward for bank in group])
+        sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
+        self._gram += sums.T @ sums
+        self._cross += sums.T @ rewards
+
+    def weights(self, ridge: float) -> Floats:
+        """[d]: the worth of a unit of each feature."""
+        penalty = ridge * np.eye(len(self._cross))
+        return np.asarray(np.linalg.solve(self._gram + penalty, self._cross), dtype=np.float64)
+
+
+def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
+    """[d]: the weights of `WorthFit` after the whole of `log`."""
     groups: dict[str, list[LoggedBank]] = {}
     for bank in log:
         groups.setdefault(bank.group, []).append(bank)
-    gram, cross = ridge * np.eye(dimension), np.zeros(dimension)
-    for banks in groups.values():
-        sums = np.stack([bank.features[list(bank.stayed)].sum(axis=0) for bank in banks])
-        rewards = np.array([bank.reward for bank in banks])
-        sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
-        gram += sums.T @ sums
-        cross += sums.T @ rewards
-    return np.asarray(np.linalg.solve(gram, cross), dtype=np.float64)
+    fit = WorthFit(log[0].features.shape[1])
+    for group in groups.values():
+        fit.add(group)
+    return fit.weights(ridge)

@@ -27,7 +27,7 @@ from keepworth.memory.policy.importance import LoggedBank, fitted_worth
 
 OUT = HERE / "writers.json"
 BANKS, RIDGES, SEEDS = 12, (3.0, 10.0, 30.0, 100.0, 300.0), (0, 1, 2)
-LEARNS = "episode"
+LEARNS = "worth then episode"
 """The form of credit of the small policy that is trained in step with the reader; see `benchmarks.writing.credit`."""
 Kept = dict[int, tuple[int, ...]]
 

@@ -27,7 +27,8 @@ for name in names if len(sys.argv) == 1 else sys.argv[1:]:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            ours = (error.name or "keepworth").split(".")[0] == "keepworth"
+            missing = type(error).__name__ == "MissingExtra"  # said by a module that needs an extra
+            ours = not missing and (error.name or "keepworth").split(".")[0] == "keepworth"
             if ours:
                 traceback.print_exc()
             os._exit(1 if ours else 0)  # a library of an extra that is not installed

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item as Item
     from keepworth.memory.item import ItemKind as ItemKind
     from keepworth.memory.memory import Memory as Memory
+    from keepworth.memory.policy.keeper import Keeper as Keeper
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
     from keepworth.memory.policy.slots import Writer as Writer
@@ -32,6 +33,7 @@ _HOMES = {
     "Item": "memory.item",
     "ItemKind": "memory.item",
     "KeepworthError": "episodes.errors",
+    "Keeper": "memory.policy.keeper",
     "Memory": "memory.memory",
     "Policy": "memory.policy.slots",
     "Trial": "memory.policy.trial",

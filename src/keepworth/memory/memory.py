@@ -748,7 +748,8 @@ class Memory:
         draft, episode = self._draft(**told.arguments), told.arguments["episode"]
         bank = self.bank(draft.scope)
         asked: list[tuple[Operation, OperationOutcome]] = []
-        for each in written(self._writer, Finished(messages=tuple(messages), bank=lambda: bank)):
+        finished = Finished(messages=tuple(messages), bank=lambda: bank, memory=self, source=draft.provenance.source)
+        for each in written(self._writer, finished):
             if not isinstance(each, Operation):
                 raise InvalidAdvice(
                     f"a writer of messages gave {each!r:.60}, which is no operation.",
@@ -759,7 +760,9 @@ class Memory:
             if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
                 _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
             asked.append((each, outcome))
-        became = _became(self._done(bank, asked, bound, episode))
+        done = list(self._done(bank, asked, bound, episode))
+        self._log_withdrawals(done, draft.scope)
+        became = _became(done)
         found = self.store.fetch(draft.scope, list(became))
         found.update(self.store.fetch(replace(draft.scope, session=""), [id for id in became if found[id] is None]))
         return [(item, kind) for id, kind in became.items() if (item := found[id]) is not None]
@@ -1199,6 +1202,15 @@ class Memory:
         else:
             for entry in entries:
                 self._decisions.later(entry)
+
+    def _log_withdrawals(self, done: Sequence[tuple[Operation, OperationOutcome]], scope: Scope) -> None:
+        """What a keeper gave up. In no episode: no reward of a search is about it."""
+        chosen = [(each, outcome.changed[0]) for each, outcome in done if outcome.applied and hasattr(each, "decision")]
+        if not chosen:
+            return
+        head, at = self.store.head(), self._clock()
+        decisions = [each.decision(f"d{self._new_id()}", gone, head) for each, gone in chosen]
+        self._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
 
     def _learns(self, verb: str) -> Learning:
         if self.learning is None:

@@ -28,6 +28,7 @@ from keepworth.memory.search.search import Worth
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from keepworth.memory.memory import Memory
     from keepworth.memory.overlay import Bank
 
     Floats = npt.NDArray[np.float64]
@@ -139,7 +140,8 @@ class Finished:
     """What a writer is given: an episode that has its outcome, or messages.
 
     uses: the choices of the episode in order; outcome: on the memory's own scale; messages: what was said, and nothing else is
-    known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far.
+    known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far;
+    memory: for which messages are written, and source: under which name.
     """
 
     uses: tuple[Use, ...] = ()
@@ -150,6 +152,8 @@ class Finished:
     messages: tuple[Mapping[str, Any], ...] = ()
     pool: Pool | None = None
     bank: Callable[[], Bank] | None = None
+    memory: Memory | None = None
+    source: str = ""
 
     @property
     def choices(self) -> tuple[Use, ...]:

@@ -261,6 +261,21 @@ def without_odds(connection: apsw.Connection, scope: Scope) -> int:
     return scalar(connection, query, (homes,)) or 0
 
 
+def withdrawals(connection: apsw.Connection, scope: Scope) -> list[GaveUp]:
+    """What a keeper gave up inside `scope`, in order."""
+    homes = json.dumps(list(_inside(connection, scope)))
+    query = (
+        f"SELECT chosen, policy, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
+        "details <> '' AND scope IN (SELECT value FROM json_each(?)) ORDER BY n"
+    )
+    listed = []
+    for chosen, policy, details in select(connection, query, (homes,)):
+        body, version = from_json(details), int(policy.partition(":")[2])
+        fading = body.get("fading", math.inf)
+        listed.append(GaveUp(body["head"], from_json(chosen)[0], body["temperature"], fading, body["most"], version))
+    return listed
+
+
 def decision(row: tuple[Any, ...]) -> Decision:
     with readable(f"decision {row[0]!r:.40}"):
         return _decision(row)
@@ -373,6 +388,19 @@ class News:
     by: str = ""
     items: int = -1
     policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """A keeper's choice (see `policy.keeper`). head: the newest entry of the journal then; item: that went; the others: of the
+    keeper, and the version of its weights."""
+
+    head: int
+    item: str
+    temperature: float
+    fading: float
+    most: int
+    version: int
 
 
 class Cancelled:

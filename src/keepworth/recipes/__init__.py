@@ -6,6 +6,9 @@ A recipe is a module with `Config` (a pydantic model that forbids unknown keys),
 
 RECIPES = {
     "memory_r1": "keepworth.recipes.memory_r1",
+    "bounded_bank": "keepworth.recipes.bounded_bank",
+    "memory_r2": "keepworth.recipes.memory_r2",
+    "fine_mem": "keepworth.recipes.fine_mem",
     "overwrite_reading": "keepworth.recipes.overwrite_reading",
     "strings": "keepworth.recipes.strings",
     "arithmetic": "keepworth.recipes.arithmetic",

@@ -38,7 +38,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
+from keepworth.recipes.settings import TrainingSettings, curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
     collector_of,
@@ -117,44 +117,68 @@ def restored(run: RunFolder, learner: Learner) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What a bank is read with: the reader's model, its trained weights and what they are called, and an empty bank."""
+class FoundReader:
+    """A reader that is there: its model, its trained weights and what they are called. The weights are not loaded."""
 
     model: str
     weights: Path | None
     identity: str
+
+    def loaded(
+        self, config: TrainingSettings, max_tokens: int, style: str, run: RunFolder, progress: Progress
+    ) -> ModelReader:
+        """It, frozen, in the precision that the run was measured in."""
+        precision = run.environment.get("precision", config.precision)
+        frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
+        if self.weights is not None:
+            frozen = with_weights(frozen, self.weights)
+        return ModelReader(frozen, max_tokens=max_tokens, style=Style(style), weights=self.identity)
+
+
+def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> FoundReader:
+    """The trained answerer of the run `named`, beside `run` or at that path; where None, `model` as it was published.
+
+    Raises KeepworthError, saying how to fix it, where the run, its weights or its model is not there, or where it learned to
+    answer in another style."""
+    from keepworth.models.files import sha256_of
+
+    if not named:
+        return FoundReader(model, None, "")
+    at = Path(named)
+    found = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
+    settings = found.config
+    weights = kept_weights(found, "answerer")
+    if not weights.is_dir():
+        raise KeepworthError(
+            f"The reader {named} cannot be read with: {weights} does not exist.",
+            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
+        )
+    if (learned := settings.get("style", Style.DIRECT.value)) != style:
+        raise KeepworthError(
+            f"The reader {named} learned to answer in the style {learned}, and is asked in the style {style}.",
+            f"Give this run --set style={learned}.",
+        )
+    own = str(settings.get("model", model))
+    path_of(own, kind=ModelKind.LANGUAGE)
+    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
+    return FoundReader(own, weights, f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(FoundReader):
+    """What a bank is read with: a reader, and the empty bank that every task's bank is forked from."""
+
     root: Bank
 
 
 def reading_of(config: Config, run: RunFolder) -> Reading:
     """Everything that reading a bank needs, found before the first slow thing; only the model's weights are not loaded.
 
-    Raises KeepworthError, saying how to fix it, where the reader's run, its weights, its model or the encoder is not
-    there, or where the reader learned to answer in another style than this run reads in."""
+    Raises KeepworthError, saying how to fix it, where the encoder is not there, and as `found_reader`."""
     from keepworth.models.encoders import encoder
-    from keepworth.models.files import sha256_of
 
-    if not config.reader:
-        return Reading(config.model, None, "", Bank.empty(encoder(config.encoder)))
-    named = Path(config.reader)
-    found = RunFolder.open(named if (named / "config.json").is_file() else run.path.parent / named)
-    settings = found.config
-    weights = kept_weights(found, "answerer")
-    if not weights.is_dir():
-        raise KeepworthError(
-            f"The reader {config.reader} cannot be read with: {weights} does not exist.",
-            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
-        )
-    if (style := settings.get("style", Style.DIRECT.value)) != config.style:
-        raise KeepworthError(
-            f"The reader {config.reader} learned to answer in the style {style}, and is asked in the style {config.style}.",
-            f"Give this run --set style={style}.",
-        )
-    model = str(settings.get("model", config.model))
-    path_of(model, kind=ModelKind.LANGUAGE)
-    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
-    identity = f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}"
-    return Reading(model, weights, identity, Bank.empty(encoder(config.encoder)))
+    found = found_reader(config.reader, config.model, config.style, run)
+    return Reading(found.model, found.weights, found.identity, Bank.empty(encoder(config.encoder)))
 
 
 def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
@@ -281,19 +305,8 @@ class Measures:
         """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
         if self._reader is None:
             assert self._reading is not None
-            precision = self.run.environment.get(
-                "precision", self.config.precision
-            )  # the manager's, where it was measured
-            settings = self.config.model_copy(update={"model": self._reading.model, "precision": precision})
-            frozen = loaded_model(settings, self.progress)
-            if self._reading.weights is not None:
-                frozen = with_weights(frozen, self._reading.weights)
-            self._reader = ModelReader(
-                frozen,
-                max_tokens=self.config.max_tokens,
-                style=Style(self.config.style),
-                weights=self._reading.identity,
-            )
+            found = self._reading  # read with what the manager was measured in
+            self._reader = found.loaded(self.config, self.config.max_tokens, self.config.style, self.run, self.progress)
         return self._reader
 
     @property

@@ -102,6 +102,11 @@ class TrainingSettings(BaseModel):
     )
     engine_model: str = Field(default="", description="the model's name at the engine, where that serves several")
 
+    @property
+    def own_objective(self) -> Objective:
+        """What the recipe trains with where no other objective is chosen."""
+        return GROUP_RELATIVE
+
     @field_validator("objective", mode="before")
     @classmethod
     def _holds_options(cls, given: Any) -> Any:
@@ -134,12 +139,12 @@ Idle = tuple[tuple[str, ...], str, str]
 """(keys that can change nothing, with which choice, what to choose for them to take effect)."""
 
 
-def objective_of(settings: TrainingSettings, own: Objective = GROUP_RELATIVE) -> Objective:
-    """The objective that was chosen, or the recipe's own, with the options that are given of it. Raises UnknownName or
-    ObjectiveError."""
+def objective_of(settings: TrainingSettings, own: Objective | None = None) -> Objective:
+    """The objective that was chosen, or `own`, or the settings' own, with the options that are given of it. Raises UnknownName
+    or ObjectiveError."""
     given = settings.objective
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
-    chosen = preset(name) if name else own
+    chosen = preset(name) if name else own or settings.own_objective
     changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
     return varied(chosen, **changes) if changes else chosen
 

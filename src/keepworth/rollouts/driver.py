@@ -235,9 +235,10 @@ class Lockstep:
         self._sample_if_all_wait()
 
     async def sample(self, call: WaitingCall) -> Sample:
-        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Sample] = loop.create_future()
         self._waiting.append((call, future))
-        self._sample_if_all_wait()
+        loop.call_soon(self._sample_if_all_wait)  # behind what the same episode asks for at once
         return await future
 
     def _sample_if_all_wait(self) -> None:

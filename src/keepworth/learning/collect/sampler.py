@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -87,7 +87,7 @@ class Sampler(Protocol):
         ...
 
     def waited_for(self) -> int:
-        """Drafts that somebody waits for."""
+        """Episodes that wait for drafts, one or several each."""
         ...
 
     def unfinished(self) -> int:
@@ -127,7 +127,7 @@ class LocalSampler:
         else:
             self._replica = Replica(learner.model, learner.master_weights.named)
             self.batch = ContinuousBatch(self._replica.model, settings.width, refill=settings.refill, order=host.order)
-        self._waits: dict[int, asyncio.Future[None]] = {}
+        self._waits: dict[int, tuple[PartialSample, asyncio.Future[None]]] = {}
 
     @property
     def version(self) -> int:
@@ -154,7 +154,7 @@ class LocalSampler:
         if draft.finish is None:
             self.batch.add(draft)
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waits[id(draft)] = waiting
+            self._waits[id(draft)] = draft, waiting
             self.wake()
             try:
                 await waiting
@@ -173,17 +173,22 @@ class LocalSampler:
                 continue
             for draft in self.batch.step():
                 self._host.ended(draft)
-                self._waits[id(draft)].set_result(None)
+                self._waits[id(draft)][1].set_result(None)
             await asyncio.sleep(0)
 
     def wake(self) -> None:
         self._wake.set()
 
     def waited_for(self) -> int:
-        return sum(not each.done() for each in self._waits.values())
+        return _episodes(self._waits.values())
 
     def unfinished(self) -> int:
         return self.batch.unfinished()
+
+
+def _episodes(waits: Iterable[tuple[PartialSample, asyncio.Future[None]]]) -> int:
+    """How many members wait. One may have asked for several samples at once, whose streams begin alike: position and member."""
+    return len({(draft.group, *draft.stream[:2]) for draft, waiting in waits if not waiting.done()})
 
 
 # HttpSampler: a pipeline's tokens from an engine behind HTTP, which goes on sampling while the learner learns.
@@ -222,7 +227,7 @@ class HttpSampler:
         self._recomputes = settings.caches == "recompute"
         self._versions_kept = settings.staleness.max_staleness + 2
         self._folder = run / PUBLISHED / learner.role
-        self._waits: dict[int, asyncio.Future[None]] = {}
+        self._waits: dict[int, tuple[PartialSample, asyncio.Future[None]]] = {}
         self._waiting: list[PartialSample] = []
         self._running: dict[int, PartialSample] = {}
         self._requests: set[asyncio.Task[None]] = set()
@@ -270,7 +275,7 @@ class HttpSampler:
     async def sample(self, draft: PartialSample) -> Sample:
         if draft.finish is None:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waits[id(draft)] = waiting
+            self._waits[id(draft)] = draft, waiting
             self._waiting.append(draft)
             self.wake()
             try:
@@ -300,7 +305,7 @@ class HttpSampler:
             task.add_done_callback(self._requests.discard)
 
     def waited_for(self) -> int:
-        return sum(not each.done() for each in self._waits.values())
+        return _episodes(self._waits.values())
 
     def unfinished(self) -> int:
         return sum(len(each.ids) for each in (*self._running.values(), *self._waiting))
@@ -334,7 +339,7 @@ class HttpSampler:
         self.wake()
 
     def _answer(self, draft: PartialSample, error: Exception | None = None) -> None:
-        waiting = self._waits.get(id(draft))
+        _, waiting = self._waits.get(id(draft), (draft, None))
         if waiting is None or waiting.done():
             return
         if error is None:

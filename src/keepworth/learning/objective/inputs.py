@@ -114,7 +114,11 @@ def require_episodes(objective: Objective, provided: Collection[str], who: str) 
         )
 
 
-_HOLDERS = {"states of turns": "Those of arithmetic with answer = calculator do."}
+_HOLDERS = {
+    "states of turns": "Those of arithmetic with answer = calculator do.",
+    "rewards of turns": "Those of the recipe fine_mem do.",
+    "re-rolls": "Those of the recipe memory_r2 do.",
+}
 
 
 def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, *, max_staleness: int = 0) -> None:

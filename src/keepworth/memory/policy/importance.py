@@ -151,3 +151,12 @@ def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
     for group in groups.values():
         fit.add(group)
     return fit.weights(ridge)
+
+
+_SPECIFIC = ("digits", "numbers in words", "names", "times", "money", "quoted")
+
+
+def specificity(statement: str) -> float:
+    """The rule `most specific`: how much of a statement is numbers, names, times and quoted words; of equals, the longer."""
+    hand = hand_features(statement)
+    return float(sum(hand[FEATURES.index(name)] for name in _SPECIFIC) + 0.001 * hand[FEATURES.index("words")])

@@ -1,0 +1,63 @@
+"""Memory-R2 on the bounded bank: whole streams are compared with each other, and single writes with themselves, drawn again from
+the same bank.
+
+After "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents" (arXiv 2605.21768). The members of a group
+soon hold different banks, so that what they do later is not comparable. So some writes of a group's first member are drawn
+again from the bank as it was there, `rerolls` times each, and compared with each other alone; both losses are added. Shorter
+streams come first. What differs from the paper stands in docs/recipes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.presets import preset
+from keepworth.recipes import bounded_bank
+from keepworth.recipes.bounded_bank import Horizon
+from keepworth.recipes.settings import Idle, Pairs, objective_of
+
+if TYPE_CHECKING:
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+
+SUMMARY = "Memory-R2 (arXiv 2605.21768): a writer of a bounded bank, with re-rolls of single writes from one state."
+
+
+class Config(bounded_bank.Config):
+    """The bounded bank with re-rolls and shorter streams first. An objective without `local_weight` leaves the re-rolls away."""
+
+    horizons: tuple[Horizon, ...] = Field(
+        default=(Horizon(steps=8, length=8),),
+        description="stretches of streams of other lengths before those of `length`: steps, length",
+    )
+    rerolls: Pairs = Field(default=4, description="of one write, from one bank")
+    reroll_share: float = Field(
+        default=0.25, gt=0, le=1, description="of the writes of a group's first member, how many are drawn again"
+    )
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if self.local is None:
+            reason = f"with objective = {objective_of(self).name}, which has no local_weight"
+            yield ("rerolls", "reroll_share"), reason, "leave objective out"
+
+    @property
+    def own_objective(self) -> Objective:
+        return preset("memory_r2")
+
+    @property
+    def holds(self) -> frozenset[str]:
+        return frozenset({"re-rolls"})
+
+    @property
+    def local(self) -> tuple[int, float] | None:
+        return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
+
+
+def train(config: Config, run: RunFolder, progress: Progress) -> None:
+    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
+    bounded_bank.train(config, run, progress)

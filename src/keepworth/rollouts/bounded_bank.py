@@ -1,0 +1,305 @@
+"""Writing into a bounded bank, as a rollout: the model says of each fact how much it matters, the bank keeps what matters most,
+and a frozen reader answers the question from what is left.
+
+What the model is asked about one fact does not depend on the others, so that all facts of a stream are sampled at once. It also
+means that one write can be drawn again with all that comes after it unchanged (`rewrite`): what differs then is that write
+alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.episodes.episode import (
+    Decision,
+    DecisionKind,
+    Episode,
+    MemoryEvent,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardTerm,
+    Segment,
+    Shown,
+    StopReason,
+    Task,
+)
+from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
+from keepworth.episodes.text import as_line
+from keepworth.rollouts.driver import RolloutContext
+from keepworth.rollouts.memory_r1 import Query, Reader
+from keepworth.tasks.fact_streams import FactStream
+from keepworth.tasks.metrics import token_f1
+
+ROLE = "writer"
+PROMPT_ID = "worth_keeping/1"
+PROMPT = "Fact: {}\nWorth keeping, 0 to 9:"
+DIGITS = tuple("0123456789")
+
+_DIGIT = re.compile(r"^\s*([0-9])(?![0-9])")
+
+NewBank = Callable[[], BoundedBank]
+"""Makes an empty bank."""
+
+
+def task_of(stream: FactStream) -> Task:
+    """Its question, under the key of the stream and without the conversations that it was made of."""
+    task = stream.task
+    return Task(stream.key, task.source, task.input, task.answers, task.verifier, tags=task.tags)
+
+
+def asked(model: Model, statement: str, answer: int) -> Tokens:
+    """The prompt for one fact. A fact that leaves no room for `answer` tokens in the model's window is cut short."""
+    text = as_line(statement)
+    while len(prompt := model.encode(PROMPT.format(text))) + answer > model.context_limit and text:
+        text = text[: len(text) * 3 // 4]
+    return prompt
+
+
+def digit_tokens(model: Model) -> int:
+    """The most tokens that a digit takes behind the prompt."""
+    return max(len(model.encode_continuation(digit)) for digit in DIGITS)
+
+
+def line_of(text: str) -> str:
+    """What the bank is told: a digit says how much the fact matters, any other text is carried out as it stands."""
+    said = _DIGIT.match(text)
+    return f"ADD {said[1]}" if said else text
+
+
+def state_of(bank: BoundedBank) -> str:
+    """A hash of what is in the bank and of how many facts have arrived: equal for equal states."""
+    content = [(each.number, each.text, each.matters, each.pinned) for each in bank.entries]
+    return hashlib.sha256(repr((bank.arrived, content)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What became of one fact. before, after: states of the bank; outcome: kept, passed, deleted, refused or invalid."""
+
+    before: str
+    after: str
+    outcome: str
+
+
+def written(bank: BoundedBank, lines: Sequence[str], stream: FactStream) -> list[Write]:
+    """Carry out a line for each fact of a stream, in the order of their arrival. Raises ValueError for fewer or more lines."""
+    writes = []
+    for line, fact in zip(lines, stream.facts, strict=True):
+        before = state_of(bank)
+        outcome = bank.write(line, fact.statement)
+        writes.append(Write(before, state_of(bank), outcome))
+    return writes
+
+
+# Reading: what a bank is worth.
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the reader said, and its token F1. failed: why it said nothing, "" where it did."""
+
+    answer: str
+    score: float
+    failed: str = ""
+
+
+Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[Answered]]
+"""(stream, texts in its bank) of several banks in, one answer each out, in their order."""
+
+
+class BankReading:
+    """The `Read` of a frozen reader. A reader that fails costs nobody the run: banks that fail together are read one by one, and
+    one that fails by itself is an empty answer, worth 0, counted in `failed`.
+
+    permuted: a control, from which nothing can be learned: the scores of banks that are read together change places, by a draw
+    that depends on the banks and this seed alone. One thread reads at a time."""
+
+    def __init__(self, reader: Reader, *, permuted: int | None = None, lock: Lock | None = None) -> None:
+        self.reader, self.failed = reader, 0
+        self._permuted, self._lock = permuted, lock or Lock()
+
+    @property
+    def identity(self) -> str:
+        return self.reader.identity
+
+    def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]]) -> list[Answered]:
+        queries: list[Query] = [(stream.task.input, tuple(texts)) for stream, texts in banks]
+        with self._lock:
+            answers = self._answers(queries)
+            self.failed += sum(bool(failed) for _, failed in answers)
+        scores = [
+            0.0 if failed else token_f1(answer, stream.task.answers)
+            for (answer, failed), (stream, _) in zip(answers, banks, strict=True)
+        ]
+        if self._permuted is not None:
+            named = [(stream.key, query) for (stream, _), query in zip(banks, queries, strict=True)]
+            random.Random(f"{self._permuted}|{named!r}").shuffle(scores)
+        return [Answered(answer, score, failed) for (answer, failed), score in zip(answers, scores, strict=True)]
+
+    def _answers(self, queries: Sequence[Query]) -> list[tuple[str, str]]:
+        """(answer, why there is none) of each."""
+        try:
+            return [(answer, "") for answer in self.reader.answers(queries)]
+        except Exception as error:
+            if len(queries) == 1:
+                return [("", f"{type(error).__name__}: {error}")]
+        return [found for query in queries for found in self._answers([query])]
+
+
+# The rollout, and the re-roll of one of its writes.
+
+
+async def write_bank(
+    model: Model,
+    stream: FactStream,
+    context: RolloutContext,
+    new_bank: NewBank,
+    read: Read,
+    *,
+    temperature: float = 1.0,
+    scorer: str = "",
+    seconds: float | None = None,
+) -> Episode:
+    """One episode: a segment and a decision for each fact, then one reading. Its `shown` are the facts left in the bank, by the
+    ids that the decisions chose. read: asked for all members of the group at once, in at most `seconds`."""
+    params = SamplingParams(digit_tokens(model), temperature=temperature)
+    begun, version = time.perf_counter(), model.version
+    prompts = [asked(model, fact.statement, params.max_tokens) for fact in stream.facts]
+    samples = await asyncio.gather(*(context.sample(prompt, params) for prompt in prompts))
+    made = _Made(model, stream, context, prompts, samples, range(len(prompts)), temperature, version)
+    bank = new_bank()
+    writes = written(bank, [line_of(model.decode(sample.ids)) for sample in samples], stream)
+    sampled = time.perf_counter()
+    answered = await context.with_group("read", read, (stream, bank.texts), seconds)
+    return made.episode(bank, writes, answered, scorer, sampled - begun, time.perf_counter() - sampled)
+
+
+async def rewrite(
+    model: Model,
+    anchor: Episode,
+    index: int,
+    stream: FactStream,
+    context: RolloutContext,
+    new_bank: NewBank,
+    read: Read,
+    *,
+    temperature: float = 1.0,
+    scorer: str = "",
+    seconds: float | None = None,
+) -> Episode:
+    """One re-roll: segment `index` of `anchor` drawn again, from the bank as it was there; what comes after it is said as in the
+    anchor. So re-rolls of one segment differ in that one write alone."""
+    params = SamplingParams(digit_tokens(model), temperature=temperature)
+    begun, version = time.perf_counter(), model.version
+    prompt = asked(model, stream.facts[index].statement, params.max_tokens)
+    sample = await context.sample(prompt, params)
+    made = _Made(model, stream, context, [prompt], [sample], [index], temperature, version, anchor.id)
+    texts = [segment.text for segment in anchor.segments]
+    texts[index] = model.decode(sample.ids)
+    bank = new_bank()
+    writes = written(bank, [line_of(text) for text in texts], stream)
+    sampled = time.perf_counter()
+    answered = await context.with_group("read", read, (stream, bank.texts), seconds)
+    return made.episode(bank, [writes[index]], answered, scorer, sampled - begun, time.perf_counter() - sampled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What an episode was made with: a prompt and a sample for each of some facts of a stream."""
+
+    model: Model
+    stream: FactStream
+    context: RolloutContext
+    prompts: Sequence[Tokens]
+    samples: Sequence[Sample]
+    facts: Sequence[int]
+    temperature: float
+    version: int
+    parent: str = ""
+
+    def episode(
+        self,
+        bank: BoundedBank,
+        writes: Sequence[Write],
+        answered: Answered,
+        scorer: str,
+        sampling: float,
+        reading: float,
+    ) -> Episode:
+        task = task_of(self.stream)
+        terms = [
+            RewardTerm("answer", answered.score, scorer=scorer),
+            # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
+            RewardTerm("evidence_kept", self.stream.evidence_kept(bank.numbers), weight=0.0, shaping=True),
+        ]
+        return Episode(
+            id=self.context.id,
+            task=task.key,
+            role=ROLE,
+            question=task.input,
+            segments=tuple(map(self._segment, self.prompts, self.samples, writes)),
+            answer=answered.answer,
+            expected=task.answers,
+            rewards=tuple(terms),
+            stop=StopReason.COMPLETED,
+            memory_snapshot=writes[0].before,
+            policy_version=self.version,
+            shown=tuple(Shown(item_of(each.number), each.matters, each.text) for each in bank.entries),
+            decisions=tuple(self._decision(place, write) for place, write in enumerate(writes)),
+            operations=tuple(map(self._event, self.facts, writes)),
+            errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",)
+            if answered.failed
+            else (),
+            seconds={"sample": sampling, "reward": reading},
+            source=task.source,
+            parent=self.parent,
+        )
+
+    def _segment(self, prompt: Tokens, sample: Sample, write: Write) -> Segment:
+        return Segment(
+            role=ROLE,
+            prompt_id=PROMPT_ID,
+            context=prompt,
+            ids=sample.ids,
+            logprobs=sample.logprobs,
+            temperature=self.temperature,
+            finish=sample.finish,
+            spans=sample.spans,
+            text=self.model.decode(sample.ids),
+            memory_before=write.before,
+            memory_after=write.after,
+        )
+
+    def _decision(self, place: int, write: Write) -> Decision:
+        fact, kept = self.facts[place], write.outcome == "kept"
+        return Decision(
+            f"{self.context.id}/{fact}",
+            DecisionKind.WRITE if kept else DecisionKind.NOOP,
+            self.stream.facts[fact].statement,
+            (),
+            (item_of(fact),) if kept else (),
+            min(1.0, math.exp(sum(self.samples[place].logprobs))),
+            f"{self.model.name}@{self.version}",
+            place,
+        )
+
+    def _event(self, fact: int, write: Write) -> MemoryEvent:
+        kept = write.outcome == "kept"
+        operation = Operation(OperationKind.ADD if kept else OperationKind.NOOP, (), self.stream.facts[fact].statement)
+        status = ParseStatus.INVALID if write.outcome == "invalid" else ParseStatus.OK
+        return MemoryEvent(operation, status, write.outcome)
+
+
+def item_of(number: int) -> str:
+    """The id of a fact by the number of its arrival."""
+    return f"f{number}"

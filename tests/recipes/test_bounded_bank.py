@@ -1,0 +1,264 @@
+"""Writers of the bounded bank on a model of a few thousand weights: credit by hand, whole runs, and a run that was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, RewardTerm, Segment, StopReason
+from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.recipes import bounded_bank, fine_mem, memory_r2
+from keepworth.recipes.fine_mem import used_by, with_lines, with_shares
+from keepworth.recipes.memory_r1_manager import FoundReader
+from keepworth.recipes.training import kept_weights
+from keepworth.recipes.writing import Streams, Writing, rule_digits
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.rollouts.scripted_model import FunctionReader
+
+RECIPES = [bounded_bank, memory_r2, fine_mem]
+TINY: dict[str, Any] = {
+    "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 4, "evaluate_every": 2,
+    "checkpoint_every": 1, "questions": 2, "length": 6, "budget": 2, "streams": 1, "warm_start": 16, "warm_start_batch": 8,
+    "warm_start_learning_rate": 5e-2, "learning_rate": 1e-2, "train": "full",
+}  # fmt: skip
+LOCAL = {"horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A reader that answers with the bank: what is kept makes a difference, which a random model's answer would not."""
+    reader = FunctionReader("echo@1", lambda question, memories: " ".join(memories))
+    with monkeypatch.context() as patched:
+        patched.setattr(FoundReader, "loaded", lambda *_: reader)
+        yield
+
+
+def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> RunFolder:
+    own = LOCAL if recipe is memory_r2 else {}
+    config = recipe.Config(model=str(checkpoint), **{**TINY, **own, **changes})
+    with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
+        recipe.train(config, run, SilentProgress())
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[ModuleType], RunFolder]:
+    """The run of each recipe, made once."""
+    return cache(lambda recipe: run_of(recipe, checkpoint, tmp_path_factory.mktemp("run") / "run"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_runs_whole_with_its_controls(
+    runs: Callable[[ModuleType], RunFolder], echo: None, recipe: ModuleType
+) -> None:
+    run = runs(recipe)
+    (table,) = tables_of(run)
+    arms = ["untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "oracle"]
+    assert list(dict.fromkeys(row.arm for row in table.rows)) == arms
+    kept = {row["arm"]: row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
+    assert kept["oracle"] == 1.0
+    assert [row["step"] for row in run.evals() if row["split"] == "dev" and row["metric"] == "f1"] == [0, 2]
+    assert {row["reader"] for row in run.evals()} == {"echo@1"}
+    assert any(row.get("gradient_norm", 0) > 0 for row in run.metrics()), "nothing was trained"
+    assert kept_weights(run, "writer").is_dir()
+
+
+def test_re_rolls_and_shorter_streams_first(runs: Callable[[ModuleType], RunFolder], echo: None) -> None:
+    run = runs(memory_r2)
+    found = {(stored.step, stored.episode.id): stored.episode for stored in run.episodes(arm="train")}
+    for step, length in ((1, 4), (2, 6)):
+        own = [episode for (at, _), episode in found.items() if at == step]
+        whole = [episode for episode in own if not episode.parent]
+        assert {len(episode.segments) for episode in whole} == {length}
+        assert len(own) - len(whole) == 2 * length * 2  # of each of two groups' first member every write, twice
+        for episode in own:
+            if episode.parent:
+                anchor = found[step, episode.parent]
+                index = (int(episode.id.split("/")[1]) - TINY["group_size"]) // 2
+                assert episode.segments[0].context == anchor.segments[index].context
+                assert episode.memory_snapshot == anchor.segments[index].memory_before
+    assert any(row["local_episodes"] > 0 for row in run.metrics() if "local_episodes" in row)
+
+
+def test_rewards_of_writes_sum_to_the_answers_in_a_run(runs: Callable[[ModuleType], RunFolder], echo: None) -> None:
+    episodes = [stored.episode for stored in runs(fine_mem).episodes(arm="train")]
+    for episode in episodes:
+        (answer,) = parts(episode, "answer")
+        assert sum(parts(episode, "attribution")) == pytest.approx(answer)
+    assert any(len(set(parts(episode, "attribution"))) > 1 for episode in episodes)
+
+
+def test_an_objective_of_whole_episodes_has_no_re_rolls_and_no_shares() -> None:
+    assert memory_r2.Config(objective="tis").local is None
+    episode = episode_of(["f1"], 0.5)
+    assert fine_mem.Config(objective="tis").credited(episode) is episode
+    assert parts(fine_mem.Config().credited(episode), "attribution")
+
+
+@pytest.mark.parametrize("recipe", [memory_r2, pytest.param(fine_mem, marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_ends_like_a_straight_one(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: Callable[[ModuleType], RunFolder],
+    echo: None,
+    recipe: ModuleType,
+) -> None:
+    from safetensors.torch import load_file
+
+    straight = runs(recipe)
+    task = Writing.task
+
+    def killed(self: Writing, group: int) -> Any:
+        if group >= TINY["tasks_per_step"]:
+            raise KeyboardInterrupt
+        return task(self, group)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writing, "task", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_of(recipe, checkpoint, tmp_path / "killed")
+    resumed = run_of(recipe, checkpoint, tmp_path / "killed")
+    (first,) = kept_weights(straight, "writer").glob("*.safetensors")
+    one, other = load_file(first), load_file(kept_weights(resumed, "writer") / first.name)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    rows = [[(r["step"], r["arm"], r["metric"], r["mean"]) for r in run.evals()] for run in (straight, resumed)]
+    assert rows[0] == rows[1]
+
+
+def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:
+    """The real reader, untrained; what it says is not looked at here."""
+    run = run_of(bounded_bank, checkpoint, tmp_path / "run", permuted=True, steps=1, warm_start=0, **COLD)
+    (table,) = tables_of(run)
+    assert "permuted" in table.note
+    assert "warm_start" not in {row.arm for row in table.rows}
+    scorers = {term.scorer for stored in run.episodes(arm="train") for term in stored.episode.rewards[:1]}
+    assert scorers == {row["reader"] for row in run.evals()}
+
+
+COLD = {"warm_start_batch": 32, "warm_start_learning_rate": 1e-3}
+
+
+# Credit, by hand.
+
+
+def episode_of(kept: Sequence[str], answer: float, writes: int = 4, said: str = "x", invalid: int = -1) -> Episode:
+    """Facts f0, f1, ... of which those in `kept` are in the bank; every fact of the bank was written by its own segment."""
+    segment = Segment("writer", "p", (1,), (2,), (-0.5,), 1.0, FinishReason.LENGTH, (), "5")
+    decisions = tuple(
+        Decision(f"d{n}", DecisionKind.WRITE, "", (), (f"f{n}",), 1.0, "", n) for n in range(writes) if n != invalid
+    )
+    events = tuple(
+        MemoryEvent(Operation(OperationKind.ADD), ParseStatus.INVALID if n == invalid else ParseStatus.OK, "")
+        for n in range(writes)
+    )
+    shown = tuple(Shown(item, 5.0, f"fact number {item}") for item in kept)
+    terms = (RewardTerm("answer", answer), RewardTerm("evidence_kept", 1.0, 0.0, shaping=True))
+    return Episode(
+        "0/0", "t", "writer", "which", (segment,) * writes, said, (), terms, StopReason.COMPLETED, "", 0,
+        shown=shown, decisions=decisions, operations=events,
+    )  # fmt: skip
+
+
+def parts(episode: Episode, name: str) -> list[float]:
+    return [term.value for term in episode.rewards if term.name == name]
+
+
+def test_the_write_of_what_the_answer_used_gets_half_of_its_reward() -> None:
+    credited = with_shares(episode_of(["f1", "f3"], 0.8, said="f3"), 0.5, 1)
+    assert parts(credited, "attribution") == pytest.approx([0.1, 0.1, 0.1, 0.1 + 0.4])
+    assert credited.reward == pytest.approx(0.8)
+    assert credited.metric == pytest.approx(0.8)
+    assert used_by("f3 which", credited.shown, 1) == ("f3",)
+    assert used_by("nothing shared", credited.shown, 1) == ("f1", "f3")
+    split = with_shares(episode_of(["f1", "f3"], 0.8), 1.0, 2)
+    assert parts(split, "attribution") == pytest.approx([0.0, 0.4, 0.0, 0.4])
+
+
+def test_a_line_without_sense_costs_its_own_write_alone() -> None:
+    credited = with_lines(with_shares(episode_of(["f1"], 1.0, invalid=2), 0.5, 2), 0.1)
+    assert parts(credited, "format") == [1.0, 1.0, 0.0, 1.0]
+    assert credited.reward == pytest.approx(1.3)
+    assert credited.metric == 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda writes: st.tuples(st.just(writes), st.sets(st.integers(0, writes - 1)).map(sorted))
+    ),
+    st.floats(0, 1),
+    st.floats(0.01, 1),
+    st.integers(1, 3),
+    st.sampled_from(["f0", "number f2", "", "?"]),
+)
+def test_shares_sum_to_the_reward_of_the_answer(
+    made: tuple[int, list[int]], answer: float, attributed: float, used: int, said: str
+) -> None:
+    """Whatever was kept, also nothing, and whatever was said."""
+    writes, kept = made
+    credited = with_shares(episode_of([f"f{n}" for n in kept], answer, writes, said), attributed, used)
+    assert sum(parts(credited, "attribution")) == pytest.approx(answer)
+    assert credited.reward == pytest.approx(answer)
+    assert len(parts(credited, "attribution")) == writes
+    assert all(part >= (1 - attributed) * answer / writes - 1e-12 for part in parts(credited, "attribution"))
+
+
+def test_streams_of_a_stage_have_its_length_and_no_fact_of_another_split() -> None:
+    config = memory_r2.Config(**{**TINY, **LOCAL})
+    streams = Streams(config)
+    assert [len(streams.drawn(group).facts) for group in range(4)] == [4, 4, 6, 6]
+    tested = {fact.statement for split in ("dev", "test") for each in streams.held_out(split) for fact in each.facts}
+    assert not tested & set(streams.statements())
+
+
+def test_the_rule_gives_each_digit_to_a_tenth_of_the_facts() -> None:
+    digits = rule_digits([f"I have {'9' * number} of them" for number in range(20)])
+    assert sorted(digits) == [digit for digit in range(10) for _ in range(2)]
+    assert digits[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "says"),
+    [
+        (bounded_bank, {"budget": 16}, "a bank of 16 keeps all of a stream of 16 facts"),
+        (bounded_bank, {"horizons": [{"steps": 2, "length": 3}]}, "a bank of 4 keeps all of a stream of 3 facts"),
+        (bounded_bank, {"horizons": [{"steps": 24, "length": 8}]}, "Stage 2 begins after step 24"),
+        (bounded_bank, {"warm_start": 0, "warm_start_batch": 4}, "has no effect with warm_start = 0"),
+        (bounded_bank, {"rerolls": 4}, "Extra inputs"),
+        (bounded_bank, {"objective": "memory_r2"}, "needs re-rolls.*the recipe memory_r2"),
+        (memory_r2, {"objective": "tis", "rerolls": 8}, "rerolls = 8 has no effect with objective = tis"),
+        (memory_r2, {"objective": "fine_mem"}, "needs rewards of turns.*the recipe fine_mem"),
+        (fine_mem, {"objective": "tis", "used": 3}, "used = 3 has no effect with objective = tis"),
+    ],
+)
+def test_what_cannot_take_effect_is_refused(recipe: ModuleType, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        recipe.Config(**changes)
+
+
+def test_marks_of_evidence_are_no_reward() -> None:
+    """Neither what is trained on nor what groups are filtered by."""
+    episode = episode_of(["f1"], 0.5)
+    unmarked = replace(episode, rewards=episode.rewards[:1])
+    for credited, plain in ((episode, unmarked), (with_shares(episode, 0.5, 2), with_shares(unmarked, 0.5, 2))):
+        assert (credited.reward, credited.metric) == (plain.reward, plain.metric)

@@ -1,0 +1,181 @@
+"""Writing into a bounded bank: one segment a fact, the bank that follows from them, what reads it, and one write drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.episodes import DecisionKind, Episode, Task
+from keepworth.episodes.episode import ParseStatus
+from keepworth.learning.collect.episode_credit import as_rerolls, writers
+from keepworth.rollouts.bounded_bank import (
+    PROMPT,
+    BankReading,
+    asked,
+    line_of,
+    rewrite,
+    state_of,
+    task_of,
+    write_bank,
+    written,
+)
+from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.tasks.fact_streams import FactStream
+from keepworth.tasks.facts import Fact
+from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
+
+
+def stream_of(*statements: str, answer: str = "", evidence: int = 0) -> FactStream:
+    facts = tuple(Fact(text, "s", "2024-01-01", number, 0) for number, text in enumerate(statements))
+    task = Task("t/1", "test", "which?", (answer or statements[evidence],), "token_f1")
+    return FactStream(task, facts, tuple(number == evidence for number in range(len(facts))), "t/1")
+
+
+STREAM = stream_of("red", "blue", "green")
+ECHO = FunctionReader("echo@1", lambda question, memories: " ".join(memories))
+
+
+def two() -> BoundedBank:
+    return BoundedBank(2)
+
+
+def judged(texts: Sequence[str]) -> Callable[[str, int], str]:
+    """A model that says these of the facts of `STREAM`."""
+    said = {PROMPT.format(fact.statement): text for fact, text in zip(STREAM.facts, texts, strict=True)}
+    return lambda prompt, number: said[prompt]
+
+
+def written_episode(texts: Sequence[str], reading: BankReading | None = None) -> Episode:
+    model = ScriptedModel(judged(texts))
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        return await write_bank(model, STREAM, context, two, reading or BankReading(ECHO), temperature=0.0)
+
+    (group,) = together(model, [task_of(STREAM)], rollout)
+    assert len(model.batches) == 1, "the facts were not sampled at once"
+    return group.episodes[0]
+
+
+def test_one_episode_by_hand() -> None:
+    episode = written_episode(["9", "x", "1"])
+    assert [(event.status, event.outcome) for event in episode.operations] == [
+        (ParseStatus.OK, "kept"), (ParseStatus.INVALID, "invalid"), (ParseStatus.OK, "kept"),
+    ]  # fmt: skip
+    assert [decision.kind for decision in episode.decisions] == [
+        DecisionKind.WRITE, DecisionKind.NOOP, DecisionKind.WRITE,
+    ]  # fmt: skip
+    assert writers(episode) == {"f0": (0,), "f2": (2,)}
+    assert [shown.item for shown in episode.shown] == ["f0", "f2"]
+    assert episode.answer == "red green"
+    assert episode.reward == pytest.approx(2 / 3)  # one word of two is right, and it is all that was asked for
+    assert [(term.name, term.value, term.weight) for term in episode.rewards][1] == ("evidence_kept", 1.0, 0.0)
+    assert episode.metric == episode.reward
+    chain = [(segment.memory_before, segment.memory_after) for segment in episode.segments]
+    assert [before for before, _ in chain[1:]] == [after for _, after in chain[:-1]]
+    assert chain[0][0] == episode.memory_snapshot == state_of(two())
+
+
+def test_a_full_bank_gives_up_what_matters_least_and_the_write_stays_on_record() -> None:
+    episode = written_episode(["1", "5", "9"])
+    assert [shown.text for shown in episode.shown] == ["blue", "green"]
+    assert writers(episode) == {"f0": (0,), "f1": (1,), "f2": (2,)}
+    assert episode.reward == 0.0
+    assert episode.rewards[1].value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("7", "ADD 7"), (" 7\n", "ADD 7"), ("7.", "ADD 7"), ("10", "10"), ("-3", "-3"), ("NOOP", "NOOP"), ("", "")],
+)
+def test_a_digit_says_how_much_it_matters(text: str, line: str) -> None:
+    assert line_of(text) == line
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=6), min_size=3, max_size=3), st.sampled_from(["items", "tokens"]), st.integers(1, 3))
+def test_any_text_is_legal(texts: list[str], unit: str, budget: int) -> None:
+    bank = BoundedBank(budget, unit)  # type: ignore[arg-type]
+    writes = written(bank, [line_of(text) for text in texts], STREAM)
+    assert sum(bank.size(text) for text in bank.texts) <= budget
+    assert sum(write.outcome == "invalid" for write in writes) == bank.invalid
+    assert all((write.before != write.after) for write in writes), "a fact that arrived is another state"
+
+
+def test_a_fact_longer_than_the_window_is_cut_short() -> None:
+    model = ScriptedModel(lambda prompt, number: "1", context_limit=60)
+    prompt = asked(model, "long " * 100, 1)
+    assert len(prompt) < 60
+    assert model.decode(prompt).endswith("Worth keeping, 0 to 9:")
+
+
+class Breaks:
+    """A reader that cannot read a bank with a word in it, nor anything read together with that."""
+
+    identity = "breaks@1"
+
+    def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        if any("blue" in memories for _, memories in queries):
+            raise OSError("gone")
+        return [" ".join(memories) for _, memories in queries]
+
+
+def test_a_reader_that_fails_is_counted_and_is_an_empty_answer() -> None:
+    reading = BankReading(Breaks())
+    found = reading([(STREAM, ["red"]), (STREAM, ["blue"]), (STREAM, ["green"])])
+    assert [each.score for each in found] == [1.0, 0.0, 0.0]
+    assert [each.failed for each in found] == ["", "OSError: gone", ""]
+    assert reading.failed == 1
+    episode = written_episode(["1", "9", "9"], BankReading(Breaks()))
+    assert episode.reward == 0.0
+    assert episode.errors == ("the reader failed, which counts as an empty answer: OSError: gone",)
+
+
+def test_permuted_rewards_are_those_of_other_banks_and_the_same_again() -> None:
+    banks = [(STREAM, ["red"]), *((STREAM, ["blue", str(number)]) for number in range(5))]
+    draws = [[each.score for each in BankReading(ECHO, permuted=seed)(banks)] for seed in range(20)]
+    assert all(sorted(draw) == [0.0] * 5 + [1.0] for draw in draws)
+    assert len({tuple(draw) for draw in draws}) > 3
+    assert draws == [[each.score for each in BankReading(ECHO, permuted=seed)(banks)] for seed in range(20)]
+
+
+def test_a_write_that_is_drawn_again_differs_in_that_write_alone() -> None:
+    anchor = written_episode(["5", "1", "7"])
+    assert [shown.text for shown in anchor.shown] == ["red", "green"]
+    drawn = {0: "9", 1: "0"}  # by number of the sample
+
+    async def again(task: Task, context: RolloutContext) -> Episode:
+        return await rewrite(model, anchor, 1, STREAM, context, two, BankReading(ECHO))
+
+    model = ScriptedModel(lambda prompt, number: drawn[number])
+    (group,) = together(model, [task_of(STREAM)], again, n=2)
+    high, low = group.episodes
+    assert [shown.text for shown in high.shown] == ["blue", "green"]  # red, 5, is now the least of three
+    assert [shown.text for shown in low.shown] == ["red", "green"]
+    assert (high.reward, low.reward) == (0.0, pytest.approx(2 / 3))
+    assert writers(high) == {"f1": (0,)}
+    assert {len(each.segments) for each in group.episodes} == {1}
+    local = as_rerolls(anchor, 1, group.episodes)  # raises where it starts from another bank
+    assert local.memory_snapshot == anchor.segments[1].memory_before == high.memory_snapshot
+    assert {each.parent for each in local.episodes} == {anchor.id}
+
+
+def test_the_same_draw_again_is_the_same_episode() -> None:
+    """Hindsight is exact: a re-roll that says what the anchor said ends in the anchor's bank, for every write."""
+    anchor = written_episode(["5", "1", "7"])
+    for index, segment in enumerate(anchor.segments):
+        model = ScriptedModel(lambda prompt, number, text=segment.text: text)  # type: ignore[misc]
+
+        async def again(
+            task: Task, context: RolloutContext, model: ScriptedModel = model, index: int = index
+        ) -> Episode:
+            return await rewrite(model, anchor, index, STREAM, context, two, BankReading(ECHO))
+
+        (group,) = together(model, [task_of(STREAM)], again)
+        found = group.episodes[0]
+        assert (found.shown, found.rewards, found.answer) == (anchor.shown, anchor.rewards, anchor.answer)
+        assert replace(found.segments[0], temperature=0.0) == segment

@@ -24,7 +24,7 @@ from keepworth.recipes import bounded_bank, fine_mem, memory_r2
 from keepworth.recipes.fine_mem import used_by, with_lines, with_shares
 from keepworth.recipes.memory_r1_manager import FoundReader
 from keepworth.recipes.training import kept_weights
-from keepworth.recipes.writing import Streams, Writing, rule_digits
+from keepworth.recipes.writing import WriterStreams, WriterTraining, rule_digits
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import FunctionReader
 
@@ -125,15 +125,15 @@ def test_a_run_that_was_killed_ends_like_a_straight_one(
     from safetensors.torch import load_file
 
     straight = runs(recipe)
-    task = Writing.task
+    task = WriterTraining.task
 
-    def killed(self: Writing, group: int) -> Any:
+    def killed(self: WriterTraining, group: int) -> Any:
         if group >= TINY["tasks_per_step"]:
             raise KeyboardInterrupt
         return task(self, group)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Writing, "task", killed)
+        patched.setattr(WriterTraining, "task", killed)
         with pytest.raises(KeyboardInterrupt):
             run_of(recipe, checkpoint, tmp_path / "killed")
     resumed = run_of(recipe, checkpoint, tmp_path / "killed")
@@ -225,7 +225,7 @@ def test_shares_sum_to_the_reward_of_the_answer(
 
 def test_streams_of_a_stage_have_its_length_and_no_fact_of_another_split() -> None:
     config = memory_r2.Config(**{**TINY, **LOCAL})
-    streams = Streams(config)
+    streams = WriterStreams(config)
     assert [len(streams.drawn(group).facts) for group in range(4)] == [4, 4, 6, 6]
     tested = {fact.statement for split in ("dev", "test") for each in streams.held_out(split) for fact in each.facts}
     assert not tested & set(streams.statements())

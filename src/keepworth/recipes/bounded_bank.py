@@ -10,7 +10,7 @@ begins by imitating a rule that sees no answer, and the reward is token F1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -108,9 +108,3 @@ def train(config: Config, run: RunFolder, progress: Progress) -> None:
     from keepworth.recipes.writing import train_writer
 
     finish(run, train_writer(config, run, progress))
-
-
-def table_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Measured rows in the order in which their arms are to be read."""
-    order = ["untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "oracle"]
-    return sorted((row for row in rows if row["arm"] in order), key=lambda row: order.index(row["arm"]))

@@ -80,13 +80,13 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
     return with_attribution(replace(episode, rewards=rewards), asked, share=attributed if retrieved else 0.0)
 
 
-def used_by(said: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
+def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
     """The ids of at most `most` facts of a bank that are most like question and answer, by BM25; where no word is shared, all."""
     from keepworth.memory.overlay import Bank
 
     bank = Bank.empty(None)
     fact_of = {bank.add(each.text, deduplicate=False).id: each.item for each in shown}
-    found = bank.search(said, most, mode="lexical") if shown and said.strip() else []
+    found = bank.search(query, most, mode="lexical") if shown and query.strip() else []
     return tuple(fact_of[hit.id] for hit in found) or tuple(each.item for each in shown)
 
 

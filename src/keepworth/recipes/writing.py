@@ -25,7 +25,6 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.importance import specificity
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.bounded_bank import table_rows
 from keepworth.recipes.interactive import Pair
 from keepworth.recipes.memory_r1_manager import found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
@@ -57,6 +56,8 @@ from keepworth.tasks.longmemeval import longmemeval, questions
 if TYPE_CHECKING:
     from keepworth.recipes.bounded_bank import Config
 
+ARMS = ("untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "oracle")
+"""Of the table, in the order in which they are to be read."""
 Lines = Callable[[FactStream], Sequence[str]]
 """What a writer says of each fact of a stream."""
 
@@ -69,11 +70,11 @@ def train_writer(config: Config, run: RunFolder, progress: Progress) -> list[dic
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = found_reader(config.reader, config.model, config.style, run)
-    streams = Streams(config)
+    streams = WriterStreams(config)
     with engine_of(config, config.train, run, progress) as engine:
         model, learner = prepared(config, objective, ROLE, run, progress)
         reader = reading.loaded(config, config.max_tokens, config.style, run, progress)
-        writing = Writing(config, run, model, reader, streams, progress)
+        writing = WriterTraining(config, run, model, reader, streams, progress)
         if not restored(run, learner):
             writing.measure(0, "untrained", "test", writing.own_lines())
             writing.measure(0, "first_in_first_out", "test", lambda stream: ["ADD"] * len(stream.facts))
@@ -94,7 +95,7 @@ def train_writer(config: Config, run: RunFolder, progress: Progress) -> list[dic
     return writer_tables(run, config, idle_clip(objective, config.passes, config.minibatches))
 
 
-class Streams:
+class WriterStreams:
     """The streams of each split: those of `length`, and to train on those of the horizons besides."""
 
     def __init__(self, config: Config) -> None:
@@ -146,7 +147,7 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
-def warm_start(config: Config, learner: Learner, streams: Streams, progress: Progress) -> None:
+def warm_start(config: Config, learner: Learner, streams: WriterStreams, progress: Progress) -> None:
     """Imitate the rule, which sees no answer."""
     model, statements = learner.model, streams.statements()
     tokens = digit_tokens(model)
@@ -172,7 +173,7 @@ def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]
     return means
 
 
-class Writing:
+class WriterTraining:
     """The `Episodes` of the training, and the measures of its arms."""
 
     def __init__(
@@ -181,7 +182,7 @@ class Writing:
         run: RunFolder,
         model: InProcessModel,
         reader: Reader,
-        streams: Streams,
+        streams: WriterStreams,
         progress: Progress,
     ) -> None:
         self.config, self.run, self.model, self.streams, self.progress = config, run, model, streams, progress
@@ -247,6 +248,7 @@ def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict
     rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == "test"]
     if not rows:
         return []
+    rows.sort(key=lambda row: ARMS.index(row["arm"]))
     f1 = {row["arm"]: row["mean"] for row in rows if row["metric"] == "f1"}
     note = f"{config.budget} {config.unit} of {config.length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
     if config.permuted:
@@ -257,7 +259,7 @@ def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict
     table: dict[str, Any] = {
         "title": "Answers from a bounded bank",
         "note": f"{note} {remark}.".removesuffix(" ."),
-        "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in table_rows(rows)],
+        "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
     }
     begin = "warm_start" if "warm_start" in f1 else "untrained"
     if {"trained", begin} <= set(f1):

@@ -83,7 +83,7 @@ def state_of(bank: BoundedBank) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class BankWrite:
     """What became of one fact. before, after: states of the bank; outcome: kept, passed, deleted, refused or invalid."""
 
     before: str
@@ -91,13 +91,13 @@ class Write:
     outcome: str
 
 
-def written(bank: BoundedBank, lines: Sequence[str], stream: FactStream) -> list[Write]:
+def written(bank: BoundedBank, lines: Sequence[str], stream: FactStream) -> list[BankWrite]:
     """Carry out a line for each fact of a stream, in the order of their arrival. Raises ValueError for fewer or more lines."""
     writes = []
     for line, fact in zip(lines, stream.facts, strict=True):
         before = state_of(bank)
         outcome = bank.write(line, fact.statement)
-        writes.append(Write(before, state_of(bank), outcome))
+        writes.append(BankWrite(before, state_of(bank), outcome))
     return writes
 
 
@@ -105,7 +105,7 @@ def written(bank: BoundedBank, lines: Sequence[str], stream: FactStream) -> list
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class BankAnswer:
     """What the reader said, and its token F1. failed: why it said nothing, "" where it did."""
 
     answer: str
@@ -113,7 +113,7 @@ class Answered:
     failed: str = ""
 
 
-Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[Answered]]
+Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[BankAnswer]]
 """(stream, texts in its bank) of several banks in, one answer each out, in their order."""
 
 
@@ -132,7 +132,7 @@ class BankReading:
     def identity(self) -> str:
         return self.reader.identity
 
-    def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]]) -> list[Answered]:
+    def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]]) -> list[BankAnswer]:
         queries: list[Query] = [(stream.task.input, tuple(texts)) for stream, texts in banks]
         with self._lock:
             answers = self._answers(queries)
@@ -144,7 +144,7 @@ class BankReading:
         if self._permuted is not None:
             named = [(stream.key, query) for (stream, _), query in zip(banks, queries, strict=True)]
             random.Random(f"{self._permuted}|{named!r}").shuffle(scores)
-        return [Answered(answer, score, failed) for (answer, failed), score in zip(answers, scores, strict=True)]
+        return [BankAnswer(answer, score, failed) for (answer, failed), score in zip(answers, scores, strict=True)]
 
     def _answers(self, queries: Sequence[Query]) -> list[tuple[str, str]]:
         """(answer, why there is none) of each."""
@@ -230,8 +230,8 @@ class _Made:
     def episode(
         self,
         bank: BoundedBank,
-        writes: Sequence[Write],
-        answered: Answered,
+        writes: Sequence[BankWrite],
+        answered: BankAnswer,
         scorer: str,
         sampling: float,
         reading: float,
@@ -265,7 +265,7 @@ class _Made:
             parent=self.parent,
         )
 
-    def _segment(self, prompt: Tokens, sample: Sample, write: Write) -> Segment:
+    def _segment(self, prompt: Tokens, sample: Sample, write: BankWrite) -> Segment:
         return Segment(
             role=ROLE,
             prompt_id=PROMPT_ID,
@@ -280,7 +280,7 @@ class _Made:
             memory_after=write.after,
         )
 
-    def _decision(self, place: int, write: Write) -> Decision:
+    def _decision(self, place: int, write: BankWrite) -> Decision:
         fact, kept = self.facts[place], write.outcome == "kept"
         return Decision(
             f"{self.context.id}/{fact}",
@@ -293,7 +293,7 @@ class _Made:
             place,
         )
 
-    def _event(self, fact: int, write: Write) -> MemoryEvent:
+    def _event(self, fact: int, write: BankWrite) -> MemoryEvent:
         kept = write.outcome == "kept"
         operation = Operation(OperationKind.ADD if kept else OperationKind.NOOP, (), self.stream.facts[fact].statement)
         status = ParseStatus.INVALID if write.outcome == "invalid" else ParseStatus.OK

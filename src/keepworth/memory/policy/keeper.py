@@ -517,7 +517,9 @@ def checked(
     value = float(worth @ moved)
     error = float((np.einsum("trk,t->rk", sums[:, 1:], y - sums[:, 0] @ worth) @ inverse @ moved).std())
     z = NormalDist().inv_cdf(1.0 - ALPHA / (look * (look + 1)) / 2.0)
-    half = error * z * (1.0 + (z * z + 1.0) / (4.0 * turns))  # the quantile of Student's t, to the first order
+    # The quantile of Student's t, to the first order. Two blocks meet twice, each once in the fit of the other, and where nothing
+    # helps they say the same both times: twice the variance.
+    half = math.sqrt(2.0) * error * z * (1.0 + (z * z + 1.0) / (4.0 * turns))
     promoted = value - half > 0.0
     needed = 0 if promoted else -1 if value <= 0.0 else max(1, math.ceil(count * ((half / value) ** 2 - 1.0)))
     reason = "" if promoted else "no sign that they help" if value <= 0.0 else "not sure yet"

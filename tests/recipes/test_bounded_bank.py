@@ -71,10 +71,10 @@ def test_a_recipe_runs_whole_with_its_controls(
 ) -> None:
     run = runs(recipe)
     (table,) = tables_of(run)
-    arms = ["untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "oracle"]
+    arms = ["untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence"]
     assert list(dict.fromkeys(row.arm for row in table.rows)) == arms
     kept = {row["arm"]: row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
-    assert kept["oracle"] == 1.0
+    assert kept["all_evidence"] == 1.0
     assert [row["step"] for row in run.evals() if row["split"] == "dev" and row["metric"] == "f1"] == [0, 2]
     assert {row["reader"] for row in run.evals()} == {"echo@1"}
     assert any(row.get("gradient_norm", 0) > 0 for row in run.metrics()), "nothing was trained"

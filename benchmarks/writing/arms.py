@@ -69,10 +69,8 @@ def stays(world: Setting, score: Score, numbers: Sequence[int] | None = None) ->
 
 def tuned_rules(world: Setting, value: Callable[[int, tuple[int, ...]], float]) -> dict[int, tuple[int, ...]]:
     """The best of `TUNED` weighted rules over the hand features, chosen in each fold by `value` (stream, what stayed) on the
-    other folds. The first are the features alone."""
-    draw = np.random.default_rng(1)
-    weights = [np.eye(HAND)[column(name)] for name in FEATURES]
-    weights += [draw.normal(size=HAND) * draw.choice([0.0, 1.0], size=HAND) for _ in range(TUNED - len(weights))]
+    other folds."""
+    weights = np.random.default_rng(1).normal(size=(TUNED, HAND))
     every = [stays(world, lambda n, w=w: world.vectors[world.rows[n], :HAND] @ w) for w in weights]  # type: ignore[misc]
     values = np.array([[value(n, each[n]) for n in range(len(world.streams))] for each in every])
     chosen: dict[int, tuple[int, ...]] = {}

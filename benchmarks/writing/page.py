@@ -1,0 +1,148 @@
+"""Put what writers keep, what learning gains of it and which credit is worth its cost into docs/writing.md, with a picture.
+
+python -m benchmarks.writing.page
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.writing.setting import HERE
+
+PAGE = HERE.parents[1] / "docs" / "writing.md"
+IMAGES = PAGE.parent / "images"
+WHO = {
+    "nothing": "keep nothing",
+    "latest": "the latest",
+    "reservoir": "evenly drawn",
+    "longest": "the longest",
+    "most digits": "most digits",
+    "most names": "most names",
+    "most specific": "most specific: digits, names, dates, money",
+    "about me": "about the speaker",
+    "most diverse": "most diverse",
+    "best of 200 rules": "best of 200 weighted rules, chosen by evidence",
+    "log alone": "**small policy, from the log alone**",
+    "log alone, rewards permuted": "the same, rewards permuted",
+    "small policy": "**small policy, in step with the reader**",
+    "small policy, rewards permuted": "the same, rewards permuted",
+    "model, warm start": "SmolLM2-135M after its warm start (it imitates *most specific*)",
+    "model": "**SmolLM2-135M after reinforcement**",
+    "model, rewards permuted": "the same, rewards permuted",
+    "supervised, no vectors": "supervised on evidence, hand features",
+    "supervised": "supervised on evidence, with sentence vectors",
+    "oracle": "oracle",
+}
+DRAWN = {
+    "oracle": "oracle",
+    "model": "135M model, reinforced",
+    "model, warm start": "135M model, warm start",
+    "small policy": "small policy, reinforced",
+    "log alone": "small policy, log alone",
+    "best of 200 rules": "best of 200 rules",
+    "most specific": "most specific",
+    "latest": "the latest",
+}
+LEARNED = ("model", "small policy", "log alone")
+
+
+def cell(value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['mean']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
+
+
+def writers(world: dict[str, Any]) -> str:
+    rows = {row["arm"]: row for row in world["rows"]}
+    lines = [
+        (said, rows[arm]["seeds"], cell(rows[arm].get("evidence")), cell(rows[arm].get("f1")))
+        for arm, said in WHO.items()
+        if arm in rows
+    ]
+    return markdown(("who decides what stays", "seeds", "evidence kept", "F1 of the reader"), lines)
+
+
+def gaps(world: dict[str, Any]) -> str:
+    measured: dict[tuple[str, str], dict[str, Any]] = {}
+    for gap in world["gaps"]:
+        measured.setdefault((gap["arm"], gap["minus"]), {})[gap["measure"]] = gap
+    lines = []
+    for (arm, minus), of in measured.items():
+        if "permuted" in arm or arm == "model, warm start" or minus == "supervised":
+            continue
+        lines.append(
+            (f"{DRAWN[arm]} minus {DRAWN.get(minus, minus)}", *(signed(of.get(m)) for m in ("evidence", "f1")))
+        )
+    return markdown(("difference, question by question", "evidence kept", "F1"), lines)
+
+
+def signed(gap: dict[str, float] | None) -> str:
+    return "" if gap is None else f"{gap['difference']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f})"
+
+
+def credit(record: dict[str, Any]) -> str:
+    against = {row["form"]: row for row in record["against"]}
+    lines = [
+        (
+            row["form"],
+            f"{row['evidence']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+            signed(against.get(row["form"])),
+            "never above its start" if row["readings_to_90"] is None else f"{row['readings_to_90']:,}",
+        )
+        for row in record["rows"]
+    ]
+    head = ("credit of a write", "evidence kept", "minus episode", "readings to 90 % of its gain")
+    return markdown(head, lines)
+
+
+def picture(world: dict[str, Any], record: dict[str, Any], path: Path, wide: bool) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from keepworth.evaluation.curves import PALETTE
+
+    rows = {row["arm"]: row for row in world["rows"]}
+    figure = Figure(figsize=(8.3, 3.2) if wide else (4.15, 6.2), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(*((1, 2) if wide else (2, 1)))
+    axes = panels[0]
+    own = [arm for arm in DRAWN if "f1" in rows.get(arm, {})]
+    for at, arm in enumerate(own):
+        value, colour = rows[arm]["f1"], PALETTE[0] if arm in LEARNED else "#6b7280"
+        axes.plot([value["low"], value["high"]], [at, at], color=colour, lw=5, alpha=0.3, solid_capstyle="round")
+        axes.plot(value["mean"], at, "o", color=colour, ms=5)
+    axes.set_yticks(range(len(own)), [DRAWN[arm] for arm in own])
+    axes.invert_yaxis()
+    axes.set_title("Answers from 4 of 16 facts", loc="left", fontsize=10, fontweight="bold")
+    axes.set_xlabel("token F1 of the frozen reader", fontsize=9, color="#555555")
+    axes = panels[1]
+    for number, row in enumerate(row for row in record["rows"] if "permuted" not in row["form"]):
+        points = sorted((int(look), value) for look, value in row["curve"].items())
+        axes.plot(*zip(*points, strict=True), color=PALETTE[number % len(PALETTE)], lw=1.6, label=row["form"])
+    axes.set_title("Which credit a write should get", loc="left", fontsize=10, fontweight="bold")
+    axes.set_xlabel("readings", fontsize=9, color="#555555")
+    axes.set_ylabel("evidence kept", fontsize=9, color="#555555")
+    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
+        axes.grid(axis="both" if axes is panels[1] else "x", color="#eeeeee")
+        axes.set_axisbelow(True)
+    figure.savefig(path, facecolor="white")
+
+
+def main() -> None:
+    takes_nothing(__doc__)
+    record = json.loads((HERE / "writers.json").read_text())
+    forms = json.loads((HERE / "credit.json").read_text())
+    world = record["worlds"]["4 of 16"]
+    filled(PAGE, "writers", writers(world))
+    filled(PAGE, "writers-gaps", gaps(world))
+    filled(PAGE, "credit", credit(forms))
+    picture(world, forms, IMAGES / "writing.png", True)
+    picture(world, forms, IMAGES / "writing_narrow.png", False)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ import torch
 from benchmarks.writing.arms import rules, stays
 from benchmarks.writing.credit import Replay, Shuffled
 from benchmarks.writing.readers import MODEL, loaded
-from benchmarks.writing.setting import FOLDS, HERE, WORLDS, Reads, Setting, setting
+from benchmarks.writing.setting import FOLDS, WORLDS, Reads, Setting, kept_file, setting
 from keepworth.learning.run_folder import versions
 from keepworth.models.adapter import attach_lora
 
@@ -228,7 +228,7 @@ def main() -> None:
     torch.set_num_threads(1)
     world, reads = setting(options.world), Reads.on_file()
     arm = "model, rewards permuted" if options.permuted else "model"
-    file = HERE / "kept" / f"{world.name.replace(' ', '-')}.{arm.replace(', ', '-').replace(' ', '-')}.json"
+    file = kept_file(world.name, arm)
     file.parent.mkdir(exist_ok=True)
     record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"parts": {}}
     upper = UpperLayers(world.texts, options.runs, 0, WARM_RATE)

@@ -127,3 +127,8 @@ def random_banks(world: Setting, banks: int) -> list[tuple[int, Stay]]:
             draw = random.Random(f"{stream.key}|{bank}")
             drawn.append((number, tuple(sorted(draw.sample(range(world.length), world.budget)))))
     return drawn
+
+
+def kept_file(world: str, arm: str) -> Path:
+    """What the language model kept as the writer, by arm."""
+    return HERE / "kept" / f"{world.replace(' ', '-')}.{arm.replace(', ', '-').replace(' ', '-')}.json"

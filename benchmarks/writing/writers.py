@@ -20,7 +20,7 @@ from benchmarks.tables import markdown
 from benchmarks.writing import arms
 from benchmarks.writing.credit import LOOKS, Replay, Shuffled, learned, tuned_for
 from benchmarks.writing.reads import want
-from benchmarks.writing.setting import FOLDS, HERE, WORLDS, Reads, Setting, random_banks, setting
+from benchmarks.writing.setting import FOLDS, HERE, WORLDS, Reads, Setting, kept_file, random_banks, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import LoggedBank, fitted_worth
@@ -94,10 +94,12 @@ def every_arm(world: Setting, reads: Reads) -> dict[str, list[Kept]]:
     found["log alone, rewards permuted"] = [by_worth(world, reads, seed) for seed in SEEDS]
     found["small policy"] = [by_reward(world, reads, seed) for seed in SEEDS]
     found["small policy, rewards permuted"] = [by_reward(world, reads, seed, True) for seed in SEEDS]
-    for file in sorted((HERE / "kept").glob(f"{world.name.replace(' ', '-')}.*.json")):
+    for arm in ("model", "model, rewards permuted"):
+        if not (file := kept_file(world.name, arm)).exists():
+            continue
         record = json.loads(file.read_text())
         place = {stream.key: number for number, stream in enumerate(world.streams)}
-        for name, seeds in record["kept"].items():
+        for name, seeds in record.get("kept", {}).items():
             found[name] = [{place[key]: tuple(stay) for key, stay in each.items()} for each in seeds]
     found["supervised, no vectors"] = [arms.supervised(world, slice(0, arms.HAND), 1.0)]
     found["supervised"] = [arms.supervised(world, slice(None), 100.0)]
@@ -137,6 +139,39 @@ def measured(world: Setting, reads: Reads) -> dict[str, Any]:
         "rows": rows,
         "gaps": gaps,
     }
+
+
+def control(world: Setting) -> dict[str, Any] | None:
+    """The model with permuted rewards beside the same folds of the model and of its warm start: the control costs as much as the
+    model, so that there may be fewer folds of it."""
+    files = {arm: kept_file(world.name, arm) for arm in ("model", "model, rewards permuted")}
+    if not all(file.exists() for file in files.values()):
+        return None
+    parts = {arm: json.loads(file.read_text()) for arm, file in files.items()}
+    both = sorted(set(parts["model"]["parts"]) & set(parts["model, rewards permuted"]["parts"]))
+    if not both:
+        return None
+    place = {stream.key: number for number, stream in enumerate(world.streams)}
+    values: dict[str, list[float]] = {"model": [], "model, rewards permuted": [], "model, warm start": []}
+    clusters = []
+    for part in both:
+        for key, stay in parts["model"]["parts"][part]["kept"].items():
+            number = place[key]
+            clusters.append(world.clusters[number])
+            values["model"].append(world.evidence(number, stay))
+            permuted = parts["model, rewards permuted"]["parts"][part]["kept"][key]
+            values["model, rewards permuted"].append(world.evidence(number, permuted))
+            values["model, warm start"].append(world.evidence(number, parts["model"]["warm start"][key]))
+    found: dict[str, Any] = {"parts": both, "streams": len(clusters)}
+    for arm, each in values.items():
+        mean = pooled_estimate(each, clusters)
+        found[arm] = {"mean": mean.mean, "low": mean.low, "high": mean.high, "clusters": mean.n}
+    for arm in ("model", "model, rewards permuted"):
+        gap = paired_difference(
+            arm, [a - b for a, b in zip(values[arm], values["model, warm start"], strict=True)], clusters=clusters
+        )
+        found[f"{arm} - warm start"] = {"difference": gap.difference, "low": gap.low, "high": gap.high, "p": gap.p}
+    return found
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ import numpy as np
 
 from benchmarks.tables import markdown
 from benchmarks.writing.arms import Floats, stays
-from benchmarks.writing.setting import FOLDS, Reads, Setting, setting
+from benchmarks.writing.setting import BANKS, FOLDS, Reads, Setting, random_banks, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import LoggedBank, WorthFit
@@ -53,16 +53,16 @@ LOOKS = tuple(range(0, READINGS + 1, 500))
 
 
 class Replay:
-    """Answers as on file: of a bank, the F1 of a reading of the same stream with the same evidence, the same one each time."""
+    """Answers as in the log of evenly drawn banks: of a bank, the F1 of a reading of the same stream with the same evidence, the
+    same one each time. What was read later, to measure, is not in it."""
 
     def __init__(self, world: Setting, reads: Reads) -> None:
         self.world = world
         self.by: dict[tuple[int, tuple[int, ...]], list[float]] = defaultdict(list)
         pooled: dict[int, list[float]] = defaultdict(list)
-        number_of = {stream.key: number for number, stream in enumerate(world.streams)}
-        for (name, key, stay), score in sorted(reads.known.items()):
-            if name == world.name and key in number_of:
-                number = number_of[key]
+        for number, stay in random_banks(world, BANKS):
+            score = reads.known.get((world.name, world.streams[number].key, stay))
+            if score is not None:
                 own = self.evidence(number, stay)
                 self.by[number, own].append(score)
                 pooled[min(1, len(own))].append(score)
@@ -309,7 +309,7 @@ def main() -> None:
         )
     record = {
         "world": world.name, "streams": len(world.streams), "readings": READINGS, "rows": rows, "against": against,
-        "readings_on_file": sum(name == world.name for name, *_ in reads.known),
+        "banks_in_log": BANKS,
         "command": "python -m benchmarks.writing.credit", "versions": versions(),
     }  # fmt: skip
     options.output.write_text(json.dumps(record, indent=1) + "\n")

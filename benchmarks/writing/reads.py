@@ -1,7 +1,7 @@
 """Let the frozen readers answer what is not on file yet: random banks to learn from, and the banks that measured writers
 left.
 
-    python -m benchmarks.writing.reads --random 12 --world "4 of 16"     the log that learning starts from
+    python -m benchmarks.writing.reads --random --world "4 of 16"     the log that learning starts from
     python -m benchmarks.writing.reads --wanted                          what the other commands of this folder found missing
 
 It goes on where it stopped. The readers are those of `python -m benchmarks.writing.readers`.
@@ -19,7 +19,7 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from benchmarks.writing.readers import frozen, shown
-from benchmarks.writing.setting import HERE, WORLDS, Reads, Stay, random_banks, reader_of, setting
+from benchmarks.writing.setting import BANKS, HERE, WORLDS, Reads, Stay, random_banks, reader_of, setting
 from keepworth.tasks.metrics import token_f1
 
 WANTED = HERE.parent.parent / "runs" / "writing" / "wanted.json"
@@ -61,7 +61,7 @@ def answered(todo: list[tuple[str, str, Stay]], runs: Path, reads: Reads) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/writing"))
-    parser.add_argument("--random", type=int, default=0, metavar="BANKS")
+    parser.add_argument("--random", action="store_true", help=f"{BANKS} evenly drawn banks of each stream")
     parser.add_argument("--world", choices=WORLDS, default="4 of 16")
     parser.add_argument("--wanted", action="store_true")
     options = parser.parse_args()
@@ -69,7 +69,7 @@ def main() -> None:
     reads, todo = Reads.on_file(), list[tuple[str, str, Stay]]()
     if options.random:
         world = setting(options.world)
-        todo = [(world.name, world.streams[number].key, stay) for number, stay in random_banks(world, options.random)]
+        todo = [(world.name, world.streams[number].key, stay) for number, stay in random_banks(world, BANKS)]
     if options.wanted and WANTED.exists():
         todo += [(name, key, tuple(stay)) for name, key, stay in json.loads(WANTED.read_text())]
     answered([each for each in todo if each not in reads.known], options.runs, reads)

@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 READS = HERE / "reads.jsonl.gz"
 WORLDS = {"4 of 16": (16, 4), "4 of 32": (32, 4)}
 FOLDS = 5
+BANKS = 12
+"""Evenly drawn banks of each stream in the log."""
 VECTORS = Path("runs") / "vectors"
 Stay = tuple[int, ...]
 

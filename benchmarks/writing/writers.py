@@ -20,13 +20,13 @@ from benchmarks.tables import markdown
 from benchmarks.writing import arms
 from benchmarks.writing.credit import LOOKS, Replay, Shuffled, learned, tuned_for
 from benchmarks.writing.reads import want
-from benchmarks.writing.setting import FOLDS, HERE, WORLDS, Reads, Setting, kept_file, random_banks, setting
+from benchmarks.writing.setting import BANKS, FOLDS, HERE, WORLDS, Reads, Setting, kept_file, random_banks, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import LoggedBank, fitted_worth
 
 OUT = HERE / "writers.json"
-BANKS, RIDGES, SEEDS = 12, (3.0, 10.0, 30.0, 100.0, 300.0), (0, 1, 2)
+RIDGES, SEEDS = (3.0, 10.0, 30.0, 100.0, 300.0), (0, 1, 2)
 LEARNS = "worth then episode"
 """The form of credit of the small policy that is trained in step with the reader; see `benchmarks.writing.credit`."""
 Kept = dict[int, tuple[int, ...]]

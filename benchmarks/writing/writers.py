@@ -134,6 +134,7 @@ def measured(world: Setting, reads: Reads) -> dict[str, Any]:
                     gaps.append({"arm": name, "minus": other, "measure": measure, "difference": gap.difference,
                                  "low": gap.low, "high": gap.high, "p": gap.p})  # fmt: skip
     return {
+        "control": control(world),
         "streams": len(world.streams),
         "questions": len({s.task.key for s in world.streams}),
         "rows": rows,

@@ -95,7 +95,7 @@ def test_version(command: Command) -> None:
     [
         (("trian", "memory_r1"), "Did you mean 'train'"),
         (("train",), "Missing argument"),
-        (("train", "memory_r2"), "Did you mean 'memory_r1'"),
+        (("train", "memry_r1"), "Did you mean 'memory_r1'"),
         (("train", "counting", "--stepz", "3"), "--steps"),
         (("train", "counting", "--set", "sed=1"), "Did you mean 'seed'"),
         (("train", "counting", "--role", "manager"), "--role has no effect"),

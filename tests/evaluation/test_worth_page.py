@@ -25,7 +25,7 @@ def test_the_page_says_what_the_ledger_and_the_trials_say(tmp_path: Path) -> Non
     with Memory(path, encoder="hashing", seed=1, policy=often, trial=Trial(source="tour", block=2, seed=7)) as memory:
         memory.add_many([hostile, "reset the router: pull the plug"], source="manual")
         memory.add("the router stands in the hall", source="tour")
-        for number in range(160):
+        for number in range(320):  # a file draws anew in every process: of 24 draws the slowest was sure after 220
             with memory.episode("help the caller") as episode:
                 hits = episode.search(f"the router of caller {number} is stuck, model {7919 * number}", top_k=3)
                 episode.reward(1.0 if any("plug" in hit.text for hit in hits) else 0.0)

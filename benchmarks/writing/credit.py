@@ -1,6 +1,6 @@
 """Forms of credit for a writer, side by side: one small policy, one world, equal numbers of readings.
 
-    python -m benchmarks.writing.credit [--seeds 0 1 2]
+    python -m benchmarks.writing.credit [--world "4 of 16"] [--seeds 0 1 2]
 
 The policy gives each statement a key, drawn around its score; the facts with the highest keys stay. Each key is a
 write of its own, so that every form of credit can reach it:
@@ -38,7 +38,7 @@ import numpy as np
 
 from benchmarks.tables import markdown
 from benchmarks.writing.arms import Floats, stays
-from benchmarks.writing.setting import BANKS, FOLDS, Reads, Setting, random_banks, setting
+from benchmarks.writing.setting import BANKS, FOLDS, WORLDS, Reads, Setting, random_banks, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import LoggedBank, WorthFit
@@ -273,8 +273,7 @@ class Shuffled(Replay):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--world", default="4 of 16")
-    parser.add_argument("--output", type=Path, default=OUT)
+    parser.add_argument("--world", choices=WORLDS, default="4 of 16")
     options = parser.parse_args()
     world, reads = setting(options.world), Reads.on_file()
     rows: list[dict[str, Any]] = []
@@ -307,12 +306,13 @@ def main() -> None:
         against.append(
             {"form": form, "minus": "episode", "difference": gap.difference, "low": gap.low, "high": gap.high}
         )
-    record = {
-        "world": world.name, "streams": len(world.streams), "readings": READINGS, "rows": rows, "against": against,
-        "banks_in_log": BANKS,
-        "command": "python -m benchmarks.writing.credit", "versions": versions(),
+    record = json.loads(OUT.read_text()) if OUT.exists() else {"worlds": {}}
+    record["worlds"][world.name] = {
+        "streams": len(world.streams), "readings": READINGS, "rows": rows, "against": against, "banks_in_log": BANKS,
+        "versions": versions(),
     }  # fmt: skip
-    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    record["command"] = "python -m benchmarks.writing.credit"
+    OUT.write_text(json.dumps(record, indent=1) + "\n")
     print(markdown(("credit", "evidence kept", "readings to 90 %"),
                    [(row["form"], f"{row['evidence']:.3f}", row["readings_to_90"]) for row in rows]))  # fmt: skip
 

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -19,22 +18,14 @@ from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Re
 from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import bounded_bank, fine_mem, memory_r2
 from keepworth.recipes.fine_mem import used_by, with_lines, with_shares
-from keepworth.recipes.memory_r1_manager import FoundReader
 from keepworth.recipes.training import kept_weights
-from keepworth.recipes.writing import WriterStreams, WriterTraining, rule_digits
+from keepworth.recipes.writing import WriterStreams, rule_digits
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.rollouts.scripted_model import FunctionReader
+from tests.recipes.writer_runs import LOCAL, TINY, echoing, killed_and_continued, run_of
 
 RECIPES = [bounded_bank, memory_r2, fine_mem]
-TINY: dict[str, Any] = {
-    "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 4, "evaluate_every": 2,
-    "checkpoint_every": 1, "questions": 2, "length": 6, "budget": 2, "streams": 1, "warm_start": 16, "warm_start_batch": 8,
-    "warm_start_learning_rate": 5e-2, "learning_rate": 1e-2, "train": "full",
-}  # fmt: skip
-LOCAL = {"horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +35,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A reader that answers with the bank: what is kept makes a difference, which a random model's answer would not."""
-    reader = FunctionReader("echo@1", lambda question, memories: " ".join(memories))
-    with monkeypatch.context() as patched:
-        patched.setattr(FoundReader, "loaded", lambda *_: reader)
+    with echoing(monkeypatch):
         yield
-
-
-def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> RunFolder:
-    own = LOCAL if recipe is memory_r2 else {}
-    config = recipe.Config(model=str(checkpoint), **{**TINY, **own, **changes})
-    with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        recipe.train(config, run, SilentProgress())
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -122,27 +102,7 @@ def test_a_run_that_was_killed_ends_like_a_straight_one(
     echo: None,
     recipe: ModuleType,
 ) -> None:
-    from safetensors.torch import load_file
-
-    straight = runs(recipe)
-    task = WriterTraining.task
-
-    def killed(self: WriterTraining, group: int) -> Any:
-        if group >= TINY["tasks_per_step"]:
-            raise KeyboardInterrupt
-        return task(self, group)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(WriterTraining, "task", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_of(recipe, checkpoint, tmp_path / "killed")
-    resumed = run_of(recipe, checkpoint, tmp_path / "killed")
-    (first,) = kept_weights(straight, "writer").glob("*.safetensors")
-    one, other = load_file(first), load_file(kept_weights(resumed, "writer") / first.name)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    rows = [[(r["step"], r["arm"], r["metric"], r["mean"]) for r in run.evals()] for run in (straight, resumed)]
-    assert rows[0] == rows[1]
+    killed_and_continued(recipe, checkpoint, runs(recipe), tmp_path / "killed", monkeypatch)
 
 
 def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:

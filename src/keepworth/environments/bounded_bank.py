@@ -42,12 +42,13 @@ def words(text: str) -> int:
 @dataclass(frozen=True, slots=True)
 class BankEntry:
     """A fact in the bank. number: of its arrival; matters: how much, from 0 to 9; pinned: it stays, whatever is
-    asked for."""
+    asked for; part: of the bank that it stands in, where a bank has parts."""
 
     number: int
     text: str
     matters: float = USUAL
     pinned: bool = False
+    part: str = ""
 
 
 @dataclass(slots=True)
@@ -95,13 +96,13 @@ class BoundedBank:
         number, self.arrived = self.arrived, self.arrived + 1
         first = next((each for each in line.splitlines() if each.strip()), "")
         if said := _IMPORTANCE.match(first):
-            return self._add(BankEntry(number, fact, min(MOST, float(said[1]))))
+            return self.put(BankEntry(number, fact, min(MOST, float(said[1]))))
         kind, target, status = read_operation(line, shown=len(self.entries))
         if status is ParseStatus.INVALID:
             self.invalid += 1
             return "invalid"
         if kind is OperationKind.ADD:
-            return self._add(BankEntry(number, fact))
+            return self.put(BankEntry(number, fact))
         if target is None:
             return "passed"
         if self.entries[target].pinned:
@@ -113,7 +114,7 @@ class BoundedBank:
         if kind is OperationKind.UPDATE:
             before = list(self.entries)
             old = self.entries.pop(target)
-            done = self._add(BankEntry(number, fact, old.matters))
+            done = self.put(BankEntry(number, fact, old.matters))
             if done != "kept":
                 self.entries = before
             return done
@@ -122,8 +123,8 @@ class BoundedBank:
     def _size(self, entries: Iterable[BankEntry]) -> int:
         return sum(self.size(entry.text) for entry in entries)
 
-    def _add(self, new: BankEntry) -> str:
-        """A fact that matters too little to get in pushes nothing out either."""
+    def put(self, new: BankEntry) -> str:
+        """kept, passed or refused. A fact that matters too little to get in pushes nothing out either."""
         if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
             return "refused"

@@ -9,6 +9,7 @@ RECIPES = {
     "bounded_bank": "keepworth.recipes.bounded_bank",
     "memory_r2": "keepworth.recipes.memory_r2",
     "fine_mem": "keepworth.recipes.fine_mem",
+    "mem_alpha": "keepworth.recipes.mem_alpha",
     "overwrite_reading": "keepworth.recipes.overwrite_reading",
     "strings": "keepworth.recipes.strings",
     "arithmetic": "keepworth.recipes.arithmetic",

@@ -1,10 +1,10 @@
-"""The bounded bank: facts come one by one, the bank holds fewer, and the question comes after the last. A model learns to say how
-much each fact matters, from what a frozen reader then answers.
+"""The bounded bank: facts come one by one, the bank holds fewer, and the question comes after the last. A model learns
+to say how much each fact matters, from what a frozen reader then answers.
 
 This is the recipe of the plain kind: the answer's reward against that of the group, for every write alike, as in "Memory-R1"
 (arXiv 2508.19828) over a whole stream. `memory_r2` and `fine_mem` are the same but for the credit that single writes get. What
-all of them share, because the model has 135M parameters: the writer draws one digit for each fact in the place of a tool call, it
-begins by imitating a rule that sees no answer, and the reward is token F1.
+all of them share, because the model has 135M parameters: the writer draws one digit for each fact in the place of a
+tool call, it begins by imitating a rule that sees no answer, and the reward is token F1.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.rollouts.bounded_bank import Reading
 
 SUMMARY = "The bounded bank: what to keep of a stream of facts, learned from what a frozen reader answers."
 
@@ -54,6 +55,10 @@ class Config(Settings):
         default=(), description="stretches of streams of other lengths before those of `length`: steps, length"
     )
 
+    longer: int | None = Field(
+        default=None, ge=2, description="measure on test streams of so many facts besides, a bank as much larger"
+    )
+
     reader: str | None = Field(
         default=None, description="run whose trained answerer reads the banks; None is the untrained model"
     )
@@ -79,6 +84,8 @@ class Config(Settings):
                 raise ValueError(
                     f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
                 )
+        if self.longer is not None and self.longer == self.length:
+            raise ValueError(f"longer = {self.longer} is the length that is measured anyway: leave it out")
         if self.horizons:
             require_stages(self.stages, self.steps)
         return self
@@ -102,9 +109,11 @@ class Config(Settings):
         return episode
 
 
-def train(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
+def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+    """Train and measure. Called again on the same folder, it continues from the last checkpoint.
+
+    reading: what banks are worth, in the place of the reader that the configuration names."""
     from keepworth.recipes.memory_r1 import finish
     from keepworth.recipes.writing import train_writer
 
-    finish(run, train_writer(config, run, progress))
+    finish(run, train_writer(config, run, progress, reading=reading))

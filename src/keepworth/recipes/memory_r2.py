@@ -23,6 +23,7 @@ from keepworth.recipes.settings import Idle, Pairs, objective_of
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.rollouts.bounded_bank import Reading
 
 SUMMARY = "Memory-R2 (arXiv 2605.21768): a writer of a bounded bank, with re-rolls of single writes from one state."
 
@@ -58,6 +59,6 @@ class Config(bounded_bank.Config):
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-def train(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
-    bounded_bank.train(config, run, progress)
+def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+    """Train and measure: see `bounded_bank.train`."""
+    bounded_bank.train(config, run, progress, reading)

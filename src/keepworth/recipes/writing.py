@@ -1,21 +1,26 @@
-"""Training a writer of the bounded bank: what `bounded_bank`, `memory_r2` and `fine_mem` share.
+"""Training a writer of the bounded bank: what `bounded_bank`, `memory_r2`, `fine_mem` and the writers by calls share.
 
 The streams are of LongMemEval's extractive questions. Their order says nothing, and a stream is made of facts of its own split.
 Measured are what the reader answers and the share of the evidence that was kept, before and after, beside rules that
 learn nothing and one that knows the evidence. A fact then matters as much as the mean of the digits that the model would draw,
-so that equal digits leave no ties.
+so that equal digits leave no ties. A writer by calls (`ByCalls`) sees its bank and says, turn by turn, what to do;
+measured is its most probable response.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.bounded_bank import BoundedBank, words
 from keepworth.episodes import Episode, Task
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
 from keepworth.learning.learner import Learner
 from keepworth.learning.objective.inputs import idle_clip
@@ -38,10 +43,12 @@ from keepworth.recipes.training import (
     prepared,
     require_room,
 )
+from keepworth.rollouts.bank_calls import Course, Earned, fitted, write_by_calls
 from keepworth.rollouts.bounded_bank import (
     DIGITS,
     ROLE,
     BankReading,
+    Reading,
     asked,
     digit_tokens,
     rewrite,
@@ -63,27 +70,59 @@ Lines = Callable[[FactStream], Sequence[str]]
 """What a writer says of each fact of a stream."""
 
 
-def train_writer(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
-    """Warm start, reinforcement, and the measures of every arm; returns the run's tables."""
+@dataclass(frozen=True, slots=True)
+class LeftBank:
+    """What a writer left behind. texts: what the reader is given; stored: numbers of the facts in the bank."""
+
+    texts: tuple[str, ...]
+    stored: tuple[int, ...]
+
+
+Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
+"""What a writer leaves of each of several streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByCalls:
+    """A writer that sees its bank and writes by calls. course: of a stream, into an empty bank; rule: what it imitates
+    first, at a turn of its course; earned: its reward terms. arms: what rules leave by their names in `ARMS`, in the
+    place of the usual ones."""
+
+    course: Callable[[FactStream, BoundedBank], Course]
+    rule: Callable[[Any], str]
+    earned: Earned
+    max_tokens: int
+    prompt_id: str
+    arms: Mapping[str, Callable[[FactStream, BoundedBank], LeftBank]] = field(default_factory=dict)
+
+
+def train_writer(
+    config: Config, run: RunFolder, progress: Progress, calls: ByCalls | None = None, reading: Reading | None = None
+) -> list[dict[str, Any]]:
+    """Warm start, reinforcement, and the measures of every arm; returns the run's tables.
+
+    calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the place of the
+    reader that the configuration names. Raises KeepworthError where that cannot be permuted and is to be."""
+    if reading is not None and config.permuted:
+        raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
     objective = with_budget(objective_of(config), config.length)
     require_objective(objective, config, config.holds)
     require_room(config.token_budget, config.group_size, 1)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
-    reading = found_reader(config.reader, config.model, config.style, run)
+    named = found_reader(config.reader, config.model, config.style, run)
     streams = WriterStreams(config)
     with engine_of(config, config.train, run, progress) as engine:
         model, learner = prepared(config, objective, ROLE, run, progress)
-        reader = reading.loaded(config, config.max_tokens, config.style, run, progress)
-        writing = WriterTraining(config, run, model, reader, streams, progress)
+        reader = reading or named.loaded(config, config.max_tokens, config.style, run, progress)
+        writing = WriterTraining(config, run, model, reader, streams, progress, calls)
         if not restored(run, learner):
-            writing.measure(0, "untrained", "test", writing.own_lines())
-            writing.measure(0, "first_in_first_out", "test", lambda stream: ["ADD"] * len(stream.facts))
-            writing.measure(0, "most_specific", "test", rule_lines)
-            writing.measure(0, "all_evidence", "test", evidence_lines)
+            writing.measure(0, "untrained", "test", writing.own)
+            for arm, leaves in writing.rules().items():
+                writing.tested(0, arm, leaves)
             if config.warm_start:
-                warm_start(config, learner, streams, progress)
-                writing.measure(0, "warm_start", "test", writing.own_lines())
+                warm_start(config, learner, writing.pairs(), progress)
+                writing.tested(0, "warm_start", writing.own)
         curriculum = curriculum_of(config, config.stages)
         if config.local is not None:
             size, share = config.local
@@ -106,6 +145,8 @@ class WriterStreams:
         lengths = dict.fromkeys((*(stage.horizon or config.length for stage in stages), config.length))
         self._train = {length: self._of("train", length) for length in lengths}
         self._held_out = {split: self._of(split, config.length) for split in ("dev", "test")}
+        if config.longer is not None:
+            self._held_out[longer_test(config)] = self._of("test", config.longer)
         self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
 
     def _of(self, split: str, length: int) -> list[FactStream]:
@@ -126,9 +167,18 @@ class WriterStreams:
     def of(self, key: str) -> FactStream:
         return self._by_key[key]
 
+    def training(self) -> list[FactStream]:
+        """All streams to train on, of every length."""
+        return list(self._by_key.values())
+
     def statements(self) -> list[str]:
         """Every statement to train on, once."""
         return sorted({fact.statement for stream in self._by_key.values() for fact in stream.facts})
+
+
+def longer_test(config: Config) -> str:
+    """The name of the test streams of another length."""
+    return f"test of {config.longer}"
 
 
 def rule_lines(stream: FactStream) -> list[str]:
@@ -148,16 +198,10 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
-def warm_start(config: Config, learner: Learner, streams: WriterStreams, progress: Progress) -> None:
+def warm_start(config: Config, learner: Learner, pairs: Sequence[Pair], progress: Progress) -> None:
     """Imitate the rule, which sees no answer."""
-    model, statements = learner.model, streams.statements()
-    tokens = digit_tokens(model)
-    pairs: list[Pair] = [
-        (asked(model, statement, tokens), model.encode_continuation(str(digit)))
-        for statement, digit in zip(statements, rule_digits(statements), strict=True)
-    ]
     batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(config.warm_start)]
-    title = "the writer imitates the rule most specific first"
+    title = "the writer imitates a rule first"
     imitate_first(learner, batches, config.warm_start_learning_rate, progress, title)
 
 
@@ -182,23 +226,42 @@ class WriterTraining:
         config: Config,
         run: RunFolder,
         model: InProcessModel,
-        reader: Reader,
+        reader: Reader | Reading,
         streams: WriterStreams,
         progress: Progress,
+        calls: ByCalls | None = None,
     ) -> None:
         self.config, self.run, self.model, self.streams, self.progress = config, run, model, streams, progress
+        self.calls = calls
         lock = Lock()  # one reader, for one thread at a time
-        self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
-        self._measuring = BankReading(reader, lock=lock)
+        self._rewarding: Reading
+        self._measuring: Reading
+        if callable(reader):
+            self._rewarding = self._measuring = reader
+        else:
+            self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
+            self._measuring = BankReading(reader, lock=lock)
         self._tokens = reader.tokens if isinstance(reader, ModelReader) else words
 
-    def bank(self) -> BoundedBank:
-        return BoundedBank(self.config.budget, self.config.unit, self._tokens)
+    def bank(self, length: int | None = None) -> BoundedBank:
+        """Empty; for streams of another length than the configured one as much larger or smaller, where that is measured."""
+        budget = self.config.budget
+        if length is not None and length == self.config.longer:
+            budget = math.ceil(budget * length / self.config.length)
+        return BoundedBank(budget, self.config.unit, self._tokens)
 
     def task(self, group: int) -> Task:
         return task_of(self.streams.drawn(group))
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        if self.calls is not None:
+            stream = self.streams.of(task.key)
+            episode = await write_by_calls(
+                self.model, stream, self.calls.course(stream, self.bank()), context, self._rewarding, self.calls.earned,
+                max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, temperature=self.config.temperature,
+                scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
+            )  # fmt: skip
+            return self.config.credited(episode)
         episode = await write_bank(
             self.model, self.streams.of(task.key), context, self.bank, self._rewarding,
             temperature=self.config.temperature, scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
@@ -212,29 +275,87 @@ class WriterTraining:
         )  # fmt: skip
 
     def evaluate(self, step: int) -> None:
-        self.measure(step, ROLE, "dev", self.own_lines("dev"))
+        self.measure(step, ROLE, "dev", self.own)
         if step == self.config.steps:
-            self.measure(step, "trained", "test", self.own_lines())
+            self.tested(step, "trained", self.own)
 
-    def own_lines(self, split: str = "test") -> Lines:
-        """What the model says as it is now, of the streams of a split."""
-        statements = sorted({fact.statement for stream in self.streams.held_out(split) for fact in stream.facts})
+    def tested(self, step: int, arm: str, leaves: Leaves) -> None:
+        self.measure(step, arm, "test", leaves)
+        if self.config.longer is not None:
+            self.measure(step, arm, longer_test(self.config), leaves)
+
+    def own(self, streams: Sequence[FactStream]) -> list[LeftBank]:
+        """What the model leaves as it is now."""
+        if self.calls is not None:
+            return self._by_calls(streams, self.calls)
+        statements = sorted({fact.statement for stream in streams for fact in stream.facts})
         means = dict(zip(statements, mean_digits(self.model, statements), strict=True))
-        return lambda stream: [f"ADD {means[fact.statement]:.6f}" for fact in stream.facts]
+        return [self._left(stream, [f"ADD {means[fact.statement]:.6f}" for fact in stream.facts]) for stream in streams]
 
-    def measure(self, step: int, arm: str, split: str, lines: Lines) -> None:
-        """What the reader answers from the banks of a writer, and how much of the evidence they hold."""
+    def rules(self) -> dict[str, Leaves]:
+        """Of those arms that learn nothing."""
+        lines: dict[str, Lines] = {
+            "first_in_first_out": lambda stream: ["ADD"] * len(stream.facts),
+            "most_specific": rule_lines,
+            "all_evidence": evidence_lines,
+        }
+        given = {} if self.calls is None else self.calls.arms
+        return {arm: partial(self._ruled, said, given.get(arm)) for arm, said in lines.items()}
+
+    def _ruled(
+        self, said: Lines, of: Callable[[FactStream, BoundedBank], LeftBank] | None, streams: Sequence[FactStream]
+    ) -> list[LeftBank]:
+        if of is None:
+            return [self._left(stream, said(stream)) for stream in streams]
+        return [of(stream, self.bank(len(stream.facts))) for stream in streams]
+
+    def pairs(self) -> list[Pair]:
+        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on."""
+        if self.calls is None:
+            statements, tokens = self.streams.statements(), digit_tokens(self.model)
+            return [
+                (asked(self.model, statement, tokens), self.model.encode_continuation(str(digit)))
+                for statement, digit in zip(statements, rule_digits(statements), strict=True)
+            ]
+        pairs: list[Pair] = []
+        for stream in self.streams.training():
+            course = self.calls.course(stream, self.bank())
+            while (prompt := fitted(self.model, course, self.calls.max_tokens)) is not None:
+                said = self.calls.rule(course)
+                pairs.append((prompt, self.model.encode_continuation(f" {said}\n")))
+                course.act(said)
+        return pairs
+
+    def _left(self, stream: FactStream, lines: Sequence[str]) -> LeftBank:
+        bank = self.bank(len(stream.facts))
+        written(bank, lines, stream)
+        return LeftBank(bank.texts, bank.numbers)
+
+    def _by_calls(self, streams: Sequence[FactStream], calls: ByCalls) -> list[LeftBank]:
+        """Its most probable responses, all streams side by side."""
+        courses = [calls.course(stream, self.bank(len(stream.facts))) for stream in streams]
+        greedy = SamplingParams(calls.max_tokens, temperature=0.0, stop_ids=self.model.stop_ids_for("\n"))
+        while waiting := [
+            (each, prompt) for each in courses if (prompt := fitted(self.model, each, calls.max_tokens)) is not None
+        ]:
+            for start in range(0, len(waiting), AT_ONCE):
+                part = waiting[start : start + AT_ONCE]
+                found = self.model.sample([prompt for _, prompt in part], greedy)
+                for (course, _), (sample,) in zip(part, found, strict=True):
+                    course.act(self.model.decode(sample.ids))
+        return [LeftBank(tuple(each.text for each in course.shown), tuple(course.stored)) for course in courses]
+
+    def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
+        """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""
         from keepworth.evaluation.statistics import estimate
 
         self.progress.phase(f"reading banks: {arm}")
-        streams, banks = self.streams.held_out(split), []
-        for stream in streams:
-            bank = self.bank()
-            written(bank, lines(stream), stream)
-            banks.append(bank)
+        streams = self.streams.held_out(split)
+        left = leaves(streams)
         failed = self._measuring.failed
-        answers = self._measuring([(stream, bank.texts) for stream, bank in zip(streams, banks, strict=True)])
-        kept = [stream.evidence_kept(bank.numbers) for stream, bank in zip(streams, banks, strict=True)]
+        asked_of = [(stream, self._read(stream, each.texts)) for stream, each in zip(streams, left, strict=True)]
+        answers = self._measuring(asked_of)
+        kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
         for metric, values in (("f1", [each.score for each in answers]), ("evidence_kept", kept)):
             found = estimate(values, clusters=[stream.cluster for stream in streams])
             self.run.append_eval(
@@ -243,22 +364,46 @@ class WriterTraining:
                 values={stream.key: value for stream, value in zip(streams, values, strict=True)},
             )  # fmt: skip
 
+    def _read(self, stream: FactStream, texts: Sequence[str]) -> Sequence[str]:
+        """What of a bank the reader is shown: all of it, but of a larger one than it was trained with, what is most
+        like the question."""
+        if len(stream.facts) != self.config.longer or len(texts) <= self.config.budget:
+            return texts
+        from keepworth.recipes.fine_mem import used_by
+
+        shown = [Shown(str(number), 0.0, text) for number, text in enumerate(texts)]
+        chosen = set(used_by(stream.task.input, shown, self.config.budget)[: self.config.budget])
+        return [each.text for each in shown if each.item in chosen]
+
+
+AT_ONCE = 64
+"""Prompts that are sampled in one call of the model."""
+
 
 def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict[str, Any]]:
     """What the run measured on test streams. remark: what a reader of the table should know besides."""
-    rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == "test"]
+    tables = [_table(run, config, "test", config.length, config.budget, remark)]
+    if config.longer is not None:
+        budget = math.ceil(config.budget * config.longer / config.length)
+        remark = f"The reader is shown the {config.budget} that are most like the question"
+        tables.append(_table(run, config, longer_test(config), config.longer, budget, remark))
+    return [table for table in tables if table]
+
+
+def _table(run: RunFolder, config: Config, split: str, length: int, budget: int, remark: str) -> dict[str, Any]:
+    rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == split]
     if not rows:
-        return []
+        return {}
     rows.sort(key=lambda row: ARMS.index(row["arm"]))
     f1 = {row["arm"]: row["mean"] for row in rows if row["metric"] == "f1"}
-    note = f"{config.budget} {config.unit} of {config.length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
+    note = f"{budget} {config.unit} of {length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
     if config.permuted:
         note += " The rewards it learned from were permuted."
     failed = max(int(row["reader_failed"]) for row in rows)
     if failed:
         note += f" The reader failed on up to {failed} banks of an arm, which count 0."
     table: dict[str, Any] = {
-        "title": "Answers from a bounded bank",
+        "title": "Answers from a bounded bank" + (f", streams of {length}" if split != "test" else ""),
         "note": f"{note} {remark}.".removesuffix(" ."),
         "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
     }
@@ -268,4 +413,4 @@ def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict
             f"F1 of the reader: {f1['trained']:.2f} after reward, {f1[begin]:.2f} before it, "
             f"{f1['most_specific']:.2f} by the rule, {f1['all_evidence']:.2f} with all evidence."
         )
-    return [table]
+    return table

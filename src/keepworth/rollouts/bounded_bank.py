@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Protocol
 
-from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
@@ -78,8 +79,13 @@ def line_of(text: str) -> str:
 
 def state_of(bank: BoundedBank) -> str:
     """A hash of what is in the bank and of how many facts have arrived: equal for equal states."""
-    content = [(each.number, each.text, each.matters, each.pinned) for each in bank.entries]
-    return hashlib.sha256(repr((bank.arrived, content)).encode()).hexdigest()[:16]
+    return state_of_entries(bank.entries, bank.arrived)
+
+
+def state_of_entries(entries: Sequence[BankEntry], arrived: int = 0) -> str:
+    """The same of entries alone."""
+    content = [(each.number, each.text, each.matters, each.pinned, each.part) for each in entries]
+    return hashlib.sha256(repr((arrived, content)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,18 @@ class BankAnswer:
 
 Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[BankAnswer]]
 """(stream, texts in its bank) of several banks in, one answer each out, in their order."""
+
+
+class Reading(Protocol):
+    """A `Read` that says who reads, and how often that failed."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def failed(self) -> int: ...
+
+    def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]], /) -> Sequence[BankAnswer]: ...
 
 
 class BankReading:

@@ -1,0 +1,197 @@
+"""A bounded bank in parts, edited by calls: a chunk of facts in, any number of short calls out, before the next chunk comes.
+
+    E2      fact 2 of the chunk goes into part E
+    E0=2    fact 2 of the chunk takes the place of entry 0 of part E
+    -E0     entry 0 of part E goes
+
+A part that is `single` is one paragraph, pinned: `C2` writes it anew, `-C` clears it. All parts share one budget; where
+it is full, the oldest entry that is not pinned goes. Any text is legal: what makes no sense, and what cannot be done,
+changes nothing, says so and is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keepworth.environments.bounded_bank import BankEntry, BoundedBank
+from keepworth.episodes.text import as_line
+
+DONE = frozenset({"kept", "deleted"})
+"""Outcomes of calls that changed what is in the bank."""
+
+_CALL = re.compile(r"(-?)([A-Z])([0-9]{1,3})?(?:=([0-9]{1,3}))?")
+_NOTHING = frozenset({"", "none", "done"})
+
+
+@dataclass(frozen=True, slots=True)
+class BankCall:
+    """entry: the number of an entry of its part, None where it makes a new one; fact: the number of a fact of the
+    chunk, None where the entry goes. text: as it was written."""
+
+    part: str
+    entry: int | None
+    fact: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of one call. call: None where the text is none. fact: what it wrote or gave up; number: of that
+    fact's arrival, -1 where there is none. outcome: kept, deleted, duplicate, refused or invalid."""
+
+    call: BankCall | None
+    outcome: str
+    fact: str = ""
+    number: int = -1
+
+    @property
+    def changed(self) -> bool:
+        return self.outcome in DONE
+
+
+def calls_of(text: str) -> list[BankCall | None]:
+    """The calls of a response's first line, None for each word that is none. `none`, `done` and nothing at all are no call."""
+    first = next((line for line in text.splitlines() if line.strip()), "").strip()
+    if first.lower() in _NOTHING:
+        return []
+    return [_call(word) for word in re.split(r"[\s,;]+", first) if word]
+
+
+def _call(word: str) -> BankCall | None:
+    found = _CALL.fullmatch(word)
+    if found is None:
+        return None
+    gone, part, first, second = found.groups()
+    number, other = (None if each is None else int(each) for each in (first, second))
+    if gone:
+        return None if other is not None else BankCall(part, number, None, word)
+    if number is None:
+        return None
+    return BankCall(part, None, number, word) if other is None else BankCall(part, number, other, word)
+
+
+@dataclass(slots=True)
+class PartedBank:
+    """bank: what holds the entries of all parts. lists: the letters of parts that hold any number; single: of parts
+    that are one paragraph, with the most that it may measure, longer ones being cut word by word."""
+
+    bank: BoundedBank
+    lists: tuple[str, ...]
+    single: Mapping[str, int] = field(default_factory=dict)
+
+    def entries(self, part: str) -> list[BankEntry]:
+        """Of a part, the oldest first."""
+        return sorted((each for each in self.bank.entries if each.part == part), key=lambda each: each.number)
+
+    def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
+        """Do what a call asks for. facts: of the chunk; first: the number of arrival of the first of them."""
+        done = self._carried_out(call, facts, first)
+        if done.outcome == "invalid":
+            self.bank.invalid += 1
+        return done
+
+    def _carried_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
+        invalid = CallOutcome(call, "invalid")
+        if call is None or (call.part not in self.lists and call.part not in self.single):
+            return invalid
+        own, single = self.entries(call.part), call.part in self.single
+        if call.entry is not None and not single and call.entry >= len(own):
+            return invalid
+        if call.fact is None:
+            gone = own[:1] if single else [] if call.entry is None else own[call.entry : call.entry + 1]
+            if not gone:
+                return invalid
+            self.bank.entries.remove(gone[0])
+            return CallOutcome(call, "deleted", gone[0].text, gone[0].number)
+        if call.fact >= len(facts):
+            return invalid
+        text, number = facts[call.fact], first + call.fact
+        if single:
+            text = cut(text, self.single[call.part], self.bank)
+        if any(each.text == text for each in own):
+            return CallOutcome(call, "duplicate", text, number)
+        before = list(self.bank.entries)
+        if single or call.entry is not None:
+            for old in own[:1] if single else [own[call.entry or 0]]:
+                self.bank.entries.remove(old)
+        outcome = self.bank.put(BankEntry(number, text, pinned=single, part=call.part))
+        if outcome != "kept":
+            self.bank.entries = before
+        return CallOutcome(call, outcome, text, number)
+
+
+CUT = " ..."
+
+
+def cut(text: str, most: int, bank: BoundedBank) -> str:
+    """As many words as `most` allows, in the bank's own measure, marked where some are left out."""
+    if bank.measure(text) <= most:
+        return text
+    words = text.split()
+    while len(words) > 1 and bank.measure(" ".join(words)) > most:
+        words.pop()
+    return " ".join(words) + CUT
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTurn:
+    """What one response did. calls: in their order; chunk: the facts that it was asked about; before, after: what stood
+    in the bank."""
+
+    chunk: tuple[str, ...]
+    calls: tuple[CallOutcome, ...]
+    before: tuple[BankEntry, ...]
+    after: tuple[BankEntry, ...]
+
+
+class ChunkedWriting:
+    """One stream written into a parted bank, chunk by chunk. facts: in the order of arrival; chunk: of how many;
+    recent: of the latest entries of each part, how many the writer sees, besides the single parts; 0 shows nothing of
+    the bank; ask: the last line of what it sees."""
+
+    def __init__(self, facts: Sequence[str], bank: PartedBank, chunk: int, recent: int, ask: str) -> None:
+        self.facts, self.bank, self.ask = tuple(facts), bank, ask
+        self.turns: list[ChunkTurn] = []
+        self.recent, self._chunk, self._next = recent, chunk, 0
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The chunk that is to be written; () after the last."""
+        return self.facts[self._next : self._next + self._chunk]
+
+    @property
+    def shown(self) -> tuple[BankEntry, ...]:
+        """What the reader is given: paragraphs, then each part's entries, the oldest first."""
+        parts = (*self.bank.single, *self.bank.lists)
+        return tuple(each for part in parts for each in self.bank.entries(part))
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Numbers of the facts that are in the bank."""
+        return self.bank.bank.numbers
+
+    def prompt(self, most: int) -> str | None:
+        """What the writer sees, each fact in at most so many words; None where nothing is left to write."""
+        if not self.waiting:
+            return None
+        lines = []
+        for part in (*self.bank.single, *self.bank.lists) if self.recent else ():
+            own = list(enumerate(self.bank.entries(part)))[-self.recent :]
+            lines += [f"{part}{number} {short(each.text, most)}" for number, each in own]
+        lines += ["New:", *(f"{number} {short(fact, most)}" for number, fact in enumerate(self.waiting)), self.ask]
+        return "\n".join(lines)
+
+    def act(self, text: str) -> ChunkTurn:
+        """Carry out a response about the chunk that is waiting."""
+        chunk, before = self.waiting, tuple(self.bank.bank.entries)
+        calls = tuple(self.bank.carry_out(call, chunk, self._next) for call in calls_of(text))
+        self._next += len(chunk)
+        self.bank.bank.arrived = self._next
+        self.turns.append(ChunkTurn(chunk, calls, before, tuple(self.bank.bank.entries)))
+        return self.turns[-1]
+
+
+def short(text: str, most: int) -> str:
+    return " ".join(as_line(text).split()[:most])

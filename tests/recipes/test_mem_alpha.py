@@ -1,0 +1,196 @@
+"""Mem-alpha: its rewards by hand, its advantages by hand, and a run with its controls that goes on where it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.environments.parted_bank import ChunkedWriting
+from keepworth.episodes import Episode
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.batch import rows_of
+from keepworth.recipes import mem_alpha
+from keepworth.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
+from keepworth.rollouts import bank_calls
+from keepworth.rollouts.bank_calls import write_by_calls
+from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
+from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.tasks.fact_streams import FactStream
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
+from tests.rollouts.test_bounded_bank import stream_of
+
+STATEMENTS = ("I bought a red hat yesterday.", "Oslo is in Norway.", "I am a nurse.", "It rains.")
+STREAM: FactStream = stream_of(*STATEMENTS, answer="red hat yesterday")
+CONFIG = mem_alpha.Config(length=4, budget=2, chunk=2)
+
+
+def course(recent: int = 20, budget: int = 2) -> ChunkedWriting:
+    config = mem_alpha.Config(length=4, budget=2, chunk=2, recent=recent)
+    return writing_of(config, STATEMENTS, BoundedBank(budget))
+
+
+def test_the_rewards_of_a_chunk_by_hand() -> None:
+    now = course()
+    first = now.act("E0 E1 E0 S9")  # an event, no event, a duplicate, a fact that is not there
+    assert success(first) == 2 / 4
+    assert validity(first) == 1 / 4
+    second = now.act("none")
+    assert (success(second), validity(second)) == (0.0, 0.0)
+    # 6 + 4 words stayed, of 6 + 4 + 4 + 2 that were read
+    terms = CONFIG.earned(now, BankAnswer("red", 0.5))
+    of = {(term.name, term.segment): term.value * term.weight for term in terms}
+    assert of["answer", None] == 0.0
+    assert [of["qa", number] for number in (0, 1)] == [0.5, 0.5]
+    assert of["compression", 0] == of["compression", 1] == pytest.approx(0.05 * (1 - 10 / 16))
+    assert of["success", 0] == 0.5
+    assert of["validity", 0] == pytest.approx(0.1 / 4)
+    total = sum(value for (_, number), value in of.items() if number == 0)
+    assert total == pytest.approx(0.5 + 0.5 + 0.05 * 0.375 + 0.025)
+
+
+def test_compression() -> None:
+    assert compression(0, 40) == 1.0
+    assert compression(10, 40) == 0.75
+    assert compression(40, 40) == 0.0
+    with pytest.raises(ValueError, match="positive"):
+        compression(0, 0)
+
+
+def test_giving_up_is_valid_and_what_could_not_be_done_is_not() -> None:
+    now = course()
+    now.act("E0 S1")
+    assert validity(now.act("-E0 -E0 C0")) == 2 / 3
+    assert fits("E", "We met last week.")
+    assert not fits("S", "We met last week.")
+    assert fits("S", "Oslo is in Norway.")
+    assert not fits("E", "Oslo is in Norway.")
+    assert fits("C", "I am a nurse.")
+    assert not fits("C", "Oslo is in Norway.")
+
+
+def test_a_response_is_compared_with_every_response_of_its_group() -> None:
+    """A = (r - mean) / std over (rollout, chunk) of the task; with the released code's own std, of n."""
+    lines = {0: "E0 S1", 1: "none"}
+
+    async def rollout(task: Any, context: RolloutContext) -> Episode:
+        reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
+        return await write_by_calls(
+            model, STREAM, course(0), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p"
+        )
+
+    model = ScriptedModel(lambda prompt, number: f" {lines[number]}\n")
+    (group,) = together(model, [task_of(STREAM)], rollout, n=2)
+    rewards = np.array([
+        [sum(term.value * term.weight for term in each.rewards if term.segment == number) for number in (0, 1)]
+        for each in group.episodes
+    ])  # fmt: skip
+    assert group.episodes[1].answer == ""
+    # What writes nothing earns the compression alone; the writer of two facts what its answer, calls and choices earn.
+    assert rewards[1].tolist() == pytest.approx([0.05, 0.05])
+    rows = rows_of([group], ["writer"], 3)
+    found = advantages(rows.batch, MEM_ALPHA)
+    of_rows = {
+        (int(episode), int(step)): float(found[row][rows.batch.mask[row] > 0][0])
+        for row, (episode, step) in enumerate(zip(rows.batch.episode.tolist(), _steps(rows), strict=True))
+    }
+    expected = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+    spread = {key: value / of_rows[0, 0] for key, value in of_rows.items()}  # whichever of both standard deviations
+    for (episode, step), value in spread.items():
+        assert value == pytest.approx(expected[episode, step] / expected[0, 0], rel=1e-4)
+    assert {key[0] for key in of_rows} == {0, 1}
+
+
+def _steps(rows: Any) -> list[int]:
+    steps = rows.batch.steps
+    return [int(steps.index[int(rows.batch.step[row].max())]) for row in range(len(rows.batch.episode))]
+
+
+def test_the_answer_is_what_filters_and_an_objective_of_whole_episodes_earns_it_alone() -> None:
+    assert mem_alpha.Config(objective="tis").credited(_episode()).reward == pytest.approx(0.8)
+    assert _episode().metric == pytest.approx(0.8)
+
+
+def _episode() -> Episode:
+    async def rollout(task: Any, context: RolloutContext) -> Episode:
+        reader = BankReading(FunctionReader("hat@1", lambda question, memories: "red hat"))
+        return await write_by_calls(
+            model, STREAM, course(), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p"
+        )
+
+    model = ScriptedModel(lambda prompt, number: " E0\n")
+    (group,) = together(model, [task_of(STREAM)], rollout)
+    return group.episodes[0]
+
+
+def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
+    now = course()
+    assert imitated(now, 1) == "E0 S1"
+    now.act(imitated(now, 1))
+    said = imitated(now, 1)
+    now.act(said)
+    stay = {each.text for each in now.shown}
+    plain = BoundedBank(2)
+    from keepworth.recipes.writing import rule_lines
+
+    for line, fact in zip(rule_lines(STREAM), STATEMENTS, strict=True):
+        plain.write(line, fact)
+    assert stay == set(plain.texts)
+    assert imitated(course(recent=0), 1) == "E0"
+
+
+OWN = {
+    "chunk": 3, "longer": 8, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6,
+}  # fmt: skip
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """One word of each fact in a prompt, because the model's tokens are bytes; a reader that answers with the bank."""
+    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)
+    with echoing(monkeypatch):
+        yield monkeypatch
+
+
+def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
+    run = run_of(mem_alpha, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
+    kept = {(row["split"], row["arm"]): row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
+    assert kept["test", "all_evidence"] == kept["test of 8", "all_evidence"] == 1.0
+    arms = {"first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence"}
+    assert {arm for split, arm in kept if split == "test of 8"} == arms
+    assert [table.title for table in tables_of(run)] == [
+        "Answers from a bounded bank", "Answers from a bounded bank, streams of 8",
+    ]  # fmt: skip
+    assert any((row.get("gradient_norm") or 0) > 0 for row in run.metrics()), "nothing was trained"
+    episodes = [stored.episode for stored in run.episodes(arm="train")]
+    assert {len(each.segments) for each in episodes} == {2}
+    names = {(term.name, term.segment) for each in episodes for term in each.rewards if term.segment is not None}
+    assert names == {(name, number) for name in ("qa", "success", "compression", "validity") for number in (0, 1)}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
+    checkpoint = write_tiny_checkpoint(tmp_path / "model")
+    straight = run_of(mem_alpha, checkpoint, tmp_path / "straight", **OWN)
+    killed_and_continued(mem_alpha, checkpoint, straight, tmp_path / "killed", brief, **OWN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"objective": "tis", "validity_weight": 0.2}, "validity_weight = 0.2 has no effect with objective = tis"),
+        ({"longer": 16}, "longer = 16 is the length that is measured anyway"),
+        ({"objective": "memory_r2"}, "needs re-rolls"),
+    ],
+)
+def test_what_cannot_take_effect_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        mem_alpha.Config(**changes)

@@ -1,7 +1,7 @@
 """A recipe of a writer on the real model, in a short run, beside its headroom: what rules, chance and an oracle keep of
 the same streams.
 
-    python -m benchmarks.writing.recipes NAME [--steps 8] [--questions 16] [--seed 0] [--runs runs/writing/recipes]
+    python -m benchmarks.writing.recipes NAME [--steps 4] [--questions 10] [--seed 0] [--runs runs/writing/recipes]
 
 NAME: bounded_bank, memory_r2, fine_mem, mem_alpha, ... (`keepworth recipes`). The recipe trains SmolLM2-135M with its
 own code, on the questions of LongMemEval's train split, and is measured on some of its test questions, one stream of 16
@@ -34,21 +34,28 @@ from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import PlainProgress
 from keepworth.memory.policy.importance import best, hand_features, specificity
-from keepworth.recipes import bounded_bank, fine_mem, mem_alpha, memory_r2
+from keepworth.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
 from keepworth.recipes.writing import WriterStreams
 from keepworth.rollouts.bounded_bank import BankAnswer
 from keepworth.tasks.fact_streams import FactStream, longmemeval_streams
 
 OUT = HERE / "recipes.json"
 WORLD = "4 of 16"
-RECIPES = {"bounded_bank": bounded_bank, "memory_r2": memory_r2, "fine_mem": fine_mem, "mem_alpha": mem_alpha}
+RECIPES = {
+    "bounded_bank": bounded_bank,
+    "memory_r2": memory_r2,
+    "fine_mem": fine_mem,
+    "mem_alpha": mem_alpha,
+    "agemem": agemem,
+}
 SHORT: dict[str, Any] = {
-    "streams": 1, "tasks_per_step": 2, "group_size": 8, "warm_start": 16, "warm_start_batch": 16, "threads": 1,
+    "streams": 1, "tasks_per_step": 2, "group_size": 8, "warm_start": 10, "warm_start_batch": 8, "threads": 1,
     "precision": "bf16",
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {
-    # Streams four times as long as in training. The bank is not in the prompt, so that a group shares its prompts: eight times cheaper.
+    # Streams four times as long as in training. The bank is not in the prompt: so the members of a group share their prompts.
     "mem_alpha": {"longer": 64, "recent": 0},
+    "agemem": {"recent": 0},
     "memory_r2": {"horizons": ({"steps": 2, "length": 8},)},
 }
 EVENLY = 200
@@ -69,7 +76,7 @@ class Replayed:
         self._number = {stream.key: number for number, stream in enumerate(streams)}
 
     def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]], /) -> list[BankAnswer]:
-        return [BankAnswer("", self._score(stream, numbers_of(stream, texts))) for stream, texts in banks]
+        return [BankAnswer("replayed", self._score(stream, numbers_of(stream, texts))) for stream, texts in banks]
 
     def _score(self, stream: FactStream, stay: Sequence[int]) -> float:
         number = self._number.get(stream.key)
@@ -151,8 +158,8 @@ def measured(run: RunFolder, streams: dict[str, Sequence[FactStream]]) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RECIPES)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--questions", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--questions", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/writing/recipes"))
     options = parser.parse_args()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.text import as_line
 
-DONE = frozenset({"kept", "deleted"})
-"""Outcomes of calls that changed what is in the bank."""
+DONE = frozenset({"kept", "deleted", "shortened", "retrieved"})
+"""Outcomes of calls that changed what is in the bank, or in the context where a course has one."""
 
 _CALL = re.compile(r"(-?)([A-Z])([0-9]{1,3})?(?:=([0-9]{1,3}))?")
 _NOTHING = frozenset({"", "none", "done"})
@@ -159,7 +159,12 @@ class ChunkedWriting:
     @property
     def waiting(self) -> tuple[str, ...]:
         """The chunk that is to be written; () after the last."""
-        return self.facts[self._next : self._next + self._chunk]
+        return self.rest[: self._chunk]
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """All facts that are to be written."""
+        return self.facts[self._next :]
 
     @property
     def shown(self) -> tuple[BankEntry, ...]:

@@ -10,6 +10,7 @@ RECIPES = {
     "memory_r2": "keepworth.recipes.memory_r2",
     "fine_mem": "keepworth.recipes.fine_mem",
     "mem_alpha": "keepworth.recipes.mem_alpha",
+    "agemem": "keepworth.recipes.agemem",
     "overwrite_reading": "keepworth.recipes.overwrite_reading",
     "strings": "keepworth.recipes.strings",
     "arithmetic": "keepworth.recipes.arithmetic",

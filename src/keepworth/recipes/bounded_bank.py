@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.bounded_bank import Reading
+    from keepworth.rollouts.bounded_bank import ReadsBanks
 
 SUMMARY = "The bounded bank: what to keep of a stream of facts, learned from what a frozen reader answers."
 
@@ -109,7 +109,7 @@ class Config(Settings):
         return episode
 
 
-def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBanks | None = None) -> None:
     """Train and measure. Called again on the same folder, it continues from the last checkpoint.
 
     reading: what banks are worth, in the place of the reader that the configuration names."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.episode import Shown
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.bounded_bank import Reading
+    from keepworth.rollouts.bounded_bank import ReadsBanks
 
 SUMMARY = "Fine-Mem (arXiv 2601.08435): a writer of a bounded bank, whose writes share the reward of the answers that used them."
 
@@ -63,7 +63,7 @@ class Config(bounded_bank.Config):
         return with_lines(with_shares(episode, self.attributed, self.used), self.format_weight)
 
 
-def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBanks | None = None) -> None:
     """Train and measure: see `bounded_bank.train`."""
     bounded_bank.train(config, run, progress, reading)
 

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from keepworth.episodes.episode import RewardTerm
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.bank_calls import Course
-    from keepworth.rollouts.bounded_bank import BankAnswer, Reading
-    from keepworth.tasks.fact_streams import FactStream
+    from keepworth.rollouts.bank_calls import WritingCourse
+    from keepworth.rollouts.bounded_bank import BankAnswer, ReadsBanks
 
 SUMMARY = (
     "Mem-alpha (arXiv 2509.25911): core, episodic and semantic memory, written chunk by chunk, rewarded chunk by chunk."
@@ -96,7 +95,7 @@ class Config(bounded_bank.Config):
         rewards = tuple(replace(term, weight=float(term.name == "answer")) for term in episode.rewards)
         return replace(episode, rewards=rewards)
 
-    def earned(self, course: Course, answered: BankAnswer) -> list[RewardTerm]:
+    def earned(self, course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
         """r1 to r4 of every chunk, as terms of its segment. The answer's own term stays, with weight 0: it is in r1."""
         from keepworth.episodes.episode import RewardScope, RewardTerm
 
@@ -115,16 +114,19 @@ class Config(bounded_bank.Config):
         return terms
 
 
-def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBanks | None = None) -> None:
     """Train and measure: see `bounded_bank.train`."""
     from keepworth.recipes.memory_r1 import finish
     from keepworth.recipes.writing import ByCalls, train_writer
 
-    def course(stream: FactStream, bank: BoundedBank) -> ChunkedWriting:
-        return writing_of(config, [fact.statement for fact in stream.facts], bank)
-
     share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
-    calls = ByCalls(course, lambda now: imitated(now, share), config.earned, CALL_TOKENS * config.chunk + 2, PROMPT_ID)
+    calls = ByCalls(
+        course=lambda stream, bank, streams: writing_of(config, [fact.statement for fact in stream.facts], bank),
+        rule=lambda now: imitated(now, share),
+        earned=config.earned,
+        max_tokens=CALL_TOKENS * config.chunk + 2,
+        prompt_id=PROMPT_ID,
+    )
     finish(run, train_writer(config, run, progress, calls, reading))
 
 
@@ -193,32 +195,7 @@ def part_of(text: str) -> str:
 
 
 def imitated(course: ChunkedWriting, share: int) -> str:
-    """A response by the rule `most specific`. Who sees nothing of the bank stores the `share` most specific facts of
-    the chunk. Who sees it fills it, and then puts a more specific fact in the place of the least specific entries."""
-    from keepworth.environments.parted_bank import PartedBank, calls_of
-    from keepworth.memory.policy.importance import specificity
+    """A response by the rule `most specific`, each fact in the part that fits it."""
+    from keepworth.recipes.writing import most_specific_calls
 
-    chunk, calls = course.waiting, list[str]()
-    order = sorted(range(len(chunk)), key=lambda number: -specificity(chunk[number]))
-    if not course.recent:
-        return " ".join(f"{part_of(chunk[number])}{number}" for number in sorted(order[:share]))
-    bank = replace(course.bank.bank, entries=list(course.bank.bank.entries))
-    tried = PartedBank(bank, course.bank.lists, course.bank.single)
-    for number in order:
-        part, size = part_of(chunk[number]), bank.size(chunk[number])
-        if part == CORE and tried.entries(CORE):
-            part = SEMANTIC
-        said: list[str] = []
-        while sum(map(bank.size, bank.texts)) + size > bank.budget:
-            least = min(bank.entries, key=lambda each: specificity(each.text), default=None)
-            if least is None or specificity(least.text) >= specificity(chunk[number]):
-                return " ".join(calls) or "none"
-            said.append(f"-{least.part}{tried.entries(least.part).index(least)}")
-            bank.entries.remove(least)
-        if len(said) == 1 and said[0][1] == part:
-            said = [f"{said[0][1:]}={number}"]
-        else:
-            said.append(f"{part}{number}")
-        calls += said
-        tried.carry_out(*calls_of(f"{part}{number}"), chunk, bank.arrived)
-    return " ".join(calls) or "none"
+    return most_specific_calls(course, share, part_of, CORE, SEMANTIC)

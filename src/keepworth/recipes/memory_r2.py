@@ -23,7 +23,7 @@ from keepworth.recipes.settings import Idle, Pairs, objective_of
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.bounded_bank import Reading
+    from keepworth.rollouts.bounded_bank import ReadsBanks
 
 SUMMARY = "Memory-R2 (arXiv 2605.21768): a writer of a bounded bank, with re-rolls of single writes from one state."
 
@@ -59,6 +59,6 @@ class Config(bounded_bank.Config):
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-def train(config: Config, run: RunFolder, progress: Progress, reading: Reading | None = None) -> None:
+def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBanks | None = None) -> None:
     """Train and measure: see `bounded_bank.train`."""
     bounded_bank.train(config, run, progress, reading)

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.bounded_bank import BoundedBank, words
+from keepworth.environments.parted_bank import ChunkedWriting, PartedBank, calls_of
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError
@@ -43,12 +44,12 @@ from keepworth.recipes.training import (
     prepared,
     require_room,
 )
-from keepworth.rollouts.bank_calls import Course, Earned, fitted, write_by_calls
+from keepworth.rollouts.bank_calls import Earned, WritingCourse, fitted, write_by_calls
 from keepworth.rollouts.bounded_bank import (
     DIGITS,
     ROLE,
     BankReading,
-    Reading,
+    ReadsBanks,
     asked,
     digit_tokens,
     rewrite,
@@ -60,6 +61,7 @@ from keepworth.rollouts.driver import RolloutContext
 from keepworth.rollouts.memory_r1 import ModelReader, Reader
 from keepworth.tasks.fact_streams import FactStream, fact_streams
 from keepworth.tasks.longmemeval import longmemeval, questions
+from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:
     from keepworth.recipes.bounded_bank import Config
@@ -78,6 +80,10 @@ class LeftBank:
     stored: tuple[int, ...]
 
 
+def left_of(course: WritingCourse) -> LeftBank:
+    return LeftBank(tuple(each.text for each in course.shown), tuple(course.stored))
+
+
 Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
 """What a writer leaves of each of several streams."""
 
@@ -88,21 +94,21 @@ class ByCalls:
     first, at a turn of its course; earned: its reward terms. arms: what rules leave by their names in `ARMS`, in the
     place of the usual ones."""
 
-    course: Callable[[FactStream, BoundedBank], Course]
+    course: Callable[[FactStream, BoundedBank, WriterStreams], WritingCourse]
     rule: Callable[[Any], str]
     earned: Earned
     max_tokens: int
     prompt_id: str
-    arms: Mapping[str, Callable[[FactStream, BoundedBank], LeftBank]] = field(default_factory=dict)
+    arms: Mapping[str, Callable[[Any, FactStream], str]] = field(default_factory=dict)
 
 
 def train_writer(
-    config: Config, run: RunFolder, progress: Progress, calls: ByCalls | None = None, reading: Reading | None = None
+    config: Config, run: RunFolder, progress: Progress, calls: ByCalls | None = None, reading: ReadsBanks | None = None
 ) -> list[dict[str, Any]]:
     """Warm start, reinforcement, and the measures of every arm; returns the run's tables.
 
-    calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the place of the
-    reader that the configuration names. Raises KeepworthError where that cannot be permuted and is to be."""
+    calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the
+    place of the reader that the configuration names. Raises KeepworthError where that cannot be permuted and is to be."""
     if reading is not None and config.permuted:
         raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
     objective = with_budget(objective_of(config), config.length)
@@ -148,6 +154,8 @@ class WriterStreams:
         if config.longer is not None:
             self._held_out[longer_test(config)] = self._of("test", config.longer)
         self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
+        every = (*self._train.values(), *self._held_out.values())
+        self._among = {stream.key: streams for streams in every for stream in streams}
 
     def _of(self, split: str, length: int) -> list[FactStream]:
         tasks = longmemeval(split, distractors=max(10, length // 2), extractive=True, abstention=False)
@@ -166,6 +174,19 @@ class WriterStreams:
 
     def of(self, key: str) -> FactStream:
         return self._by_key[key]
+
+    def beside(self, stream: FactStream, count: int) -> list[str]:
+        """Statements of other streams of its split, to distract from its own; the same each time. Fewer where there are
+        no more."""
+        own = {fact.statement for fact in stream.facts}
+        others = {
+            fact.statement
+            for each in self._among[stream.key]
+            if each.cluster != stream.cluster
+            for fact in each.facts
+            if fact.statement not in own
+        }
+        return sorted(others, key=lambda text: draw_order("beside", stream.key, text))[:count]
 
     def training(self) -> list[FactStream]:
         """All streams to train on, of every length."""
@@ -187,6 +208,40 @@ def rule_lines(stream: FactStream) -> list[str]:
 
 def evidence_lines(stream: FactStream) -> list[str]:
     return [f"ADD {9 if decides else 0}" for decides in stream.evidence]
+
+
+def most_specific_calls(
+    course: ChunkedWriting, share: int, part_of: Callable[[str], str], single: str = "", otherwise: str = ""
+) -> str:
+    """A response by the rule `most specific`. Who sees nothing of the bank stores the `share` most specific facts of the
+    chunk. Who sees it fills it, and then puts a more specific fact in the place of the least specific entries.
+
+    part_of: the part of a fact; where that is `single` and taken, it is `otherwise`."""
+    chunk, calls = course.waiting, list[str]()
+    order = sorted(range(len(chunk)), key=lambda number: -specificity(chunk[number]))
+    if not course.recent:
+        return " ".join(f"{part_of(chunk[number])}{number}" for number in sorted(order[:share]))
+    bank = replace(course.bank.bank, entries=list(course.bank.bank.entries))
+    tried = PartedBank(bank, course.bank.lists, course.bank.single)
+    for number in order:
+        part, size = part_of(chunk[number]), bank.size(chunk[number])
+        if part == single and tried.entries(single):
+            part = otherwise
+        said: list[str] = []
+        while sum(map(bank.size, bank.texts)) + size > bank.budget:
+            least = min(bank.entries, key=lambda each: specificity(each.text), default=None)
+            if least is None or specificity(least.text) >= specificity(chunk[number]):
+                return " ".join(calls) or "none"
+            said.append(f"-{least.part}{tried.entries(least.part).index(least)}")
+            bank.entries.remove(least)
+        if len(said) == 1 and said[0][1] == part:
+            said = [f"{said[0][1:]}={number}"]
+        else:
+            said.append(f"{part}{number}")
+        calls += said
+        for call in calls_of(f"{part}{number}"):
+            tried.carry_out(call, chunk, bank.arrived)
+    return " ".join(calls) or "none"
 
 
 def rule_digits(statements: Sequence[str]) -> list[int]:
@@ -226,7 +281,7 @@ class WriterTraining:
         config: Config,
         run: RunFolder,
         model: InProcessModel,
-        reader: Reader | Reading,
+        reader: Reader | ReadsBanks,
         streams: WriterStreams,
         progress: Progress,
         calls: ByCalls | None = None,
@@ -234,8 +289,8 @@ class WriterTraining:
         self.config, self.run, self.model, self.streams, self.progress = config, run, model, streams, progress
         self.calls = calls
         lock = Lock()  # one reader, for one thread at a time
-        self._rewarding: Reading
-        self._measuring: Reading
+        self._rewarding: ReadsBanks
+        self._measuring: ReadsBanks
         if callable(reader):
             self._rewarding = self._measuring = reader
         else:
@@ -257,7 +312,7 @@ class WriterTraining:
         if self.calls is not None:
             stream = self.streams.of(task.key)
             episode = await write_by_calls(
-                self.model, stream, self.calls.course(stream, self.bank()), context, self._rewarding, self.calls.earned,
+                self.model, stream, self._course(stream), context, self._rewarding, self.calls.earned,
                 max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, temperature=self.config.temperature,
                 scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
             )  # fmt: skip
@@ -303,11 +358,19 @@ class WriterTraining:
         return {arm: partial(self._ruled, said, given.get(arm)) for arm, said in lines.items()}
 
     def _ruled(
-        self, said: Lines, of: Callable[[FactStream, BoundedBank], LeftBank] | None, streams: Sequence[FactStream]
+        self, said: Lines, responds: Callable[[Any, FactStream], str] | None, streams: Sequence[FactStream]
     ) -> list[LeftBank]:
-        if of is None:
+        if responds is None:
             return [self._left(stream, said(stream)) for stream in streams]
-        return [of(stream, self.bank(len(stream.facts))) for stream in streams]
+        courses = [self._course(stream) for stream in streams]
+        for course, stream in zip(courses, streams, strict=True):
+            while course.prompt(1) is not None:
+                course.act(responds(course, stream))
+        return [left_of(each) for each in courses]
+
+    def _course(self, stream: FactStream) -> WritingCourse:
+        assert self.calls is not None
+        return self.calls.course(stream, self.bank(len(stream.facts)), self.streams)
 
     def pairs(self) -> list[Pair]:
         """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on."""
@@ -319,7 +382,7 @@ class WriterTraining:
             ]
         pairs: list[Pair] = []
         for stream in self.streams.training():
-            course = self.calls.course(stream, self.bank())
+            course = self._course(stream)
             while (prompt := fitted(self.model, course, self.calls.max_tokens)) is not None:
                 said = self.calls.rule(course)
                 pairs.append((prompt, self.model.encode_continuation(f" {said}\n")))
@@ -333,7 +396,7 @@ class WriterTraining:
 
     def _by_calls(self, streams: Sequence[FactStream], calls: ByCalls) -> list[LeftBank]:
         """Its most probable responses, all streams side by side."""
-        courses = [calls.course(stream, self.bank(len(stream.facts))) for stream in streams]
+        courses = [self._course(stream) for stream in streams]
         greedy = SamplingParams(calls.max_tokens, temperature=0.0, stop_ids=self.model.stop_ids_for("\n"))
         while waiting := [
             (each, prompt) for each in courses if (prompt := fitted(self.model, each, calls.max_tokens)) is not None
@@ -343,7 +406,7 @@ class WriterTraining:
                 found = self.model.sample([prompt for _, prompt in part], greedy)
                 for (course, _), (sample,) in zip(part, found, strict=True):
                     course.act(self.model.decode(sample.ids))
-        return [LeftBank(tuple(each.text for each in course.shown), tuple(course.stored)) for course in courses]
+        return [left_of(each) for each in courses]
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
         """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""

@@ -1,7 +1,7 @@
 """Writing by calls, as a rollout: turn by turn the model sees its bank and what is new, says what to do, and it is
 done; then a frozen reader answers the question from what is left.
 
-What a turn is belongs to the environment (a `Course`), what it earns to the recipe (`Earned`).
+What a turn is belongs to the environment (a `WritingCourse`), what it earns to the recipe (`Earned`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SAME_GROUP = "turn"
 """The state of every segment: for an objective that compares all turns of a group with each other (Mem-alpha)."""
 
 
-class Course(Protocol):
+class WritingCourse(Protocol):
     """What is written in one episode, turn by turn. turns: those that are over."""
 
     turns: list[ChunkTurn]
@@ -61,12 +61,12 @@ class Course(Protocol):
         ...
 
 
-Earned = Callable[[Course, BankAnswer], Sequence[RewardTerm]]
+Earned = Callable[[WritingCourse, BankAnswer], Sequence[RewardTerm]]
 """The reward terms of an episode besides the answer's, which is of weight 1 and named `answer`: where one of these has
 that name, it stands in its place."""
 
 
-def fitted(model: Model, course: Course, answer: int) -> Tokens | None:
+def fitted(model: Model, course: WritingCourse, answer: int) -> Tokens | None:
     """The next prompt, cut short where it would leave no room for `answer` tokens; None where none is left."""
     most = MOST_WORDS
     while (text := course.prompt(most)) is not None:
@@ -82,7 +82,7 @@ def fitted(model: Model, course: Course, answer: int) -> Tokens | None:
 async def write_by_calls(
     model: Model,
     stream: FactStream,
-    course: Course,
+    course: WritingCourse,
     context: RolloutContext,
     read: Read,
     earned: Earned,

@@ -123,7 +123,7 @@ Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[BankAnswe
 """(stream, texts in its bank) of several banks in, one answer each out, in their order."""
 
 
-class Reading(Protocol):
+class ReadsBanks(Protocol):
     """A `Read` that says who reads, and how often that failed."""
 
     @property

@@ -1,0 +1,162 @@
+"""Staged editing of memory: facts are stored, then distractors fill the context, then the question comes and what was stored is
+fetched again.
+
+    stage 1   a chunk of facts           L2 stores fact 2, L0=2 puts it in the place of entry 0, -L0 gives entry 0 up
+    stage 2   distractors                -M1 filters message 1 out of the context, M1 shortens it
+    stage 3   the question, the store    R0 retrieves entry 0 into the context, -M1 and M1 as before
+
+The reader is given the context alone: messages that are left, then what was retrieved. What does not fit into its
+window is cut off at the end. Any text is legal, as in `keepworth.environments.parted_bank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from keepworth.environments.bounded_bank import BankEntry
+from keepworth.environments.parted_bank import (
+    BankCall,
+    CallOutcome,
+    ChunkedWriting,
+    ChunkTurn,
+    PartedBank,
+    calls_of,
+    short,
+)
+
+STORE, MESSAGE, RETRIEVE = "L", "M", "R"
+
+
+class WritingStage(str, Enum):
+    STORE = "store"
+    FILTER = "filter"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """The last line of what the writer sees in each stage."""
+
+    store: str = "Store as L:"
+    drop: str = "Drop as -M, shorten as M:"
+    fetch: str = "Retrieve as R:"
+
+
+class StagedWriting:
+    """One stream through the three stages. facts: in the order of arrival; distractors: messages of stage 2; question:
+    of stage 3. bank: with the part `STORE`; chunk, recent: as in `ChunkedWriting`; window: what the context may
+    measure; retrievals: at most so many entries; words: of a message that was shortened."""
+
+    def __init__(
+        self,
+        facts: Sequence[str],
+        distractors: Sequence[str],
+        question: str,
+        bank: PartedBank,
+        *,
+        chunk: int,
+        recent: int,
+        window: int,
+        retrievals: int,
+        words: int = 6,
+        asks: Asks = Asks(),
+    ) -> None:
+        self.storing = ChunkedWriting(facts, bank, chunk, recent, asks.store)
+        self.turns: list[ChunkTurn] = []
+        self.question, self.window = question, window
+        self.stage = WritingStage.STORE if facts else WritingStage.FILTER
+        self.messages = dict(enumerate(distractors))
+        self.retrieved: list[BankEntry] = []
+        self.over = False
+        self._retrievals, self._words, self._asks = retrievals, words, asks
+
+    @property
+    def bank(self) -> PartedBank:
+        return self.storing.bank
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        return self.storing.stored
+
+    @property
+    def context(self) -> list[BankEntry]:
+        """Messages that are left, then what was retrieved, whether it fits or not."""
+        messages = [BankEntry(-1 - number, text, part=MESSAGE) for number, text in self.messages.items()]
+        return [*messages, *self.retrieved]
+
+    @property
+    def used(self) -> int:
+        """What the context measures."""
+        return sum(self.bank.bank.measure(each.text) for each in self.context)
+
+    @property
+    def shown(self) -> list[BankEntry]:
+        """Of the context what fits into its window."""
+        left, fits = self.window, list[BankEntry]()
+        for each in self.context:
+            left -= self.bank.bank.measure(each.text)
+            if left < 0:
+                break
+            fits.append(each)
+        return fits
+
+    def prompt(self, most: int) -> str | None:
+        if self.over:
+            return None
+        if self.stage is WritingStage.STORE:
+            return self.storing.prompt(most)
+        lines = [f"M{number} {short(text, most)}" for number, text in self.messages.items()]
+        if self.stage is WritingStage.FILTER:
+            return "\n".join((*lines, self._asks.drop))
+        lines += [f"R{number} {short(each.text, most)}" for number, each in enumerate(self.bank.entries(STORE))]
+        return "\n".join((*lines, f"Question: {short(self.question, most)}", self._asks.fetch))
+
+    def act(self, text: str) -> ChunkTurn:
+        if self.stage is WritingStage.STORE:
+            self.turns.append(self.storing.act(text))
+            if not self.storing.waiting:
+                self.stage = WritingStage.FILTER
+            return self.turns[-1]
+        seen = tuple(self.messages.values())
+        before = (*self.bank.bank.entries, *self.context)
+        calls = tuple(self._edited(call) for call in calls_of(text))
+        self.bank.bank.invalid += sum(call.outcome == "invalid" for call in calls)
+        self.over = self.stage is WritingStage.ANSWER
+        self.stage = WritingStage.ANSWER
+        self.turns.append(ChunkTurn(seen, calls, before, (*self.bank.bank.entries, *self.context)))
+        return self.turns[-1]
+
+    def _edited(self, call: BankCall | None) -> CallOutcome:
+        invalid = CallOutcome(call, "invalid")
+        if call is None:
+            return invalid
+        if call.part == MESSAGE and (call.entry is None) != (call.fact is None):
+            number = call.fact if call.entry is None else call.entry
+            if number not in self.messages:
+                return invalid
+            text = self.messages[number]
+            if call.fact is None:
+                del self.messages[number]
+                return CallOutcome(call, "deleted", text, -1 - number)
+            self.messages[number] = " ".join(text.split()[: self._words])
+            done = "shortened" if self.messages[number] != text else "duplicate"
+            return CallOutcome(call, done, self.messages[number], -1 - number)
+        if (
+            call.part != RETRIEVE
+            or call.fact is None
+            or call.entry is not None
+            or self.stage is not WritingStage.ANSWER
+        ):
+            return invalid
+        own = self.bank.entries(STORE)
+        if call.fact >= len(own):
+            return invalid
+        entry = own[call.fact]
+        if any(each.number == entry.number and each.text == entry.text for each in self.retrieved):
+            return CallOutcome(call, "duplicate", entry.text, entry.number)
+        if len(self.retrieved) >= self._retrievals:
+            return CallOutcome(call, "refused", entry.text, entry.number)
+        self.retrieved.append(replace(entry, part=RETRIEVE))
+        return CallOutcome(call, "retrieved", entry.text, entry.number)

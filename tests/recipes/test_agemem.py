@@ -1,0 +1,187 @@
+"""AgeMem: its rewards by hand, one advantage for every step of all stages, its rules, and a run with its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.environments.parted_bank import PartedBank
+from keepworth.environments.staged_bank import STORE, StagedWriting
+from keepworth.episodes import Episode
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.batch import rows_of
+from keepworth.recipes import agemem
+from keepworth.recipes.agemem import (
+    AGEMEM,
+    context_reward,
+    earned,
+    fetched,
+    imitated,
+    key_tokens,
+    knowing,
+    latest,
+    memory_reward,
+    prevention,
+    task_reward,
+)
+from keepworth.rollouts import bank_calls
+from keepworth.rollouts.bank_calls import write_by_calls
+from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
+from keepworth.rollouts.driver import RolloutContext, together
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
+from tests.rollouts.test_bounded_bank import stream_of
+
+STATEMENTS = ("I paid $30 for the hat.", "It rains.", "My hat is new.", "We met.")
+STREAM = stream_of(*STATEMENTS, answer="$30")
+MESSAGES = ("Bob sings loud songs today.", "Eve sleeps.")
+QUESTION = "How much was the hat?"
+CONFIG = agemem.Config(length=4, budget=2, chunk=2, retrievals=2)
+
+
+def course(window: int = 16, question: str = QUESTION) -> StagedWriting:
+    bank = PartedBank(BoundedBank(2), (STORE,))
+    return StagedWriting(STATEMENTS, MESSAGES, question, bank, chunk=2, recent=9, window=window, retrievals=2, words=2)
+
+
+def played(*lines: str, window: int = 16) -> StagedWriting:
+    now = course(window)
+    for line in lines:
+        now.act(line)
+    assert now.prompt(9) is None
+    return now
+
+
+def test_the_key_tokens_are_words_of_the_question_that_a_fact_holds() -> None:
+    assert key_tokens(QUESTION, STATEMENTS) == {"hat"}
+    assert key_tokens("Where is Oslo?", STATEMENTS) == set()
+
+
+def test_the_rewards_of_one_rollout_by_hand() -> None:
+    now = played("L0 L1", "L1=1", "-M0", "-M1 R0")
+    # The context is "I paid $30 for the hat.": 6 of 16 words; it was reduced; it holds "hat".
+    assert context_reward(now) == pytest.approx(((1 - 6 / 16) + 1 + 1) / 3)
+    # Of two entries the first is more specific than the median; one was updated; what was retrieved holds "hat".
+    assert memory_reward(now) == pytest.approx((1 / 2 + 1 + 1) / 3)
+    terms = earned(now, BankAnswer("$30", 0.7))
+    of = {term.name: term.value * term.weight for term in terms}
+    assert of["answer"] == 0.0
+    assert of["overflow"] == 0.0
+    total = (0.7 + (0.625 + 2) / 3 + 2.5 / 3) / 3
+    assert sum(of.values()) == pytest.approx(total)
+
+
+def test_a_context_that_ran_over_loses_half_a_point_and_earns_nothing_for_its_size() -> None:
+    now = played("L0 L2", "none", "none", "R0", window=8)  # 5 + 2 words of messages, 6 of the fact
+    assert now.used == 13
+    assert context_reward(now) == pytest.approx(
+        (0 + 0 + 0) / 3
+    )  # what was retrieved does not fit: the key token is lost
+    assert {term.name: term.value for term in earned(now, BankAnswer("x", 0.0))}["overflow"] == -0.5
+    reduced = played("L0", "none", "M0", "R0", window=8)
+    assert reduced.used == 10
+    assert prevention(reduced) == 0.0, "it was reduced, and ran over all the same"
+
+
+def test_without_an_answer_a_point_is_lost_and_what_did_nothing_is_no_maintenance() -> None:
+    assert (task_reward(" ", 0.0), task_reward("x", 0.0), task_reward("x", 0.4)) == (-1.0, 0.0, 0.4)
+    empty = played("-L0 L0=1", "none", "M9", "R0")
+    assert memory_reward(empty) == 0.0
+    assert prevention(empty) == 0.0
+
+
+def test_every_step_of_all_stages_has_the_advantage_of_its_rollout() -> None:
+    def says(prompt: str, number: int) -> str:
+        """The first member stores a fact, filters and retrieves; the second does nothing. They share prompts until one stores."""
+        if prompt.endswith("L:"):
+            return " L0\n" if "New:\n0 I paid" in prompt and number == 0 else " none\n"
+        if prompt.endswith("-M, shorten as M:"):
+            return " -M0 -M1\n" if number == 0 else " none\n"
+        return " R0\n" if "R0" in prompt else " none\n"
+
+    async def rollout(task: Any, context: RolloutContext) -> Episode:
+        reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
+        return await write_by_calls(model, STREAM, course(), context, reader, earned, max_tokens=9, prompt_id="p")
+
+    model = ScriptedModel(says)
+    (group,) = together(model, [task_of(STREAM)], rollout, n=2)
+    rewards = np.array([each.reward for each in group.episodes])
+    assert [len(each.segments) for each in group.episodes] == [4, 4]
+    assert rewards[0] > rewards[1]
+    rows = rows_of([group], ["writer"], 3)
+    found = advantages(rows.batch, AGEMEM)
+    by_episode: dict[int, set[float]] = {}
+    for row, episode in enumerate(rows.batch.episode.tolist()):
+        by_episode.setdefault(int(episode), set()).update(
+            round(float(value), 5) for value in found[row][rows.batch.mask[row] > 0]
+        )
+    # One value for all its tokens; of two rollouts (R - mean) / std is the same with both signs.
+    (first,), (second,) = by_episode[0], by_episode[1]
+    assert first == pytest.approx(-second)
+    spread = rewards.std(ddof=0), rewards.std(ddof=1)
+    assert any(first == pytest.approx((rewards[0] - rewards.mean()) / each, rel=1e-3) for each in spread)
+
+
+def test_the_rules_play_their_stages() -> None:
+    now = course()
+    now.act(imitated(now, CONFIG))
+    now.act(imitated(now, CONFIG))
+    assert "I paid $30 for the hat." in [each.text for each in now.bank.entries(STORE)]
+    assert fetched(now, 1) == "-M0 -M1"
+    now.act("-M0")
+    assert fetched(now, 1) in {"-M1 R0", "-M1 R1"}
+    now.act(fetched(now, 1))
+    assert [each.text for each in now.shown] == ["I paid $30 for the hat."] or "hat" in now.shown[0].text
+    plain = course()
+    while plain.prompt(9) is not None:
+        plain.act(latest(plain))
+    assert plain.stored == (2, 3)
+    assert len(plain.messages) == 2
+    best = course()
+    while best.prompt(9) is not None:
+        best.act(knowing(best, STREAM))
+    assert [each.text for each in best.shown] == [STATEMENTS[0]]
+
+
+OWN = {
+    "chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6, "distractors": 2,
+    "steps": 1, "evaluate_every": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """One word of each fact in a prompt, because the model's tokens are bytes; a reader that answers with the context."""
+    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)
+    with echoing(monkeypatch):
+        yield monkeypatch
+
+
+def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
+    run = run_of(agemem, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
+    kept = {(row["arm"], row["metric"]): row["mean"] for row in run.evals() if row["split"] == "test"}
+    assert kept["all_evidence", "evidence_kept"] == 1.0
+    assert {arm for arm, _ in kept} == {
+        "untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence",
+    }  # fmt: skip
+    assert any((row.get("gradient_norm") or 0) > 0 for row in run.metrics()), "nothing was trained"
+    for episode in (stored.episode for stored in run.episodes(arm="train")):
+        assert len(episode.segments) == 4
+        assert -1.0 - 0.5 <= episode.reward <= 1.0
+        assert {term.name for term in episode.rewards} == {
+            "answer", "task", "context", "memory", "overflow", "evidence_kept",
+        }  # fmt: skip
+        assert episode.metric == episode.rewards[0].value
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
+    checkpoint, own = write_tiny_checkpoint(tmp_path / "model"), {**OWN, "steps": 2, "evaluate_every": 2}
+    straight = run_of(agemem, checkpoint, tmp_path / "straight", **own)
+    killed_and_continued(agemem, checkpoint, straight, tmp_path / "killed", brief, **own)

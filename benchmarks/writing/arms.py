@@ -67,11 +67,20 @@ def stays(world: Setting, score: Score, numbers: Sequence[int] | None = None) ->
     }
 
 
+def rule_weights() -> Floats:
+    """[TUNED, HAND]"""
+    return np.random.default_rng(1).normal(size=(TUNED, HAND))
+
+
+def weighted(world: Setting, weights: Floats) -> Score:
+    """The linear score of the first len(weights) features."""
+    return lambda number: np.asarray(world.vectors[world.rows[number], : len(weights)] @ weights)
+
+
 def tuned_rules(world: Setting, value: Callable[[int, tuple[int, ...]], float]) -> dict[int, tuple[int, ...]]:
     """The best of `TUNED` weighted rules over the hand features, chosen in each fold by `value` (stream, what stayed) on the
     other folds."""
-    weights = np.random.default_rng(1).normal(size=(TUNED, HAND))
-    every = [stays(world, lambda n, w=w: world.vectors[world.rows[n], :HAND] @ w) for w in weights]  # type: ignore[misc]
+    every = [stays(world, weighted(world, weights)) for weights in rule_weights()]
     values = np.array([[value(n, each[n]) for n in range(len(world.streams))] for each in every])
     chosen: dict[int, tuple[int, ...]] = {}
     for fold in range(int(world.folds.max()) + 1):

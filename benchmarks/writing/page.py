@@ -112,6 +112,62 @@ def control(world: dict[str, Any]) -> str:
     return f"{markdown(head, lines)}\n\n{parts}"
 
 
+CARRIED = {
+    "latest": "the latest",
+    "reservoir": "evenly drawn",
+    "longest": "the longest",
+    "most specific": "most specific",
+    "best of 200 rules": "best of 200 rules",
+    "log alone": "**small policy, log alone**",
+    "log alone, no vectors": "the same without sentence vectors",
+    "small policy": "**small policy, in step with the reader**",
+    "small policy, rewards permuted": "the same, rewards permuted",
+    "oracle": "oracle",
+}
+CARRIED_SHORT = {
+    "latest": "the latest",
+    "most specific": "most specific",
+    "best of 200 rules": "best of 200 rules",
+    "log alone": "log alone",
+    "log alone, no vectors": "log alone, no vectors",
+    "small policy": "in step with the reader",
+}
+
+
+def carried(record: dict[str, Any]) -> str:
+    """What writers of LongMemEval keep in other worlds."""
+    worlds = record["worlds"]
+    rows = {name: {row["arm"]: row for row in of["rows"]} for name, of in worlds.items()}
+    lines = [
+        (said, *(cell(rows[name].get(arm, {}).get(measure)) for name in worlds for measure in ("evidence", "f1")))
+        for arm, said in CARRIED.items()
+    ]
+    head = ("who decides what stays", *(f"{name}: {measure}" for name in worlds for measure in ("evidence", "F1")))
+    sizes = "; ".join(
+        f"{name}: {of['streams']} streams, {of['read']} of them read, {of['clusters']} clusters"
+        for name, of in worlds.items()
+    )
+    return f"{markdown(head, lines)}\n\n{sizes}."
+
+
+def carried_gaps(record: dict[str, Any]) -> str:
+    worlds = record["worlds"]
+    measured: dict[tuple[str, str], dict[tuple[str, str], dict[str, Any]]] = {}
+    for name, of in worlds.items():
+        for gap in of["gaps"]:
+            measured.setdefault((gap["arm"], gap["minus"]), {})[name, gap["measure"]] = gap
+    lines = [
+        (
+            f"{CARRIED_SHORT[arm]} minus {CARRIED_SHORT[minus]}",
+            *(signed(of.get((name, measure))) for name in worlds for measure in ("evidence", "f1")),
+        )
+        for (arm, minus), of in measured.items()
+        if "permuted" not in arm
+    ]
+    head = ("difference", *(f"{name}: {measure}" for name in worlds for measure in ("evidence", "F1")))
+    return markdown(head, lines)
+
+
 def in_short(world: dict[str, Any]) -> str:
     """The sentences of the README."""
     rows = {row["arm"]: row for row in world["rows"]}
@@ -178,6 +234,9 @@ def main() -> None:
         if name in forms:
             filled(PAGE, f"credit{mark}", credit(forms[name]))
     world = worlds["4 of 16"]
+    elsewhere = json.loads((HERE / "transfer.json").read_text())
+    filled(PAGE, "transfer", carried(elsewhere))
+    filled(PAGE, "transfer-gaps", carried_gaps(elsewhere))
     filled(README, "writing", in_short(world))
     picture(world, forms["4 of 16"], IMAGES / "writing.png", True)
     picture(world, forms["4 of 16"], IMAGES / "writing_narrow.png", False)

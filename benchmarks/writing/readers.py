@@ -32,6 +32,7 @@ from keepworth.recipes.settings import GROUP_RELATIVE
 from keepworth.recipes.training import with_weights
 from keepworth.rollouts.memory_r1 import ModelReader
 from keepworth.tasks.fact_streams import FactStream, longmemeval_streams
+from keepworth.tasks.facts import USER
 from keepworth.tasks.metrics import token_f1
 
 OUT = HERE / "readers.json"
@@ -57,7 +58,9 @@ def bank(stream: FactStream, draw: random.Random, evidence: bool = True) -> tupl
 
 
 def shown(stream: FactStream, stay: Sequence[int]) -> tuple[str, ...]:
-    return tuple(stream.facts[number].statement for number in stay)
+    """The lines that the reader is shown. Where others than the user speak, with their names."""
+    facts = [stream.facts[number] for number in stay]
+    return tuple(each.statement if each.speaker == USER else f"{each.speaker}: {each.statement}" for each in facts)
 
 
 def train(which: int, streams: Sequence[FactStream], runs: Path) -> None:

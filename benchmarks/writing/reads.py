@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from keepworth.episodes.needs import needs_train
@@ -20,6 +21,7 @@ import torch
 
 from benchmarks.writing.readers import frozen, shown
 from benchmarks.writing.setting import BANKS, HERE, WORLDS, Reads, Stay, random_banks, reader_of, setting
+from keepworth.tasks.fact_streams import FactStream
 from keepworth.tasks.metrics import token_f1
 
 WANTED = HERE.parent.parent / "runs" / "writing" / "wanted.json"
@@ -38,8 +40,10 @@ def want(reads: Reads) -> None:
         )
 
 
-def answered(todo: list[tuple[str, str, Stay]], runs: Path, reads: Reads) -> None:
-    streams = {(name, stream.key): stream for name in {each[0] for each in todo} for stream in setting(name).streams}
+def answered(
+    todo: list[tuple[str, str, Stay]], runs: Path, reads: Reads, streams: Mapping[tuple[str, str], FactStream]
+) -> None:
+    """streams: by the name of their world and their key."""
     for which in (0, 1):
         own = sorted(each for each in todo if each not in reads.known and reader_of(streams[each[:2]]) == which)
         if not own:
@@ -72,7 +76,8 @@ def main() -> None:
         todo = [(world.name, world.streams[number].key, stay) for number, stay in random_banks(world, BANKS)]
     if options.wanted and WANTED.exists():
         todo += [(name, key, tuple(stay)) for name, key, stay in json.loads(WANTED.read_text())]
-    answered([each for each in todo if each not in reads.known], options.runs, reads)
+    streams = {(name, stream.key): stream for name in {each[0] for each in todo} for stream in setting(name).streams}
+    answered([each for each in todo if each not in reads.known], options.runs, reads, streams)
 
 
 if __name__ == "__main__":

@@ -76,32 +76,37 @@ class Setting:
 
 @cache
 def setting(name: str) -> Setting:
+    length, budget = WORLDS[name]
+    streams = longmemeval_streams(length)
+    return setting_of(name, streams, folds_of(streams, FOLDS), budget)
+
+
+def setting_of(name: str, streams: Sequence[FactStream], folds: Sequence[int], budget: int) -> Setting:
     from keepworth.models.encoders import encoder
     from keepworth.models.kept_vectors import KeptVectors
 
-    length, budget = WORLDS[name]
-    streams = longmemeval_streams(length)
     texts = tuple(sorted({fact.statement for stream in streams for fact in stream.facts}))
     place = {text: number for number, text in enumerate(texts)}
     rows = tuple(np.array([place[fact.statement] for fact in stream.facts], dtype=np.intp) for stream in streams)
     return Setting(
-        name, length, budget, tuple(streams), np.array(folds_of(streams, FOLDS)), texts,
+        name, len(streams[0].facts), budget, tuple(streams), np.array(folds), texts,
         features(texts, KeptVectors(encoder("minilm"), VECTORS)), rows,
     )  # fmt: skip
 
 
 @dataclass(slots=True)
 class Reads:
-    """What was answered, and what nobody has asked yet."""
+    """What was answered, and what nobody has asked yet. file: where it is kept."""
 
+    file: Path = READS
     known: dict[tuple[str, str, Stay], float] = field(default_factory=dict)
     wanted: dict[tuple[str, str, Stay], None] = field(default_factory=dict)
 
     @classmethod
-    def on_file(cls) -> Reads:
-        found = cls()
-        if READS.exists():
-            with gzip.open(READS, "rt", encoding="utf-8") as lines:
+    def on_file(cls, file: Path = READS) -> Reads:
+        found = cls(file)
+        if file.exists():
+            with gzip.open(file, "rt", encoding="utf-8") as lines:
                 for line in lines:
                     world, stream, stay, score = json.loads(line)
                     found.known[world, stream, tuple(stay)] = score
@@ -115,7 +120,7 @@ class Reads:
         return self.known.get(key, float("nan"))
 
     def save(self) -> None:
-        with gzip.GzipFile(READS, "wb", mtime=0) as file:
+        with gzip.GzipFile(self.file, "wb", mtime=0) as file:
             for (world, stream, stay), score in sorted(self.known.items()):
                 file.write((json.dumps([world, stream, stay, score], separators=(",", ":")) + "\n").encode())
 

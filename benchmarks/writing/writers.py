@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,17 +50,22 @@ def logged(world: Setting, reads: Reads, numbers: set[int], seed: int | None = N
 
 
 def by_worth(world: Setting, reads: Reads, seed: int | None = None) -> Kept:
-    """The policy that learned from the log alone: no reader is asked. Its ridge is chosen within the training folds: by how
-    well weights of three of them predict the rewards of the fourth."""
+    """The policy that learned from the log alone: no reader is asked."""
     kept: Kept = {}
     for fold in range(FOLDS):
         learn, test = world.apart(fold)
-        inner = {number for number in learn if world.folds[number] != (fold + 1) % FOLDS}
-        fitted, held = logged(world, reads, inner, seed), logged(world, reads, set(learn) - inner, seed)
-        ridge = max(RIDGES, key=lambda each: explained(held, fitted_worth(fitted, each)))
-        weights = fitted_worth(logged(world, reads, set(learn), seed), ridge)
-        kept |= arms.stays(world, lambda n, w=weights: world.vectors[world.rows[n]] @ w, test)  # type: ignore[misc]
+        weights = worth_of(world, reads, learn, (fold + 1) % FOLDS, seed)
+        kept |= arms.stays(world, arms.weighted(world, weights), test)
     return kept
+
+
+def worth_of(world: Setting, reads: Reads, learn: Sequence[int], held: int, seed: int | None = None) -> arms.Floats:
+    """The ridge is chosen by how well weights of the streams of `learn` outside the fold `held` predict the rewards of those
+    in it."""
+    inner = {number for number in learn if world.folds[number] != held}
+    fitted, judged = logged(world, reads, inner, seed), logged(world, reads, set(learn) - inner, seed)
+    ridge = max(RIDGES, key=lambda each: explained(judged, fitted_worth(fitted, each)))
+    return fitted_worth(logged(world, reads, set(learn), seed), ridge)
 
 
 def explained(log: list[LoggedBank], weights: arms.Floats) -> float:
@@ -79,7 +85,7 @@ def by_reward(world: Setting, reads: Reads, seed: int, permuted: bool = False) -
         learn, test = world.apart(fold)
         reader = Shuffled(world, reads, seed) if permuted else Replay(world, reads)
         weights = learned(world, reader, LEARNS, learn, seed, tuned_for(world.name, LEARNS, fold))[LOOKS[-1]]
-        kept |= arms.stays(world, lambda n, w=weights: world.vectors[world.rows[n]] @ w, test)  # type: ignore[misc]
+        kept |= arms.stays(world, arms.weighted(world, weights), test)
     return kept
 
 

@@ -48,6 +48,16 @@ def test_only_the_user_states_facts_and_places_are_kept() -> None:
     assert dataclasses.replace(fact, speaker="Ana").text == "2023-05-20 Ana: My cat is Pepper."
 
 
+def test_where_two_people_talk_both_state_facts() -> None:
+    turns = (Turn("Ana", "I moved to Oslo last week.", 0), Turn("Ben", "We have two cats now.", 1))
+    session = Session("s9", "2023-05-20T02:21", turns)
+    assert facts_of([session]) == []
+    assert [fact.text for fact in facts_of([session], everyone=True)] == [
+        "2023-05-20 Ana: I moved to Oslo last week.",
+        "2023-05-20 Ben: We have two cats now.",
+    ]
+
+
 def test_a_long_sentence_is_cut_where_it_says() -> None:
     session = _session("I " + " ".join(["really"] * 60) + " moved.")
     words = facts_of([session])[0].statement.split()

@@ -73,23 +73,24 @@ class Fact:
         return self.session, self.turn
 
 
-def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
-    """The facts one turn states, in the order of saying; none where the speaker is not the user."""
-    if turn.speaker != USER:
+def facts_of_turn(turn: Turn, session: Session, *, everyone: bool = False) -> list[Fact]:
+    """The facts one turn states, in the order of saying; none where the speaker is not the user. everyone: whoever speaks, as
+    where two people talk."""
+    if turn.speaker != USER and not everyone:
         return []
     return [
-        Fact(statement, session.id, session.date_of(turn), turn.index, number)
+        Fact(statement, session.id, session.date_of(turn), turn.index, number, turn.speaker)
         for number, statement in enumerate(filter(None, map(_statement, sentences(turn.text))))
     ]
 
 
-def facts_of(sessions: Iterable[Session]) -> list[Fact]:
-    """The facts of some sessions in the order of time: by date, then by turn."""
+def facts_of(sessions: Iterable[Session], *, everyone: bool = False) -> list[Fact]:
+    """The facts of some sessions in the order of time: by date, then by turn. everyone: as in `facts_of_turn`."""
     return [
         fact
         for session in sorted(sessions, key=lambda session: (session.date, session.id))
         for turn in session.turns
-        for fact in facts_of_turn(turn, session)
+        for fact in facts_of_turn(turn, session, everyone=everyone)
     ]
 
 

@@ -134,17 +134,23 @@ CARRIED_SHORT = {
 }
 
 
+def carried_columns(worlds: dict[str, Any]) -> list[tuple[str, str]]:
+    """(world, measure): no F1 where nothing was read."""
+    return [(name, each) for name, of in worlds.items() for each in ("evidence", "f1") if each != "f1" or of["read"]]
+
+
 def carried(record: dict[str, Any]) -> str:
     """What writers of LongMemEval keep in other worlds."""
     worlds = record["worlds"]
     rows = {name: {row["arm"]: row for row in of["rows"]} for name, of in worlds.items()}
+    columns = carried_columns(worlds)
     lines = [
-        (said, *(cell(rows[name].get(arm, {}).get(measure)) for name in worlds for measure in ("evidence", "f1")))
+        (said, *(cell(rows[name].get(arm, {}).get(measure)) for name, measure in columns))
         for arm, said in CARRIED.items()
     ]
-    head = ("who decides what stays", *(f"{name}: {measure}" for name in worlds for measure in ("evidence", "F1")))
+    head = ("who decides what stays", *(f"{name}: {measure.replace('f1', 'F1')}" for name, measure in columns))
     sizes = "; ".join(
-        f"{name}: {of['streams']} streams, {of['read']} of them read, {of['clusters']} clusters"
+        f"{name}: {of['streams']} streams, {of['clusters']} clusters, F1 over {of['read'] or 'none'} of the streams"
         for name, of in worlds.items()
     )
     return f"{markdown(head, lines)}\n\n{sizes}."
@@ -156,15 +162,13 @@ def carried_gaps(record: dict[str, Any]) -> str:
     for name, of in worlds.items():
         for gap in of["gaps"]:
             measured.setdefault((gap["arm"], gap["minus"]), {})[name, gap["measure"]] = gap
+    columns = carried_columns(worlds)
     lines = [
-        (
-            f"{CARRIED_SHORT[arm]} minus {CARRIED_SHORT[minus]}",
-            *(signed(of.get((name, measure))) for name in worlds for measure in ("evidence", "f1")),
-        )
+        (f"{CARRIED_SHORT[arm]} minus {CARRIED_SHORT[minus]}", *(signed(of.get(column)) for column in columns))
         for (arm, minus), of in measured.items()
         if "permuted" not in arm
     ]
-    head = ("difference", *(f"{name}: {measure}" for name in worlds for measure in ("evidence", "F1")))
+    head = ("difference", *(f"{name}: {measure.replace('f1', 'F1')}" for name, measure in columns))
     return markdown(head, lines)
 
 

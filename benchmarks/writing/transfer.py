@@ -1,6 +1,6 @@
 """Writers that learned on LongMemEval, used without change in worlds that they never saw.
 
-    python -m benchmarks.writing.transfer [--data FOLDER]
+    python -m benchmarks.writing.transfer [--data FOLDER] [--read]
 
 --data: a folder with LoCoMo, which may not be passed on (default: the environment variable KEEPWORTH_DATA); of it only means
 and intervals are written down. Without it LoCoMo's row stays as it was.
@@ -12,8 +12,9 @@ and intervals are written down. Without it LoCoMo's row stays as it was.
   nothing but chance can be right: the world in which a writer can only do harm.
 
 Streams of 16 facts, a bank of four, one stream a question. Policies and rules are chosen on all of LongMemEval's streams, as on
-docs/writing.md; nothing is chosen here. Evidence is counted on every stream; the frozen readers of
-`python -m benchmarks.writing.readers` read at most so many of a cluster as READ says, and their answers are kept under `runs`.
+docs/writing.md; nothing is chosen here. Evidence is counted on every stream. --read: the frozen readers of
+`python -m benchmarks.writing.readers` read at most so many of a cluster as READ says; their answers are kept under `runs`, and a
+world whose answers are not all there has no F1.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def read_numbers(world: Setting) -> list[int]:
     return sorted(chosen)
 
 
-def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, runs: Path) -> dict[str, Any]:
+def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, runs: Path | None) -> dict[str, Any]:
+    """runs: where the readers are; None where nothing is to be read now."""
     kept, numbers = kept_by(world, learners), read_numbers(world)
     todo = {
         (world.name, world.streams[n].key, each[n])
@@ -143,7 +145,8 @@ def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, ru
     }
     missing = sorted(todo - set(reads.known))
     print(f"{world.name}: {len(world.streams)} streams, {len(todo)} banks to be read, {len(missing)} not on file yet")
-    answered(missing, runs, reads, {(world.name, stream.key): stream for stream in world.streams})
+    if runs is not None:
+        answered(missing, runs, reads, {(world.name, stream.key): stream for stream in world.streams})
     evidence = {
         name: np.mean([[world.evidence(n, each[n]) for n in range(len(world.streams))] for each in seeds], axis=0)
         for name, seeds in kept.items()
@@ -159,7 +162,7 @@ def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, ru
         row: dict[str, Any] = {"arm": name, "seeds": len(seeds)}
         for measure, of in values.items():
             if not np.isnan(of[name]).any():
-                each = pooled_estimate(list(of[name]), clusters[measure])
+                each = pooled_estimate(list(of[name]), clusters[measure], within=(0.0, 1.0))
                 row[measure] = {"mean": each.mean, "low": each.low, "high": each.high, "clusters": each.n}
         rows.append(row)
     pairs = [(name, NEVER_WORSE_THAN) for name in ("most specific", *learners)]
@@ -172,12 +175,14 @@ def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, ru
         for measure, of in values.items():
             difference = of[name] - of[other]
             if not np.isnan(difference).any():
-                gap = paired_difference(f"{name} - {other}", list(difference), clusters=clusters[measure])
+                gap = paired_difference(
+                    f"{name} - {other}", list(difference), clusters=clusters[measure], within=(-1.0, 1.0)
+                )
                 gaps.append({"arm": name, "minus": other, "measure": measure, "difference": gap.difference,
                              "low": gap.low, "high": gap.high, "p": gap.p, "clusters": gap.clusters})  # fmt: skip
     return {
         "streams": len(world.streams),
-        "read": len(numbers),
+        "read": len(numbers) if "f1" in rows[0] else 0,
         "clusters": len(set(world.clusters)),
         "rows": rows,
         "gaps": gaps,
@@ -187,6 +192,7 @@ def measured(world: Setting, learners: dict[str, list[Floats]], reads: Reads, ru
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--read", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/writing"))
     options = parser.parse_args()
     record: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {"worlds": {}}
@@ -198,7 +204,7 @@ def main() -> None:
             print(f"{name} stays as it was: {missing}")
             continue
         world = setting_of(name, streams, [0] * len(streams), WORLDS[LEARNED_ON][1])
-        record["worlds"][name] = found = measured(world, learners, reads, options.runs)
+        record["worlds"][name] = found = measured(world, learners, reads, options.runs if options.read else None)
         cells = [(row["arm"], *(said(row.get(each)) for each in ("evidence", "f1"))) for row in found["rows"]]
         print(markdown((name, "evidence kept", "F1 of the readers"), cells), flush=True)
         for gap in found["gaps"]:

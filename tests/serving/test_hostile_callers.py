@@ -22,8 +22,8 @@ from safetensors.torch import load_file, save_file
 from keepworth.episodes import extras
 from keepworth.episodes.extras import MissingExtra
 from keepworth.serving.application import ServerLimits
+from keepworth.serving.calls import NotServed
 from keepworth.serving.model_server import Connection, ModelServer
-from keepworth.serving.served_model import NotServed
 from tests.models.test_http_publish import Steps, wait_until
 from tests.models.tiny import tiny_model
 from tests.serving.engines import trained

@@ -11,13 +11,14 @@ import contextlib
 import hmac
 import json
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from keepworth.episodes.needs import needs_serve
+from keepworth.episodes.needs import needs_server
 
 from pydantic_core import from_json
 from starlette.applications import Starlette
@@ -30,12 +31,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.generation import ServedCall
-from keepworth.serving.routes import RouteAnswers
-from keepworth.serving.served_model import Client, NotServed, ServedModel
+from keepworth.serving.calls import Answered, Caller, NotServed, RouteAnswers, ServedCall
 
 _LOG = logging.getLogger("keepworth.serving")
 _OUR_HOSTS = ("127.0.0.1", "localhost")
+
+Guard = Callable[[str, str], Any]
+"""(path, Authorization header) -> what the credential allows. Raises NotServed where it allows nothing."""
+Served = Callable[[str, str, int, float], None]
+"""Told of each answer: method, route, status, seconds."""
+Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
+"""Answers in the event loop, by a response of its own, such as one that streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,67 +60,119 @@ class Keys:
     control: str | None = field(default=None, repr=False)
     controlled: frozenset[str] = frozenset()
 
-    def allows(self, path: str, authorization: str) -> bool:
+    def check(self, path: str, authorization: str) -> None:
+        """Raises NotServed."""
         wanted = self.control if self.control is not None and path in self.controlled else self.key
-        return wanted is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {wanted}".encode())
+        if wanted is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {wanted}".encode()):
+            return
+        raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
 
 
 def application(
-    model: ServedModel,
     table: Mapping[tuple[str, str], RouteAnswers],
-    keys: Keys,
+    guard: Guard,
     workers: Executor,
     limits: ServerLimits,
+    *,
+    streamed: Mapping[tuple[str, str], Streamed] | None = None,
+    left: Callable[[Caller], None] | None = None,
+    openai_errors: tuple[str, ...] = ("/",),
+    served: Served | None = None,
+    hosts: tuple[str, ...] | None = _OUR_HOSTS,
 ) -> Starlette:
-    """table: (method, path) -> what answers it. workers: threads, one for each request that may be under way at once."""
+    """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop. workers: threads, one for
+    each request that may be under way at once. left: told of callers that hung up. openai_errors: beginnings of the paths whose
+    errors are like those of OpenAI's routes; others are problem details (RFC 9457). hosts: what callers may call this server;
+    None for anything, where it listens to more than this machine."""
     bodies = _Bodies(limits)
+    errors = _Errors(openai_errors)
 
     def route(method: str, path: str, answers: RouteAnswers) -> Route:
         async def endpoint(request: Request) -> Response:
+            started = time.perf_counter()
+            status = 500
+            try:
+                async with bodies.read(request) as raw:
+                    response = await _answered(request, raw, answers, workers, left, errors)
+                status = response.status_code
+                return response
+            except NotServed as error:
+                status = error.status
+                raise
+            except ClientDisconnect:
+                status = 499
+                raise
+            finally:
+                if served is not None:
+                    served(method, path, status, time.perf_counter() - started)
+
+        return Route(path, endpoint, methods=[method], include_in_schema=False)
+
+    def streaming(method: str, path: str, answers: Streamed) -> Route:
+        async def endpoint(request: Request) -> Response:
             async with bodies.read(request) as raw:
-                return await _answered(request, raw, model, answers, workers)
+                kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+                return await answers(_call(request, raw, _body(raw, kind), Caller()), request)
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
     return Starlette(
-        routes=[route(method, path, answers) for (method, path), answers in table.items()],
-        middleware=[Middleware(_Door, keys=keys, limits=limits)],
-        exception_handlers={HTTPException: _no_route, NotServed: _not_served, ClientDisconnect: _nobody_left},
+        routes=[
+            *(route(method, path, answers) for (method, path), answers in table.items()),
+            *(streaming(method, path, answers) for (method, path), answers in (streamed or {}).items()),
+        ],
+        middleware=[Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served)],
+        exception_handlers={
+            HTTPException: errors.no_route,
+            NotServed: errors.not_served,
+            ClientDisconnect: _nobody_left,
+        },
     )
 
 
 class _Door:
     """Refuses by the head alone."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, limits: ServerLimits) -> None:
-        self.app, self.keys, self.limits = app, keys, limits
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        limits: ServerLimits,
+        hosts: tuple[str, ...] | None,
+        errors: _Errors,
+        served: Served | None,
+    ) -> None:
+        self.app, self.guard, self.limits, self.hosts = app, guard, limits, hosts
+        self.errors, self.served = errors, served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         try:
-            self._check(scope["path"], Headers(scope=scope))
+            scope["access"] = self._check(scope["path"], Headers(scope=scope))
         except NotServed as error:
-            await _refusal(error)(scope, receive, send)
+            if self.served is not None:
+                self.served(scope["method"], "(refused)", error.status, 0.0)
+            await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
-    def _check(self, path: str, headers: Headers) -> None:
+    def _check(self, path: str, headers: Headers) -> Any:
         host = headers.get("host", "").rsplit(":", 1)[0].lower()
-        if host not in _OUR_HOSTS:
+        if self.hosts is not None and host not in self.hosts:
             raise NotServed(f"This server answers to 127.0.0.1 only, not to {host!r}.", status=403)
         # A page of another site may make a browser send requests here: without a body even unasked.
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
-        ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in _OUR_HOSTS}
+        ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in _OUR_HOSTS if "host" in headers}
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
             raise NotServed("This server answers programs, not pages of other sites.", status=403)
-        if not self.keys.allows(path, headers.get("authorization", "")):
-            raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
+        access = self.guard(path, headers.get("authorization", ""))
         if "transfer-encoding" in headers and "content-length" in headers:
             raise NotServed("A body has one length: Transfer-Encoding and Content-Length contradict each other.")
         if int(headers.get("content-length", "0")) > self.limits.body:  # digits: h11 refused anything else
             raise _too_long(self.limits.body)
+        return access
 
 
 class _Bodies:
@@ -142,20 +200,31 @@ class _Bodies:
 
 
 async def _answered(
-    request: Request, raw: bytes, model: ServedModel, answers: RouteAnswers, workers: Executor
+    request: Request,
+    raw: bytes,
+    answers: RouteAnswers,
+    workers: Executor,
+    gone: Callable[[Caller], None] | None,
+    errors: _Errors,
 ) -> Response:
-    caller = Client()
+    caller = Caller()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    query = dict(request.query_params)
-    path = request.url.path
     loop = asyncio.get_running_loop()
-    work = loop.run_in_executor(workers, lambda: _computed(model, answers, raw, kind, query, caller, path))
+
+    def computed() -> Response:
+        """In a thread of its own: reading a large body takes a while, too."""
+        try:
+            return _response(answers(_call(request, raw, _body(raw, kind), caller)))
+        except Exception as error:
+            return errors.of(error, request.url.path)
+
+    work = loop.run_in_executor(workers, computed)
     left = asyncio.ensure_future(_left(request))
     try:
         both: set[asyncio.Future[Any]] = {work, left}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            await loop.run_in_executor(None, model.leave, caller)
+        if not work.done() and gone is not None:
+            await loop.run_in_executor(None, gone, caller)
         return await work
     finally:
         left.cancel()
@@ -167,28 +236,17 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _computed(
-    model: ServedModel,
-    answers: RouteAnswers,
-    raw: bytes,
-    kind: str,
-    query: Mapping[str, str],
-    caller: Client,
-    path: str,
-) -> Response:
-    """In a thread of its own: reading a large body takes a while, too."""
-    try:
-        answer = answers(model, ServedCall(_body(raw, kind), query, caller))
-        if answer is None or isinstance(answer, str):
-            return Response(answer, media_type="text/plain")
-        return Response(json.dumps(answer, allow_nan=False), media_type="application/json")
-    except NotServed as error:
-        return _refusal(error)
-    except (KeepworthError, ValueError) as error:
-        return _refusal(NotServed(str(error)))
-    except Exception as error:
-        _LOG.exception("%s failed", path)
-        return _refusal(NotServed(f"{type(error).__name__}: {error}", status=500))
+def _call(request: Request, raw: bytes, body: dict[str, Any], caller: Caller) -> ServedCall:
+    query, path = dict(request.query_params), dict(request.path_params)
+    return ServedCall(body, query, caller, path, request.scope.get("access"), raw, request.headers)
+
+
+def _response(answer: Any) -> Response:
+    if isinstance(answer, Answered):
+        return Response(answer.content, answer.status, dict(answer.headers), answer.kind)
+    if answer is None or isinstance(answer, str):
+        return Response(answer, media_type="text/plain")
+    return Response(json.dumps(answer, allow_nan=False), media_type="application/json")
 
 
 def _body(raw: bytes, kind: str) -> dict[str, Any]:
@@ -212,21 +270,61 @@ def _too_long(limit: int) -> NotServed:
     return NotServed(f"A body may have up to {limit} bytes.", "Send fewer or shorter prompts at once.", status=413)
 
 
-def _refusal(error: NotServed) -> Response:
-    kind = HTTPStatus(error.status).phrase.replace(" ", "")
-    body = {"error": {"message": str(error), "type": kind, "code": error.status}}
-    headers = {"Connection": "close"} if error.hang_up else None
-    return Response(json.dumps(body), error.status, headers, "application/json")
+class _Errors:
+    """What a refusal looks like. openai: beginnings of the paths whose errors are like those of OpenAI's routes."""
+
+    def __init__(self, openai: tuple[str, ...]) -> None:
+        self.openai = openai
+
+    def of(self, error: Exception, path: str) -> Response:
+        """Of anything that was raised while a request was answered."""
+        if isinstance(error, NotServed):
+            return self.refusal(error, path)
+        if isinstance(error, (KeepworthError, ValueError)):
+            return self.refusal(NotServed(str(error)), path)
+        _LOG.exception("%s failed", path, exc_info=error)
+        if not path.startswith(self.openai):  # what broke inside may quote what another caller wrote
+            return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
+        return self.refusal(NotServed(f"{type(error).__name__}: {error}", status=500), path)
+
+    def refusal(self, error: NotServed, path: str) -> Response:
+        phrase = HTTPStatus(error.status).phrase
+        headers = {"Connection": "close"} if error.hang_up else None
+        if path.startswith(self.openai):
+            body = {"error": {"message": str(error), "type": phrase.replace(" ", ""), "code": error.status}}
+            return Response(json.dumps(body), error.status, headers, "application/json")
+        code = error.code or phrase.title().replace(" ", "")
+        problem = {
+            "type": f"urn:keepworth:{code}",
+            "title": phrase,
+            "status": error.status,
+            "detail": error.message,
+            "code": code,
+            "field": error.about,
+            "value": "" if error.value is None else _shown(error.value),
+            "fix": error.fix or error.message.rpartition(": ")[2],
+        }
+        return Response(json.dumps(problem), error.status, headers, "application/problem+json")
+
+    async def no_route(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        fix = "" if request.url.path.startswith(self.openai) else "/openapi.json lists the routes."
+        return self.refusal(
+            NotServed(f"There is no route {request.method} {request.url.path}.", fix, status=status), request.url.path
+        )
+
+    async def not_served(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, NotServed)
+        return self.refusal(error, request.url.path)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    return _refusal(NotServed(f"There is no route {request.method} {request.url.path}.", status=status))
-
-
-async def _not_served(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NotServed)
-    return _refusal(error)
+def _shown(value: object) -> str:
+    """As JSON would say it, in at most 80 characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=True, default=str)
+    except (ValueError, RecursionError):
+        text = repr(type(value))
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 async def _nobody_left(request: Request, error: Exception) -> Response:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
-from keepworth.serving.served_model import Client, NotServed, ServedModel, shown
+from keepworth.serving.calls import Caller, NotServed, ServedCall
+from keepworth.serving.served_model import ServedModel, shown
 
 # Routes that generate and score, in the form that vLLM and SGLang document.
 
@@ -169,7 +170,7 @@ def detokenize(model: ServedModel, call: ServedCall) -> Any:
 
 
 def _drawn(
-    model: ServedModel, name: str, request: str, prompts: Sequence[Tokens], wanted: GenerationRequest, caller: Client
+    model: ServedModel, name: str, request: str, prompts: Sequence[Tokens], wanted: GenerationRequest, caller: Caller
 ) -> list[list[Sample]]:
     if wanted.params is None:
         return [[] for _ in prompts]
@@ -193,7 +194,7 @@ def _only_one(prompts: list[Tokens], key: str) -> list[Tokens]:
 
 
 def _scores(
-    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: Client
+    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: Caller
 ) -> list[Any]:
     """prompt_logprobs of each sequence. Neighbours that share a prompt, by `prompt_logprobs_start`, are branches of it."""
     starts = extra.get("prompt_logprobs_start") or [1] * len(sequences)
@@ -267,15 +268,6 @@ MOST_SAMPLES = 256
 MOST_ROWS = 4096
 _LARGEST_SEED = 2**63 - 1
 _TEMPERATURES = (1e-3, 1e3)
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCall:
-    """One request: its JSON, the parameters of its URL, and who waits for the answer."""
-
-    body: Body
-    query: Mapping[str, str]
-    caller: Client
 
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

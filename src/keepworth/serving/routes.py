@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import keepworth
 from keepworth.episodes.errors import UnknownName
+from keepworth.serving.calls import NotServed, ServedCall
 from keepworth.serving.generation import (
-    ServedCall,
     chat,
     completions,
     detokenize,
@@ -26,12 +26,11 @@ from keepworth.serving.generation import (
     text,
     tokenize,
 )
-from keepworth.serving.served_model import NotServed, ServedModel
+from keepworth.serving.served_model import ServedModel
 
 ServerStyle = Literal["keepworth", "vllm", "sglang"]
-RouteAnswers = Callable[[ServedModel, ServedCall], Any]
-"""(model, request) -> the answer: JSON, a plain sentence, or None for an empty one."""
-Table = dict[tuple[str, str], RouteAnswers]
+Table = dict[tuple[str, str], Callable[[ServedModel, ServedCall], Any]]
+"""(method, path) -> what makes an answer of a model and a request."""
 
 FEATURES: dict[str, frozenset[str]] = {
     "keepworth": frozenset({"adapters", "weights", "pause", "abort"}),

@@ -20,20 +20,11 @@ from keepworth.episodes.needs import needs_serve
 import torch
 from pydantic_core import from_json
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.calls import Caller, NotServed
 
 PauseMode = Literal["abort", "wait", "keep"]
-
-
-class NotServed(KeepworthError):
-    """A request that the server understands and refuses. status: the HTTP status to answer; hang_up: close the connection."""
-
-    def __init__(self, message: str, fix: str = "", *, status: int = 400, hang_up: bool = False) -> None:
-        super().__init__(message, fix)
-        self.status = status
-        self.hang_up = hang_up
 
 
 class Aborted(Exception):
@@ -50,19 +41,12 @@ class Adapter:
 
 
 @dataclass(slots=True, eq=False)
-class Client:
-    """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
-
-    left: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class ServedRequest:
     """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
 
     id: str
     samples: bool
-    caller: Client
+    caller: Caller
     aborted: bool = False
     frozen: bool = False
     steps: int = 0
@@ -101,12 +85,12 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         params: SamplingParams,
-        caller: Client | None = None,
+        caller: Caller | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
         self._check(prompts, params)
         try:
-            with self._turn(name, ServedRequest(request_id, True, caller or Client())):
+            with self._turn(name, ServedRequest(request_id, True, caller or Caller())):
                 return self.sample(prompts, params)
         except Aborted:
             nothing = Sample((), (), FinishReason.ABORTED, ())
@@ -119,7 +103,7 @@ class ServedModel(InProcessModel):
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
         temperature: float,
-        caller: Client | None = None,
+        caller: Caller | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
         for prompt, own in zip(prompts, branches, strict=True):
@@ -127,7 +111,7 @@ class ServedModel(InProcessModel):
             if longest > self.context_limit:
                 raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
         try:
-            with self._turn(name, ServedRequest(request_id, False, caller or Client())):
+            with self._turn(name, ServedRequest(request_id, False, caller or Caller())):
                 return self.score(prompts, branches, temperature)
         except Aborted:
             return None
@@ -347,7 +331,7 @@ class ServedModel(InProcessModel):
     def abort(self, ids: Sequence[str] | None = None) -> list[str]:
         return self._abort(lambda each: ids is None or each.id in ids)
 
-    def leave(self, caller: Client) -> None:
+    def leave(self, caller: Caller) -> None:
         """Nobody waits for what `caller` asked for any more."""
         with self._gate:
             caller.left = True

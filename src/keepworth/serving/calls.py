@@ -1,0 +1,66 @@
+"""What passes between HTTP and what answers it: a request, who waits for it, an answer that is no JSON object, and a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+
+
+class NotServed(KeepworthError):
+    """A request that the server understands and refuses. status: the HTTP status to answer; hang_up: close the connection.
+    code: the kind of mistake, the name of an error where there is one; about, value: the field that is wrong, and what it was."""
+
+    def __init__(
+        self,
+        message: str,
+        fix: str = "",
+        *,
+        status: int = 400,
+        hang_up: bool = False,
+        code: str = "",
+        about: str = "",
+        value: object = None,
+    ) -> None:
+        super().__init__(message, fix)
+        self.status = status
+        self.hang_up = hang_up
+        self.code, self.about, self.value = code, about, value
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
+
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCall:
+    """One request: its JSON, the parameters of its URL, and who waits for the answer.
+
+    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
+
+    body: dict[str, Any]
+    query: Mapping[str, str]
+    caller: Caller
+    path: Mapping[str, str] = field(default_factory=dict)
+    access: Any = None
+    raw: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer whose bytes are made already."""
+
+    content: bytes
+    kind: str = "application/json"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+RouteAnswers = Callable[[ServedCall], Any]
+"""A request -> the answer: JSON, a plain sentence, None for an empty one, or `Answered`."""

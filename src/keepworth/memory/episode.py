@@ -151,6 +151,13 @@ class LiveEpisode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
 
+    def _go_on(self) -> None:
+        """From where the file says that it is."""
+        self._memory._decisions.flush()
+        with self._memory.store.database.reading() as connection:
+            done = log.done_in(connection, self.id)
+        self._steps, self._waiting, self._action, self.acts = done
+
     def _over(self) -> bool:
         """Whether it has a reward that is final, whoever gave it."""
         learning = self._memory.learning

@@ -17,7 +17,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -243,6 +243,7 @@ class Memory:
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._known_episodes: set[str] = set()
+        self._shared = False
         self._trial = trial
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
         self._near = self._merging(bound) if bound else None
@@ -261,7 +262,9 @@ class Memory:
         return self.store.database.read_only
 
     def close(self) -> None:
-        """Write what is waiting and let go of the file."""
+        """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
+        if self._shared:
+            return
         if self._near is not None:
             self._near.close()
         if not self.read_only:
@@ -269,6 +272,16 @@ class Memory:
             if self.learning is not None:
                 self.learning.close()
         self.store.close()
+
+    def within(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> Memory:
+        """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
+        them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
+        narrower = copy(self)
+        narrower.scope = self._narrowed(user_id, agent_id, session_id)
+        narrower._known_episodes, narrower._scopes, narrower._recalled = set(), {}, OrderedDict()
+        narrower._live = WeakValueDictionary()
+        narrower._shared = True
+        return narrower
 
     def __enter__(self) -> Memory:
         return self
@@ -542,6 +555,19 @@ class Memory:
         self._live[id] = live = LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
         return live
 
+    def reopen(self, id: str) -> LiveEpisode:
+        """An episode that was begun, to go on with: from another process, or after one that was killed. What was searched and not
+        acted on yet waits for `act`; what it was told of exploring is not known any more. Raises UnknownEpisode."""
+        from keepworth.memory.episode import LiveEpisode
+
+        live = self._live.get(id) if isinstance(id, str) else None
+        if live is not None:
+            return live
+        begun = self._begun(id)
+        live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
+        live._go_on()
+        return self._live.setdefault(id, live)
+
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
         """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
         with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own: where
@@ -555,7 +581,7 @@ class Memory:
         self._decisions.flush()
         about = log.rewarded(self.store, self.scope, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
-        if self.learning is not None and about.scope == self.scope and self.learning.keeps():
+        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps():
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
         act = Credit(value, items, on_word_of(person) if person else source, about.decision)
@@ -631,6 +657,17 @@ class Memory:
         self._decisions.flush()
         with self.store.database.reading() as connection:
             return compared(log.trials(connection, self.scope))
+
+    def episodes(
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", limit: int = 100, after: str = ""
+    ) -> list[str]:
+        """Ids of episodes in the order in which they were begun, `limit` at a time: pass the last one as `after` for the next.
+        Raises UnknownEpisode."""
+        scope = self._narrowed(user_id, agent_id, session_id)
+        checked_number(limit, "limit", 1)
+        start = self._begun(after).number if after else -1
+        with self.store.database.reading() as connection:
+            return log.episodes_in(connection, scope, start, limit)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""

@@ -645,6 +645,19 @@ def acted(connection: apsw.Connection, scope: Scope) -> list[str]:
     return [episode for episode in waiting if episode not in over]
 
 
+def done_in(connection: apsw.Connection, episode: str) -> tuple[int, list[str], str | None, int]:
+    """(searches, the choices that wait for an act, the last act, acts) of an episode that is gone on with."""
+    query = "SELECT id FROM decisions WHERE episode = ? AND episode <> '' AND kind = ? ORDER BY n"
+    choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
+    gone = cancelled(connection)
+    said = "payload IS NOT NULL ORDER BY seq"
+    notes = f"SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = ? AND {said}"
+    bodies = [json.loads(body) for seq, body in select(connection, notes, (episode, PARAMETERS)) if seq not in gone]
+    acts = [body for body in bodies if body.get("name") == NAME and body.get("what") == "act"]
+    over = {id for body in acts for id in body.get("decisions", ())}
+    return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
+
+
 def has_reward(connection: apsw.Connection, episode: str) -> bool:
     """Whether an episode has a reward for the whole of it that counts."""
     query = "SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
@@ -710,6 +723,16 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
 def begun(connection: apsw.Connection) -> int:
     """How many episodes were begun: the number of the next."""
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
+
+
+def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: int) -> list[str]:
+    """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
+    homes = json.dumps(list(_inside(connection, scope)))
+    query = (
+        "SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope IN (SELECT value FROM json_each(?)) "
+        "ORDER BY rowid LIMIT ?"
+    )
+    return [id for (id,) in select(connection, query, (after, homes, limit))]
 
 
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:

@@ -39,7 +39,7 @@ from keepworth.memory.search.index import (
 )
 from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.search import Ranked
-from keepworth.memory.store import forking, rows, schema, undo
+from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import CURRENT, PARTS, Changed, Transaction, changed_since, indexed_text
@@ -709,6 +709,8 @@ class Store:
         """Run `work` on a transaction of its own. bounded: hold it to `max_items`; raises ScopeFull where there are more than
         that, and more than there were: then nothing is written."""
 
+        note = requests.NOTE.get()
+
         def inside(connection: apsw.Connection) -> Any:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
             most = self.max_items if bounded else None
@@ -719,6 +721,8 @@ class Store:
                 raise ScopeFull(
                     f"this scope may hold {most} items: delete some, or raise max_items; nothing was written"
                 )
+            if note is not None:
+                note(connection)
             return result
 
         return self.database.write(inside)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
+    from keepworth.serving.client import AsyncClient as AsyncClient
+    from keepworth.serving.client import Client as Client
 
 __version__ = "0.1.0"
 
@@ -27,7 +29,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Advice": "memory.policy.pool",
     "Facts": "memory.policy.writers",
+    "AsyncClient": "serving.client",
     "AsyncMemory": "memory.async_memory",
+    "Client": "serving.client",
     "Hit": "memory.search.search",
     "Hits": "memory.search.search",
     "Item": "memory.item",

@@ -460,6 +460,63 @@ def reembed(
     say(f"{file} now has vectors of {encoder}.")
 
 
+tokens_app = typer.Typer(help="Give and take back the tokens of `keepworth serve --memory`.", no_args_is_help=True)
+app.add_typer(tokens_app, name="token")
+
+
+@tokens_app.command("add")
+def add_token(
+    file: File = DEFAULT,
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose memory: each tenant has a file of its own.")] = "",
+    user: User = "",
+    agent: Agent = "",
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="read, write, reward or admin; may be given several times.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="What it is called in lists.")] = "",
+    days: Annotated[float | None, typer.Option("--days", help="Until it ends; never if not given.")] = None,
+) -> None:
+    """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
+
+    Without --role it may read, write and reward. A server that runs knows it at once."""
+    from keepworth.serving.access import Tokens, new_access, tokens_of
+
+    roles = role or ["read", "write", "reward"]
+    access = new_access(tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days)
+    say(Tokens(tokens_of(file)).add(access))
+    say(
+        f"{access.id}: {', '.join(access.roles)}. `keepworth memory token remove {access.id}` takes it back.",
+        error=True,
+    )
+
+
+@tokens_app.command("list")
+def list_tokens(file: File = DEFAULT, as_json: Json = False) -> None:
+    """List tokens by their names, without the tokens."""
+    from dataclasses import asdict
+
+    from keepworth.serving.access import Tokens, tokens_of
+
+    for each in Tokens(tokens_of(file)).all():
+        if as_json:
+            _json(asdict(each))
+            continue
+        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id, "until": each.until}
+        more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
+        say(f"{each.id}  {', '.join(each.roles)}{more}{f'  {one_line(each.name)}' if each.name else ''}")
+
+
+@tokens_app.command("remove")
+def remove_token(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Of a token, as `list` gives it.")], file: File = DEFAULT
+) -> None:
+    """Take a token back. A server that runs refuses it at once."""
+    from keepworth.serving.access import Tokens, tokens_of
+
+    Tokens(tokens_of(file)).remove(id)
+    say(f"{id} opens nothing any more.")
+
+
 def _lines_given() -> list[str]:
     from keepworth.memory.errors import InvalidText
 

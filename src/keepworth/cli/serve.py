@@ -1,12 +1,13 @@
-"""`keepworth serve`: a model behind OpenAI's routes, on this machine, with token ids and log-probabilities."""
+"""`keepworth serve`: a model behind OpenAI's routes, with token ids and log-probabilities; or a memory, for agents anywhere."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -14,6 +15,7 @@ from keepworth.cli.output import Runs, interruptible, say
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
 DEFAULT = "smollm2-135m-instruct"
@@ -38,13 +40,46 @@ def serve(
     ] = False,
     precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
+    memory: Annotated[
+        Path | None, typer.Option("--memory", help="Serve this memory instead; the file is made if it is not there.")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="With --memory: the address to listen on.")] = "127.0.0.1",
+    encoder: Annotated[
+        str,
+        typer.Option("--encoder", help="With --memory: minilm, hashing, a folder, or none to use words only."),
+    ] = "default",
+    policy: Annotated[
+        str, typer.Option("--policy", help="With --memory: what learns from rewards, or none.")
+    ] = "effect",
+    durability: Annotated[
+        str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
+    ] = "process",
 ) -> None:
     """Serve a model to programs on this machine: /v1/chat/completions, /v1/completions, token ids, log-probabilities.
 
-    Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set. Ctrl-C stops."""
+    With --memory, serve a memory: every verb, over HTTP, for whoever has a token. Callers must send what KEEPWORTH_API_KEY holds
+    as a bearer token, if it is set. Ctrl-C stops."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
 
+    if memory is not None:
+        if model or run or role or control or style != "keepworth":
+            raise KeepworthError(
+                "--memory serves a memory, and the other options are of a model.",
+                "Serve the model by a command of its own.",
+            )
+        require("server", "keepworth serve --memory")
+        _serve_memory(
+            memory,
+            host=host,
+            port=port,
+            encoder=None if encoder == "none" else encoder,
+            policy=None if policy == "none" else policy,
+            durability=durability,
+        )
+        return
+    if host != "127.0.0.1":
+        raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
     from keepworth.serving.routes import ServerStyle
@@ -84,17 +119,60 @@ def serve(
             raise typer.Exit(130) from None
 
 
-def require_free(port: int) -> None:
+def _serve_memory(memory: Path, *, host: str, port: int, **options: Any) -> None:
+    require_free(port, host)
+    from keepworth.serving.memory_server import MemoryServer
+
+    server = MemoryServer(memory, host=host, port=port, token=os.environ.get(KEY) or "", **options)
+    with interruptible():
+        try:
+            with server:
+                _say_memory(server, memory, host)
+                server.wait()
+        except KeyboardInterrupt:
+            say("\nStopped.")
+            raise typer.Exit(130) from None
+
+
+def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
+    from rich.text import Text
+
+    from keepworth.episodes.text import one_line, terminal
+
+    console = terminal(soft_wrap=True)
+    to = "this machine" if host == "127.0.0.1" else f"whoever reaches {host}"
+    console.print(
+        Text.assemble((server.url, "bold"), "  serves ", (one_line(str(memory)), "bold"), f" to {to}. Ctrl-C stops.")
+    )
+    if os.environ.get(KEY):
+        console.print(f"The token is what {KEY} holds.", style="dim")
+    else:
+        console.print(Text.assemble("token: ", (server.token, "bold"), "  opens everything until this server stops."))
+    if host != "127.0.0.1":
+        console.print(
+            "Tokens and memories cross the network as they are: put a proxy with TLS in front.", style="yellow"
+        )
+    body = json.dumps({"content": "Ana is allergic to peanuts", "user_id": "ana"})
+    console.print(
+        f"\nexport TOKEN={'...' if os.environ.get(KEY) else server.token}\n"
+        f'curl {server.url}/v1/memory/items -H "Authorization: Bearer $TOKEN" \\\n'
+        f"  -H 'Content-Type: application/json' -d {shlex.quote(body)}\n",
+        markup=False,
+        highlight=False,
+    )
+
+
+def require_free(port: int, host: str = "127.0.0.1") -> None:
     """Raises KeepworthError where another program listens on the port: said before a model is loaded for nothing."""
     from keepworth.episodes.errors import KeepworthError
 
     with socket.socket() as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself does
         try:
-            attempt.bind(("127.0.0.1", port))
+            attempt.bind((host, port))
         except OSError as error:
             raise KeepworthError(
-                f"Port {port} of 127.0.0.1 cannot be listened on ({error.strerror}).",
+                f"Port {port} of {host} cannot be listened on ({error.strerror}).",
                 "Another program may be using it: choose another with --port, or --port 0 for any that is free.",
             ) from error
 
@@ -130,8 +208,6 @@ def _loaded(model: str, precision: str) -> InProcessModel:
 
 
 def _say(url: str, name: str, control: bool) -> None:
-    import shlex
-
     from rich.text import Text
 
     from keepworth.episodes.text import terminal

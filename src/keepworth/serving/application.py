@@ -31,7 +31,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.calls import Answered, Caller, NotServed, RouteAnswers, ServedCall
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, WaitingCaller
 
 _LOG = logging.getLogger("keepworth.serving")
 _OUR_HOSTS = ("127.0.0.1", "localhost")
@@ -75,7 +75,7 @@ def application(
     limits: ServerLimits,
     *,
     streamed: Mapping[tuple[str, str], Streamed] | None = None,
-    left: Callable[[Caller], None] | None = None,
+    left: Callable[[WaitingCaller], None] | None = None,
     openai_errors: tuple[str, ...] = ("/",),
     served: Served | None = None,
     hosts: tuple[str, ...] | None = _OUR_HOSTS,
@@ -112,7 +112,7 @@ def application(
         async def endpoint(request: Request) -> Response:
             async with bodies.read(request) as raw:
                 kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-                return await answers(_call(request, raw, _body(raw, kind), Caller()), request)
+                return await answers(_call(request, raw, _body(raw, kind), WaitingCaller()), request)
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
@@ -204,10 +204,10 @@ async def _answered(
     raw: bytes,
     answers: RouteAnswers,
     workers: Executor,
-    gone: Callable[[Caller], None] | None,
+    gone: Callable[[WaitingCaller], None] | None,
     errors: _Errors,
 ) -> Response:
-    caller = Caller()
+    caller = WaitingCaller()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     loop = asyncio.get_running_loop()
 
@@ -236,13 +236,13 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _call(request: Request, raw: bytes, body: dict[str, Any], caller: Caller) -> ServedCall:
+def _call(request: Request, raw: bytes, body: dict[str, Any], caller: WaitingCaller) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
     return ServedCall(body, query, caller, path, request.scope.get("access"), raw, request.headers)
 
 
 def _response(answer: Any) -> Response:
-    if isinstance(answer, Answered):
+    if isinstance(answer, ReadyAnswer):
         return Response(answer.content, answer.status, dict(answer.headers), answer.kind)
     if answer is None or isinstance(answer, str):
         return Response(answer, media_type="text/plain")

@@ -31,7 +31,7 @@ class NotServed(KeepworthError):
 
 
 @dataclass(slots=True, eq=False)
-class Caller:
+class WaitingCaller:
     """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
 
     left: bool = False
@@ -45,7 +45,7 @@ class ServedCall:
 
     body: dict[str, Any]
     query: Mapping[str, str]
-    caller: Caller
+    caller: WaitingCaller
     path: Mapping[str, str] = field(default_factory=dict)
     access: Any = None
     raw: bytes = b""
@@ -53,7 +53,7 @@ class ServedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ReadyAnswer:
     """An answer whose bytes are made already."""
 
     content: bytes
@@ -63,4 +63,4 @@ class Answered:
 
 
 RouteAnswers = Callable[[ServedCall], Any]
-"""A request -> the answer: JSON, a plain sentence, None for an empty one, or `Answered`."""
+"""A request -> the answer: JSON, a plain sentence, None for an empty one, or `ReadyAnswer`."""

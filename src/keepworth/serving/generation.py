@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
-from keepworth.serving.calls import Caller, NotServed, ServedCall
+from keepworth.serving.calls import NotServed, ServedCall, WaitingCaller
 from keepworth.serving.served_model import ServedModel, shown
 
 # Routes that generate and score, in the form that vLLM and SGLang document.
@@ -170,7 +170,12 @@ def detokenize(model: ServedModel, call: ServedCall) -> Any:
 
 
 def _drawn(
-    model: ServedModel, name: str, request: str, prompts: Sequence[Tokens], wanted: GenerationRequest, caller: Caller
+    model: ServedModel,
+    name: str,
+    request: str,
+    prompts: Sequence[Tokens],
+    wanted: GenerationRequest,
+    caller: WaitingCaller,
 ) -> list[list[Sample]]:
     if wanted.params is None:
         return [[] for _ in prompts]
@@ -194,7 +199,7 @@ def _only_one(prompts: list[Tokens], key: str) -> list[Tokens]:
 
 
 def _scores(
-    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: Caller
+    model: ServedModel, name: str, request: str, sequences: Sequence[Tokens], extra: Body, caller: WaitingCaller
 ) -> list[Any]:
     """prompt_logprobs of each sequence. Neighbours that share a prompt, by `prompt_logprobs_start`, are branches of it."""
     starts = extra.get("prompt_logprobs_start") or [1] * len(sequences)

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.calls import Caller, NotServed
+from keepworth.serving.calls import NotServed, WaitingCaller
 
 PauseMode = Literal["abort", "wait", "keep"]
 
@@ -46,7 +46,7 @@ class ServedRequest:
 
     id: str
     samples: bool
-    caller: Caller
+    caller: WaitingCaller
     aborted: bool = False
     frozen: bool = False
     steps: int = 0
@@ -85,12 +85,12 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         params: SamplingParams,
-        caller: Caller | None = None,
+        caller: WaitingCaller | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
         self._check(prompts, params)
         try:
-            with self._turn(name, ServedRequest(request_id, True, caller or Caller())):
+            with self._turn(name, ServedRequest(request_id, True, caller or WaitingCaller())):
                 return self.sample(prompts, params)
         except Aborted:
             nothing = Sample((), (), FinishReason.ABORTED, ())
@@ -103,7 +103,7 @@ class ServedModel(InProcessModel):
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
         temperature: float,
-        caller: Caller | None = None,
+        caller: WaitingCaller | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
         for prompt, own in zip(prompts, branches, strict=True):
@@ -111,7 +111,7 @@ class ServedModel(InProcessModel):
             if longest > self.context_limit:
                 raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
         try:
-            with self._turn(name, ServedRequest(request_id, False, caller or Caller())):
+            with self._turn(name, ServedRequest(request_id, False, caller or WaitingCaller())):
                 return self.score(prompts, branches, temperature)
         except Aborted:
             return None
@@ -331,7 +331,7 @@ class ServedModel(InProcessModel):
     def abort(self, ids: Sequence[str] | None = None) -> list[str]:
         return self._abort(lambda each: ids is None or each.id in ids)
 
-    def leave(self, caller: Caller) -> None:
+    def leave(self, caller: WaitingCaller) -> None:
         """Nobody waits for what `caller` asked for any more."""
         with self._gate:
             caller.left = True

@@ -1,0 +1,580 @@
+"""The verbs of `keepworth.Memory` over HTTP: one table of routes, from which also their description (OpenAPI) is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+
+import keepworth
+from keepworth.episodes.episode import episode_to_json
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.memory import errors
+from keepworth.memory.item import Provenance
+from keepworth.memory.store.requests import keep_answer, noted_request, noting
+from keepworth.serving import memory_requests as asks
+from keepworth.serving.access import Access, Tokens, new_access
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
+from keepworth.serving.metrics import Metrics
+from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.wire import plain
+
+BASE = "/v1/memory"
+_LONGEST_KEY = 255
+_KEY = "idempotency-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request to a memory, checked. body, query: what its models made of it; path: what its path names."""
+
+    open: OpenMemory
+    access: Access
+    body: Any
+    query: Any
+    path: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoute:
+    """answers: makes JSON of what is wanted, and says in its first line what it does. role: that the token must have. writes:
+    whether an idempotency key has a meaning."""
+
+    method: str
+    path: str
+    role: str
+    answers: Callable[[Wanted], Any]
+    body: type[asks._RequestBody] | None = None
+    query: type[asks._RequestQuery] | None = None
+    writes: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.answers, "func", self.answers).__name__)
+
+    @property
+    def summary(self) -> str:
+        return str(getattr(self.answers, "func", self.answers).__doc__).splitlines()[0]
+
+
+# -- items ------------------------------------------------------------------------------------------------------------
+
+
+def add_items(wanted: Wanted) -> Any:
+    """Remember a text, messages, or several texts."""
+    body, memory = wanted.body, wanted.open.memory
+    if (body.content is None) == (body.texts is None):
+        raise _wrong("content", None, "One of content and texts says what to remember.", "Give one of the two.")
+    options = body.given("content", "texts", "infer", "provenances")
+    if body.provenances is not None:
+        options["provenances"] = [Provenance(**each.model_dump()) for each in body.provenances]
+    wanted.open.touch(body.episode)
+    if body.texts is not None:
+        if body.infer:
+            raise _wrong("infer", True, "infer is for messages, and texts are stored as they are.", "Give content.")
+        return {"items": plain(memory.add_many(body.texts, **options))}
+    done = memory.add(body.content, infer=body.infer, **options)
+    return {"items": plain(done if isinstance(done, list) else [done])}
+
+
+def list_items(wanted: Wanted) -> Any:
+    """Items in order of writing, a page at a time."""
+    options = wanted.query.given("kinds")
+    kinds = [each for each in wanted.query.kinds.split(",") if each]
+    page = wanted.open.memory.get_all(kinds=kinds, **options)
+    return {"items": plain(page), "next": page[-1].id if len(page) == wanted.query.limit else ""}
+
+
+def get_item(wanted: Wanted) -> Any:
+    """An item in its latest state."""
+    return plain(wanted.open.memory.get(wanted.path["id"]))
+
+
+def update_item(wanted: Wanted) -> Any:
+    """Reword an item, or set its status, trust, end or metadata."""
+    return plain(wanted.open.memory.update(wanted.path["id"], **wanted.body.given()))
+
+
+def supersede_item(wanted: Wanted) -> Any:
+    """The fact changed: a new item takes the place of this one."""
+    return plain(wanted.open.memory.supersede(wanted.path["id"], **wanted.body.given()))
+
+
+def delete_item(wanted: Wanted) -> Any:
+    """Hide an item; it can be brought back by a rollback."""
+    wanted.open.memory.delete(wanted.path["id"], **wanted.query.given())
+    return {"deleted": 1}
+
+
+def delete_items(wanted: Wanted) -> Any:
+    """Delete every item of a user, an agent or a session."""
+    return {"deleted": wanted.open.memory.delete_all(**wanted.query.given())}
+
+
+def item_history(wanted: Wanted) -> Any:
+    """Everything that happened to an item."""
+    return {"revisions": plain(wanted.open.memory.history(wanted.path["id"]))}
+
+
+def item_worth(wanted: Wanted) -> Any:
+    """What showing an item adds, as far as rewards say."""
+    return plain(wanted.open.memory.worth(wanted.path["id"], wanted.query.query))
+
+
+def forget_items(wanted: Wanted) -> Any:
+    """Delete items, or erase them for good (role admin)."""
+    if wanted.body.purge_history:
+        wanted.access.require("admin")
+    erased = wanted.open.memory.forget(*wanted.body.ids, purge_history=wanted.body.purge_history)
+    return {"erased": plain(erased)}
+
+
+# -- searches and outcomes --------------------------------------------------------------------------------------------
+
+
+def search(wanted: Wanted) -> Any:
+    """The items that fit a query, best first."""
+    wanted.open.touch(wanted.body.episode)
+    return plain(wanted.open.memory.search(**wanted.body.given()))
+
+
+def search_many(wanted: Wanted) -> Any:
+    """Several searches at once."""
+    wanted.open.touch(wanted.body.episode)
+    return {"results": plain(wanted.open.memory.search_many(**wanted.body.given()))}
+
+
+def begin_episode(wanted: Wanted) -> Any:
+    """Begin an episode: one attempt at a task."""
+    options = wanted.body.given()
+    options["by"] = _person(wanted.access, wanted.body.by) or ""
+    live = wanted.open.begin(**options)
+    return {"id": live.id, "task": live.task, "number": live.number, "scope": plain(live.scope)}
+
+
+def list_episodes(wanted: Wanted) -> Any:
+    """Ids of episodes, oldest first, a page at a time."""
+    page = wanted.open.memory.episodes(**wanted.query.given())
+    return {"episodes": page, "next": page[-1] if len(page) == wanted.query.limit else ""}
+
+
+def get_episode(wanted: Wanted) -> Any:
+    """The record of an episode."""
+    return episode_to_json(wanted.open.memory.episode_record(wanted.path["id"]))
+
+
+def episode_search(wanted: Wanted) -> Any:
+    """Search as part of an episode."""
+    return plain(wanted.open.episode(wanted.path["id"]).search(**wanted.body.given()))
+
+
+def episode_act(wanted: Wanted) -> Any:
+    """Say what was done after the last searches."""
+    wanted.open.episode(wanted.path["id"]).act(wanted.body.action)
+    return {}
+
+
+def episode_step_reward(wanted: Wanted) -> Any:
+    """The reward of the last act alone."""
+    wanted.open.episode(wanted.path["id"]).step_reward(wanted.body.value)
+    return {}
+
+
+def episode_reward(wanted: Wanted) -> Any:
+    """Credit everything an episode showed."""
+    return plain(wanted.open.episode(wanted.path["id"]).reward(**_reward(wanted)))
+
+
+def episode_end(wanted: Wanted) -> Any:
+    """Note that an episode is over."""
+    wanted.open.episode(wanted.path["id"]).end(wanted.body.outcome)
+    return {}
+
+
+def reward(wanted: Wanted) -> Any:
+    """Credit an episode, or one search, at once or days later."""
+    return plain(wanted.open.memory.reward(**_reward(wanted)))
+
+
+def pending(wanted: Wanted) -> Any:
+    """Episodes in which something was done and that have no reward."""
+    return {"episodes": wanted.open.memory.pending()}
+
+
+def ledger(wanted: Wanted) -> Any:
+    """What showing each item added, from draws of chance."""
+    memory, query = wanted.open.memory, wanted.query
+    items = [each for each in query.items.split(",") if each] or None
+    if items is None and not wanted.access.whole:  # the ledger is of the whole tenant
+        items = [each.id for each in memory.store.items(memory.scope, current=not query.everything)]
+    return plain(memory.ledger(items=items, source=query.source, everything=query.everything, exact=query.exact))
+
+
+def _reward(wanted: Wanted) -> dict[str, Any]:
+    options: dict[str, Any] = wanted.body.given()
+    person = _person(wanted.access, options.get("by"))
+    return options if person is None else {**options, "by": person}
+
+
+def _person(access: Access, by: str | None) -> str | None:
+    """Whose word it is: that of the token's person, where it has one, else as the program says."""
+    if not access.user_id:
+        return by
+    if by not in (None, "", access.user_id):
+        raise NotServed(
+            f"This token is of {access.user_id!r}, and gives nobody else's word.",
+            "Leave by out.",
+            status=403,
+            about="by",
+            value=by,
+        )
+    return access.user_id
+
+
+# -- undo, and what belongs to a person -------------------------------------------------------------------------------
+
+
+def snapshot(wanted: Wanted) -> Any:
+    """A name for the present state."""
+    return {"snapshot": wanted.open.memory.snapshot()}
+
+
+def diff(wanted: Wanted) -> Any:
+    """Items that differ between two snapshots."""
+    return {"differences": plain(wanted.open.memory.diff(wanted.query.one, wanted.query.other))}
+
+
+def rollback(wanted: Wanted) -> Any:
+    """Undo an episode, a source, a person's rewards, or all since a snapshot."""
+    return plain(wanted.open.memory.rollback(**wanted.body.given()))
+
+
+def export(wanted: Wanted) -> ReadyAnswer:
+    """All items and episodes of a user, an agent or a session, as lines of JSON."""
+    memory, bounds = wanted.open.memory, wanted.query.given()
+    lines: list[Any] = []
+    after = ""
+    while page := memory.get_all(limit=asks.MOST, after=after, all_states=True, **bounds):
+        lines += [{"item": plain(item)} for item in page]
+        after = page[-1].id
+    after = ""
+    while ids := memory.episodes(limit=asks.MOST, after=after, **bounds):
+        lines += [{"episode": episode_to_json(memory.episode_record(id))} for id in ids]
+        after = ids[-1]
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    return ReadyAnswer(text.encode(), "application/x-ndjson")
+
+
+def erase(wanted: Wanted) -> Any:
+    """Erase a user, an agent or a session for good."""
+    return plain(wanted.open.memory.erase(**wanted.body.given()))
+
+
+# -- who may do what --------------------------------------------------------------------------------------------------
+
+
+def who(wanted: Wanted) -> Any:
+    """What this token opens."""
+    return _token(wanted.access)
+
+
+def list_tokens(wanted: Wanted, tokens: Tokens) -> Any:
+    """Tokens at rest, without the tokens."""
+    return {"tokens": [_token(each) for each in tokens.all() if _reaches(wanted.access, each)]}
+
+
+def add_token(wanted: Wanted, tokens: Tokens) -> Any:
+    """A new token; this answer is the only place it is seen."""
+    body, own = wanted.body, wanted.access
+    made = new_access(
+        tenant=own.tenant if body.tenant is None else body.tenant,
+        user_id=body.user_id or own.user_id,
+        agent_id=body.agent_id or own.agent_id,
+        roles=body.roles,
+        name=body.name,
+        days=body.days,
+    )
+    if not _reaches(own, made) or not set(made.roles) <= set(own.roles):
+        raise NotServed(
+            "A token gives what it has itself, and no more.",
+            "Ask for the tenant, the bounds and the roles of this token, or for fewer.",
+            status=403,
+        )
+    return {"token": tokens.add(made), **_token(made)}
+
+
+def remove_token(wanted: Wanted, tokens: Tokens) -> Any:
+    """Take a token back."""
+    id = wanted.path["id"]
+    if not any(each.id == id and _reaches(wanted.access, each) for each in tokens.all()):
+        raise NotServed(
+            f"There is no token {id!r:.40}.", f"GET {BASE}/tokens lists them.", status=404, about="id", value=id
+        )
+    tokens.remove(id)
+    return {"removed": 1}
+
+
+def _reaches(own: Access, other: Access) -> bool:
+    if own.operates:
+        return True
+    return own.tenant == other.tenant and own.user_id in ("", other.user_id) and own.agent_id in ("", other.agent_id)
+
+
+def _token(access: Access) -> dict[str, Any]:
+    return {**asdict(access), "roles": list(access.roles)}
+
+
+ROUTES = (
+    MemoryRoute("POST", "/items", "write", add_items, asks.NewItemsBody, writes=True),
+    MemoryRoute("GET", "/items", "read", list_items, query=asks.ListQuery),
+    MemoryRoute("DELETE", "/items", "write", delete_items, query=asks.ScopeQuery, writes=True),
+    MemoryRoute("GET", "/items/{id}", "read", get_item),
+    MemoryRoute("PATCH", "/items/{id}", "write", update_item, asks.UpdateBody, writes=True),
+    MemoryRoute("DELETE", "/items/{id}", "write", delete_item, query=asks.DeleteQuery, writes=True),
+    MemoryRoute("POST", "/items/{id}/supersede", "write", supersede_item, asks.SupersedeBody, writes=True),
+    MemoryRoute("GET", "/items/{id}/history", "read", item_history),
+    MemoryRoute("GET", "/items/{id}/worth", "read", item_worth, query=asks.WorthQuery),
+    MemoryRoute("POST", "/forget", "write", forget_items, asks.ForgetBody, writes=True),
+    MemoryRoute("POST", "/search", "read", search, asks.SearchBody),
+    MemoryRoute("POST", "/searches", "read", search_many, asks.SearchesBody),
+    MemoryRoute("POST", "/episodes", "read", begin_episode, asks.EpisodeBody, writes=True),
+    MemoryRoute("GET", "/episodes", "read", list_episodes, query=asks.EpisodesQuery),
+    MemoryRoute("GET", "/episodes/{id}", "read", get_episode),
+    MemoryRoute("POST", "/episodes/{id}/search", "read", episode_search, asks.EpisodeSearchBody),
+    MemoryRoute("POST", "/episodes/{id}/act", "read", episode_act, asks.ActBody, writes=True),
+    MemoryRoute("POST", "/episodes/{id}/step_reward", "reward", episode_step_reward, asks.StepRewardBody, writes=True),
+    MemoryRoute("POST", "/episodes/{id}/reward", "reward", episode_reward, asks.EpisodeRewardBody, writes=True),
+    MemoryRoute("POST", "/episodes/{id}/end", "read", episode_end, asks.EndBody, writes=True),
+    MemoryRoute("POST", "/rewards", "reward", reward, asks.RewardBody, writes=True),
+    MemoryRoute("GET", "/pending", "read", pending),
+    MemoryRoute("GET", "/ledger", "read", ledger, query=asks.LedgerQuery),
+    MemoryRoute("POST", "/snapshots", "admin", snapshot),
+    MemoryRoute("GET", "/diff", "admin", diff, query=asks.DiffQuery),
+    MemoryRoute("POST", "/rollbacks", "admin", rollback, asks.RollbackBody, writes=True),
+    MemoryRoute("GET", "/export", "admin", export, query=asks.ScopeQuery),
+    MemoryRoute("POST", "/erase", "admin", erase, asks.EraseBody, writes=True),
+    MemoryRoute("GET", "/access", "read", who),
+)  # fmt: skip
+
+
+def token_routes(tokens: Tokens) -> tuple[MemoryRoute, ...]:
+    return (
+        MemoryRoute("GET", "/tokens", "admin", partial(list_tokens, tokens=tokens)),
+        MemoryRoute("POST", "/tokens", "admin", partial(add_token, tokens=tokens), asks.TokenBody),
+        MemoryRoute("DELETE", "/tokens/{id}", "admin", partial(remove_token, tokens=tokens)),
+    )  # fmt: skip
+
+
+def memory_table(memories: OpenMemories, tokens: Tokens, metrics: Metrics) -> dict[tuple[str, str], RouteAnswers]:
+    """(method, path) -> what answers it."""
+    routes = (*ROUTES, *token_routes(tokens))
+    table: dict[tuple[str, str], RouteAnswers] = {
+        (each.method, BASE + each.path): partial(_answer, each, memories) for each in routes
+    }
+    document = json.dumps(described(routes)).encode()
+    table["GET", "/openapi.json"] = lambda call: ReadyAnswer(document)
+    table["GET", "/health"] = lambda call: None
+    table["GET", "/metrics"] = partial(_metrics, metrics)
+    return table
+
+
+def _metrics(metrics: Metrics, call: ServedCall) -> ReadyAnswer:
+    if not call.access.operates:
+        raise NotServed(
+            "What the server counts is for whoever runs it.",
+            "Use a token of the tenant '' with the role admin.",
+            status=403,
+            about="Authorization",
+        )
+    return ReadyAnswer(metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _answer(route: MemoryRoute, memories: OpenMemories, call: ServedCall) -> Any:
+    access: Access = call.access
+    access.require(route.role)
+    if route.body is None and call.raw:
+        raise NotServed(f"{route.method} {BASE}{route.path} takes no body.", "Leave it out.", status=422, about="body")
+    body = _checked(route.body or asks.NoFields, call.body)
+    query = _checked(route.query or asks.NoFields, dict(call.query))
+    try:
+        wanted = Wanted(memories.of(access), access, body, query, call.path)
+        key = call.headers.get(_KEY)
+        if key is None or not route.writes:
+            return route.answers(wanted)
+        return _once(wanted, key, route, call)
+    except KeepworthError as error:
+        raise problem(error, {**call.query, **call.body, **call.path}, memories.paths()) from error
+
+
+def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any:
+    """Carried out unless it was already, under this key."""
+    if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
+        raise _wrong(
+            "Idempotency-Key", key, f"An idempotency key has 1 to {_LONGEST_KEY} printable ASCII characters.", "A UUID."
+        )
+    access, store = wanted.access, wanted.open.memory.store
+    name = _digest(access.user_id, access.agent_id, key)
+    digest = _digest(route.method, route.path, *call.path.values(), *call.query, *call.query.values(), call.raw)
+    with wanted.open.alone(name):
+        before = noted_request(store, name)
+        if before is not None:
+            if before.digest != digest:
+                raise _wrong(
+                    "Idempotency-Key", key, "This key came with another request before.", "Use a new key for each."
+                )
+            if before.answer is None:
+                raise NotServed(
+                    "This request was carried out before, and its answer is not kept any more.",
+                    "Read what is there; it is not done twice.",
+                    status=409,
+                    code="AnswerGone",
+                    about="Idempotency-Key",
+                    value=key,
+                )
+            return ReadyAnswer(before.answer.encode(), headers={"Idempotency-Replayed": "true"})
+        with noting(store, name, digest):
+            answer = route.answers(wanted)
+        keep_answer(store, name, digest, json.dumps(answer))
+        return answer
+
+
+def _digest(*parts: str | bytes) -> str:
+    """Unambiguous: each part is hashed before they are joined."""
+    each = (hashlib.sha256(part if isinstance(part, bytes) else part.encode()).digest() for part in parts)
+    return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (errors.UnknownItem, 404),
+    (errors.UnknownEpisode, 404),
+    (errors.UnknownSnapshot, 404),
+    (errors.ClosedEpisode, 409),
+    (errors.Purged, 409),
+    (errors.StorageFull, 507),
+    (errors.StorageFailed, 507),
+    (errors.Busy, 503),
+    (errors.ReadOnly, 403),
+    (errors.NotAMemoryFile, 500),
+)
+
+
+def problem(error: KeepworthError, given: Mapping[str, Any], paths: tuple[str, ...]) -> NotServed:
+    """The refusal that an error of memory becomes. given: what the request said, by field."""
+    if isinstance(error, NotServed):
+        return error
+    message = error.message
+    for path in paths:  # where the file lies is nobody's business who calls over a network
+        message = message.replace(path, "this memory")
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
+    if isinstance(error, errors.InvalidScope) and " is already " in message:
+        status = 403
+    about = _field(message, given)
+    fix = error.fix or message.rpartition(": ")[2]
+    return NotServed(message, fix, status=status, code=type(error).__name__, about=about, value=given.get(about))
+
+
+def _field(message: str, given: Mapping[str, Any]) -> str:
+    """Which field a message speaks of: one whose value it quotes, else the first that it names."""
+    quoted = [name for name, value in given.items() if isinstance(value, str) and value and repr(value)[:40] in message]
+    if quoted:
+        return quoted[-1]
+    words = {name: re.search(rf"\b{re.escape(name.removesuffix('_id'))}\b", message) for name in given}
+    named = {name: match.start() for name, match in words.items() if match}
+    return min(named, key=lambda name: (named[name], name)) if named else ""
+
+
+def _checked(kind: type[BaseModel], given: Mapping[str, Any]) -> Any:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        about = ".".join(str(part) for part in first["loc"]) or "body"
+        known = list(kind.model_fields)
+        unknown = first["type"] == "extra_forbidden"
+        if unknown:
+            mistake = UnknownName("field", about, known) if known else None
+            fix = mistake.fix if mistake else "Nothing is said beside the path."
+            raise _wrong(about, first["input"], f"There is no field {about!r:.80} here.", fix) from None
+        if first["type"] == "missing":
+            raise _wrong(about, None, f"{about} is missing.", f"Say {about}.") from None
+        raise _wrong(about, first["input"], f"{about}: {first['msg']}.", f"Correct {about}.") from None
+
+
+def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:
+    return NotServed(message, fix, status=422, about=about, value=value)
+
+
+# -- the description --------------------------------------------------------------------------------------------------
+
+
+def described(routes: tuple[MemoryRoute, ...]) -> dict[str, Any]:
+    """An OpenAPI 3.1 document."""
+    bodies = {each.body for each in routes if each.body is not None}
+    listed = sorted(bodies, key=lambda kind: kind.__name__)
+    _, schemas = models_json_schema(
+        [(kind, "validation") for kind in listed], ref_template="#/components/schemas/{model}"
+    )
+    problem_schema = {
+        "type": "object",
+        "description": "Problem details (RFC 9457).",
+        "required": ["type", "title", "status", "detail", "code", "field", "value", "fix"],
+        "properties": {
+            **{name: {"type": "string"} for name in ("type", "title", "detail", "code", "field", "value", "fix")},
+            "status": {"type": "integer"},
+        },
+    }
+    paths: dict[str, dict[str, Any]] = {}
+    for each in routes:
+        paths.setdefault(BASE + each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "keepworth memory", "version": keepworth.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas.get("$defs", {}), "Problem": problem_schema},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(route: MemoryRoute) -> dict[str, Any]:
+    named = re.findall(r"{(\w+)}", route.path)
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in named
+    ]
+    if route.query is not None:
+        schema = route.query.model_json_schema()
+        parameters += [
+            {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
+            for name, each in schema["properties"].items()
+        ]
+    if route.writes:
+        key = {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
+    kind = "application/x-ndjson" if route.answers is export else "application/json"
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "description": f"Role: {route.role}.",
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "Done.", "content": {kind: {"schema": {}}}},
+            "default": {"description": "Refused.", "content": content},
+        },
+    }
+    if route.body is not None:
+        schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
+        required = bool(route.body.model_json_schema().get("required"))
+        operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
+    return operation

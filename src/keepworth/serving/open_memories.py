@@ -1,0 +1,123 @@
+"""The memories that a server has open: a file for each tenant, and a handle with the bounds of each token.
+
+Tenants share no file. In one file they would share the numbers of items and journal entries, and how common a word is, which
+scores depend on: each would see something of the others in every answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.memory import Memory
+from keepworth.serving.access import Access
+from keepworth.serving.calls import NotServed
+
+EPISODES = 4096
+"""Episodes of a handle whose place is remembered; where others are, is read from the file."""
+HANDLES = 4096
+
+
+class OpenMemory:
+    """A memory within the bounds of a token."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._live: OrderedDict[str, LiveEpisode] = OrderedDict()
+        self._under_way: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self, **options: Any) -> LiveEpisode:
+        return self._remembered(self.memory.episode(**options))
+
+    def episode(self, id: str) -> LiveEpisode:
+        """Raises UnknownEpisode."""
+        return self._remembered(self.memory.reopen(id))
+
+    def touch(self, id: str) -> None:
+        """So that what is searched in an episode waits for its next act. "" is none. Raises UnknownEpisode."""
+        if id:
+            self.episode(id)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Refuses a request that is under way already."""
+        with self._lock:
+            if name in self._under_way:
+                raise NotServed(
+                    "A request with this key is being answered.",
+                    "Ask again in a moment.",
+                    status=409,
+                    about="Idempotency-Key",
+                )
+            self._under_way.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.discard(name)
+
+    def _remembered(self, live: LiveEpisode) -> LiveEpisode:
+        with self._lock:
+            self._live[live.id] = live
+            self._live.move_to_end(live.id)
+            while len(self._live) > EPISODES:
+                self._live.popitem(last=False)
+        return live
+
+
+class OpenMemories:
+    """path: the file of the tenant ""; those of others lie in the folder beside it that bears its name. options: of `Memory`."""
+
+    def __init__(self, path: str | Path, options: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self._options = dict(options)
+        self._lock = threading.Lock()
+        self._files: dict[str, Memory] = {}
+        self._handles: OrderedDict[tuple[str, str, str], OpenMemory] = OrderedDict()
+        self._of_tenant("")  # what is wrong with the file or an option is said at the start
+
+    def of(self, access: Access) -> OpenMemory:
+        bounds = (access.tenant, access.user_id, access.agent_id)
+        with self._lock:
+            handle = self._handles.get(bounds)
+            if handle is None:
+                memory = self._of_tenant(access.tenant)
+                if not access.whole:
+                    memory = memory.within(user_id=access.user_id, agent_id=access.agent_id)
+                handle = self._handles[bounds] = OpenMemory(memory)
+            self._handles.move_to_end(bounds)
+            while len(self._handles) > HANDLES:
+                self._handles.popitem(last=False)
+            return handle
+
+    def paths(self) -> tuple[str, ...]:
+        """Of what is open, the longest first."""
+        return tuple(
+            sorted({*(each.path for each in list(self._files.values())), str(self.path)}, key=len, reverse=True)
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            for memory in self._files.values():
+                memory.close()
+            self._files.clear()
+            self._handles.clear()
+
+    def _of_tenant(self, tenant: str) -> Memory:
+        memory = self._files.get(tenant)
+        if memory is None:
+            file = self.path
+            if tenant:
+                folder = self.path.with_name(f"{self.path.name}.tenants")
+                folder.mkdir(mode=0o700, exist_ok=True)
+                # Names of tenants are any text: a digest is a file name on every system, and tells none of them from the folder.
+                file = folder / f"{hashlib.sha256(tenant.encode()).hexdigest()[:32]}.mem"
+            memory = self._files[tenant] = Memory(file, tenant=tenant, **self._options)
+        return memory

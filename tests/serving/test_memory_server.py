@@ -1,0 +1,455 @@
+"""A memory over HTTP: who may do what, what is refused and how it is said, and that no tenant learns of another."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keepworth import Memory
+from keepworth.cli.main import main
+from keepworth.memory.store import requests as noted
+from keepworth.serving.access import ROLES, Access, Tokens, new_access, tokens_of
+from keepworth.serving.application import ServerLimits
+from keepworth.serving.memory_routes import BASE, ROUTES
+from keepworth.serving.memory_server import MemoryServer
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    file = tmp_path_factory.mktemp("served") / "agent.mem"
+    with MemoryServer(file, encoder="hashing", limits=ServerLimits(body=2**20)) as server:
+        yield server
+
+
+TENANTS = itertools.count()
+
+
+@pytest.fixture
+def tenant(server: MemoryServer) -> str:
+    return f"tenant {next(TENANTS)}"
+
+
+def as_(server: MemoryServer, tenant: str, *roles: str, **bounds: str) -> httpx.Client:
+    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds))
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=30)
+
+
+def refused(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert set(problem) == {"type", "title", "status", "detail", "code", "field", "value", "fix"}
+    assert problem["status"] == status
+    assert problem["detail"]
+    assert problem["fix"]
+    return problem
+
+
+# -- who may do what --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
+@pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/metrics", "/openapi.json", "/health"])
+def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
+    """The length is announced, nothing follows: whoever reads first waits for ever."""
+    with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nAuthorization: {authorization}\r\n\r\n"
+        )
+        connection.sendall(head.encode("latin-1"))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+
+
+def test_a_page_of_another_site_is_refused_and_no_answer_is_for_pages(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client:
+        problem = refused(client.get("/items", headers={"Origin": "https://evil.example"}), 403)
+        assert "pages of other sites" in problem["detail"]
+        refused(client.get("/items", headers={"Sec-Fetch-Site": "cross-site"}), 403)
+        refused(client.get("/items", headers={"Host": "evil.example"}), 403)
+        answered = client.get("/items", headers={"Origin": server.url})
+        assert answered.status_code == 200
+        assert not any(name.startswith("access-control") for name in answered.headers)
+        assert refused(client.request("OPTIONS", "/items"), 405)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_route_wants_its_role(server: MemoryServer, tenant: str, role: str) -> None:
+    with as_(server, tenant, role) as client:
+        for route in ROUTES:
+            path = route.path.replace("{id}", "m1")
+            status = client.request(route.method, path, json={} if route.body else None).status_code
+            assert (status == 403) == (route.role != role), (route, status)
+
+
+def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana:
+        his = all_.post("/items", json={"content": "Bob likes cats", "user_id": "bob"}).json()["items"][0]
+        hers = ana.post("/items", json={"content": "I like cats"}).json()["items"][0]
+        assert hers["scope"]["user"] == "ana"
+        assert [each["id"] for each in ana.get("/items").json()["items"]] == [hers["id"]]
+        missing = {"id": "m999", "what": "no item"}
+        for path in ("/items/{}", "/items/{}/history", "/items/{}/worth?query=x"):
+            theirs, nobodys = ana.get(path.format(his["id"])), ana.get(path.format(missing["id"]))
+            assert theirs.status_code == nobodys.status_code == 404
+            assert theirs.text.replace(his["id"], "") == nobodys.text.replace("m999", "")
+        refused(ana.post("/items", json={"content": "x", "user_id": "bob"}), 403)
+        refused(ana.delete(f"/items/{his['id']}"), 404)
+        episode = all_.post("/episodes", json={"task": "t", "user_id": "bob"}).json()["id"]
+        refused(ana.post(f"/episodes/{episode}/reward", json={"value": 1.0}), 404)
+        hits = ana.post("/search", json={"query": "cats"}).json()
+        assert [each["item"]["id"] for each in hits["hits"]] == [hers["id"]]
+        assert (
+            refused(ana.post("/rewards", json={"target": hits["decision"], "value": 1, "by": "bob"}), 403)["field"]
+            == "by"
+        )
+        assert ana.post("/rewards", json={"target": hits["decision"], "value": 1}).status_code == 200
+        assert [each["item"] for each in ana.get("/ledger").json()["accounts"]] == [hers["id"]]
+        assert {each["item"] for each in all_.get("/ledger").json()["accounts"]} >= {hers["id"]}
+        exported = [json.loads(line) for line in all_.get("/export?user_id=ana").text.splitlines()]
+        assert [line["item"]["id"] for line in exported if "item" in line] == [hers["id"]]
+        refused(ana.post("/tokens", json={"user_id": "bob"}), 403)
+
+
+def test_tokens_are_given_within_bounds_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant, "read", "admin") as admin:
+        made = admin.post("/tokens", json={"roles": ["read"], "user_id": "ana", "name": "phone"}).json()
+        at_rest = tokens_of(server.memories.path).read_text(encoding="utf-8")
+        assert made["token"] not in at_rest
+        assert made["id"] in at_rest
+        assert tokens_of(server.memories.path).stat().st_mode & 0o777 == 0o600
+        headers = {"Authorization": f"Bearer {made['token']}"}
+        assert admin.get("/access", headers=headers).json()["user_id"] == "ana"
+        refused(admin.post("/tokens", json={"roles": ["write"]}), 403)
+        refused(admin.post("/tokens", json={"roles": ["read"], "tenant": "another"}), 403)
+        refused(admin.post("/tokens", json={"roles": ["king"]}), 422)
+        listed = admin.get("/tokens").json()["tokens"]
+        assert {each["tenant"] for each in listed} == {tenant}
+        with as_(server, "another", "read", "admin") as stranger:
+            assert refused(stranger.delete(f"/tokens/{made['id']}"), 404)
+        assert admin.delete(f"/tokens/{made['id']}").status_code == 200
+        refused(admin.get("/access", headers=headers), 401)
+
+
+def test_a_token_ends(server: MemoryServer, tenant: str) -> None:
+    over = Access("t0", tenant, until="2020-01-01T00:00:00")
+    token = server.tokens.passing(over)
+    answer = httpx.get(f"{server.url}{BASE}/items", headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+    assert refused(answer, 401)["field"] == "Authorization"
+
+
+def test_tokens_are_made_listed_and_removed_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "agent.mem"
+    assert main(["memory", "token", "add", "--file", str(file), "--tenant", "acme", "--role", "read"]) == 0
+    token = capsys.readouterr().out.strip()
+    access = Tokens(tokens_of(file)).check("/", f"Bearer {token}")
+    assert (access.tenant, access.roles) == ("acme", ("read",))
+    assert main(["memory", "token", "list", "--file", str(file)]) == 0
+    assert capsys.readouterr().out == f"{access.id}  read  tenant acme\n"
+    assert main(["memory", "token", "remove", access.id, "--file", str(file)]) == 0
+    assert main(["memory", "token", "remove", access.id, "--file", str(file)]) == 2
+    assert main(["memory", "token", "add", "--file", str(file), "--role", "reed"]) == 2
+    assert "Did you mean 'read'" in capsys.readouterr().err
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+BAD: list[tuple[str, str, Any, int, str]] = [
+    ("POST", "/items", {"content": "x", "trust": 3}, 422, "trust"),
+    ("POST", "/items", {"content": "x", "trust": "high"}, 422, "trust"),
+    ("POST", "/items", {"content": "x", "contents": 1}, 422, "contents"),
+    ("POST", "/items", {"content": 5}, 422, "content.str"),
+    ("POST", "/items", {}, 422, "content"),
+    ("POST", "/items", {"content": "x", "texts": ["y"]}, 422, "content"),
+    ("POST", "/items", {"content": "x", "kind": "thing"}, 422, "kind"),
+    ("POST", "/items", {"content": "x", "event_time": "yesterday"}, 422, "event_time"),
+    ("POST", "/items", {"content": "x", "user_id": "a" * 513}, 422, "user_id"),
+    ("POST", "/items", {"content": [{"role": "user"}]}, 422, ""),
+    ("POST", "/items", {"content": "x", "episode": "e1"}, 404, "episode"),
+    ("POST", "/items", {"texts": ["x"] * 1001}, 422, "texts"),
+    ("PATCH", "/items/m1", {"trust": 0.5}, 404, "id"),
+    ("GET", "/items/m1", None, 404, "id"),
+    ("GET", "/items?limit=0", None, 422, "limit"),
+    ("GET", "/items?limit=many", None, 422, "limit"),
+    ("GET", "/items?colour=red", None, 422, "colour"),
+    ("GET", "/items?after=x", None, 404, "after"),
+    ("GET", "/items", {"limit": 1}, 422, "body"),
+    ("DELETE", "/items", None, 422, ""),
+    ("POST", "/search", {"query": "x", "top_k": 10_000}, 422, "top_k"),
+    ("POST", "/search", {"query": "x", "mode": "psychic"}, 422, "mode"),
+    ("POST", "/search", {"query": "x", "where": "a"}, 422, "where"),
+    ("POST", "/search", {}, 422, "query"),
+    ("POST", "/rewards", {"target": "e1", "value": 1}, 404, "target"),
+    ("POST", "/rewards", {"target": "e1", "value": "1"}, 422, "value"),
+    ("POST", "/rollbacks", {}, 422, ""),
+    ("POST", "/snapshots", {"a": 1}, 422, "body"),
+    ("GET", "/diff?one=s99", None, 404, "one"),
+    ("GET", "/nowhere", None, 404, ""),
+    ("PUT", "/items", {}, 405, ""),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "field"), BAD)
+def test_what_is_wrong_is_named_with_its_value_and_a_fix(
+    server: MemoryServer, tenant: str, method: str, path: str, body: Any, status: int, field: str
+) -> None:
+    with as_(server, tenant) as client:
+        problem = refused(client.request(method, path, json=body), status)
+        assert problem["field"] == field
+        assert str(server.memories.path) not in problem["detail"]
+        assert (problem["value"] != "") == (field not in ("", "content", "query", "body")) or body == {"content": 5}
+        assert client.get("/items").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b'{"content": "\\ud800"}', "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"metadata":' * 150 + b"1" + b"}" * 150, "application/json", 422),
+        (b"[]", "application/json", 400),
+        (b'{"content": "x", "trust": NaN}', "application/json", 422),
+        (b'{"content": "x", "trust": 1e999}', "application/json", 422),
+        (b'{"content": "x"}', "text/plain", 415),
+        (b"content=x", "application/x-www-form-urlencoded", 415),
+        (b'{"content": "' + b"x" * 2**20 + b'"}', "application/json", 413),
+    ],
+    ids=range(11),
+)
+def test_bodies_that_are_none_are_refused(
+    server: MemoryServer, tenant: str, content: bytes, kind: str, status: int
+) -> None:
+    with as_(server, tenant) as client:
+        refused(client.post("/items", content=content, headers={"Content-Type": kind}), status)
+        assert client.get("/items").json()["items"] == []
+
+
+def test_what_breaks_inside_tells_callers_nothing(
+    server: MemoryServer, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("the text of somebody else")
+
+    monkeypatch.setattr(Memory, "search", breaks)
+    with as_(server, tenant) as client:
+        assert "somebody" not in client.post("/search", json={"query": "x"}).text
+    assert "somebody" in caplog.text
+
+
+# -- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client, as_(server, tenant, user_id="ana") as ana:
+        once = {"Idempotency-Key": "k1"}
+        body = {"content": "x", "repeat": True}
+        first, second = (client.post("/items", json=body, headers=once) for _ in range(2))
+        assert first.json() == second.json()
+        assert second.headers["idempotency-replayed"] == "true"
+        assert "idempotency-replayed" not in first.headers
+        assert len(client.get("/items").json()["items"]) == 1
+        other = refused(client.post("/items", json={"content": "y"}, headers=once), 422)
+        assert (other["field"], other["value"]) == ("Idempotency-Key", '"k1"')
+        refused(client.delete(f"/items/{first.json()['items'][0]['id']}", headers=once), 422)
+        assert ana.post("/items", json=body, headers=once).json() != first.json(), "keys are each person's own"
+        bad = {"content": "", "repeat": True}
+        refused(client.post("/items", json=bad, headers={"Idempotency-Key": "k2"}), 422)
+        assert client.post("/items", json=body, headers={"Idempotency-Key": "k2"}).status_code == 200
+        refused(client.post("/items", json=body, headers={"Idempotency-Key": "x" * 256}), 422)
+
+
+def test_what_was_done_before_a_kill_is_not_done_again(
+    server: MemoryServer, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process had ended between the write and the note of the answer."""
+    monkeypatch.setattr("keepworth.serving.memory_routes.keep_answer", lambda *_: None)
+    with as_(server, tenant) as client:
+        once = {"Idempotency-Key": "k"}
+        item = client.post("/items", json={"content": "x"}, headers=once).json()["items"][0]
+        gone = refused(client.post("/items", json={"content": "x"}, headers=once), 409)
+        assert gone["code"] == "AnswerGone"
+        hits = client.post("/search", json={"query": "x", "top_k": 1}).json()
+        body = {"target": hits["decision"], "value": 1.0}
+        assert client.post("/rewards", json=body, headers={"Idempotency-Key": "r"}).status_code == 200
+        refused(client.post("/rewards", json=body, headers={"Idempotency-Key": "r"}), 409)
+        assert client.get(f"/items/{item['id']}").json()["values"]["credited"] == 1
+
+
+def test_kept_answers_end_with_the_day_and_with_what_is_erased(tmp_path: Path) -> None:
+    time = ["2026-01-01T00:00:00"]
+    with Memory(tmp_path / "m.mem", encoder=None, policy=None, clock=lambda: time[0]) as memory:
+        for name in ("00", "ff"):
+            with noted.noting(memory.store, name, "digest"):
+                item = memory.add(f"text {name}", user_id="ana")
+            noted.keep_answer(memory.store, name, "digest", f"text {name}")
+        assert noted.noted_request(memory.store, "ff") == noted.NotedRequest("digest", "text ff")
+        memory.forget(item.id, purge_history=True)
+        assert noted.noted_request(memory.store, "ff") == noted.NotedRequest("digest", None)
+        time[0] = "2026-01-02T00:00:01"
+        assert noted.noted_request(memory.store, "ff") is None
+        with noted.noting(memory.store, "01", "digest"), pytest.raises(ValueError, match="empty"):
+            memory.add("")
+        assert noted.noted_request(memory.store, "01") is None, "nothing was written"
+        memory.add("what is written outside is not noted")
+        noted.keep_answer(memory.store, "01", "digest", "old ones go")
+        with memory.store.database.reading() as connection:
+            left = list(connection.execute("SELECT name FROM facts_of_file WHERE name GLOB 'request *'"))
+        assert left == []
+
+
+# -- of one tenant, nothing in the answers to another -----------------------------------------------------------------
+
+TEXTS = st.sampled_from(["cats like milk", "dogs like bones", "milk", "rare words here", ""])
+IDS = st.sampled_from(["m1", "m2", "m3", "e1", "s1", "s2", "d1", "last"])
+CALLS = st.one_of(
+    st.tuples(st.just("POST"), st.just("/items"), st.fixed_dictionaries({"content": TEXTS})),
+    st.tuples(st.just("POST"), st.just("/search"), st.fixed_dictionaries({"query": TEXTS, "explain": st.just(True)})),
+    st.tuples(st.just("GET"), st.just("/items/{}"), st.none()),
+    st.tuples(st.just("GET"), st.just("/items/{}/history"), st.none()),
+    st.tuples(st.just("DELETE"), st.just("/items/{}"), st.none()),
+    st.tuples(st.just("PATCH"), st.just("/items/{}"), st.fixed_dictionaries({"text": TEXTS})),
+    st.tuples(st.just("POST"), st.just("/episodes"), st.fixed_dictionaries({"task": TEXTS})),
+    st.tuples(st.just("POST"), st.just("/episodes/{}/search"), st.fixed_dictionaries({"query": TEXTS})),
+    st.tuples(st.just("POST"), st.just("/rewards"), st.fixed_dictionaries({"target": IDS, "value": st.just(1.0)})),
+    st.tuples(st.just("POST"), st.just("/snapshots"), st.none()),
+    st.tuples(st.just("POST"), st.just("/rollbacks"), st.fixed_dictionaries({"since": IDS})),
+    st.tuples(st.just("GET"), st.just("/items?all_states=true"), st.none()),
+    st.tuples(st.just("GET"), st.just("/export"), st.none()),
+    st.tuples(st.just("GET"), st.just("/ledger"), st.none()),
+)
+RANDOM = re.compile(r"\b([edr])[0-9a-f]{16}\b")
+TIMES = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+"')
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("alone") / "agent.mem", encoder="hashing", seed=0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("shared") / "agent.mem", encoder="hashing", seed=0) as server:
+        yield server
+
+
+HISTORIES = st.lists(st.tuples(CALLS, IDS), min_size=1, max_size=12)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(calls=HISTORIES)
+def test_answers_are_the_same_whether_another_tenant_is_there_or_not(
+    alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]
+) -> None:
+    same_answers(alone, shared, calls)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(calls=HISTORIES)
+def test_answers_are_the_same_over_many_histories(
+    alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]
+) -> None:
+    same_answers(alone, shared, calls)
+
+
+def same_answers(alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]) -> None:
+    name = f"fuzzed {next(TENANTS)}"
+    with as_(alone, name) as one, as_(shared, name) as two, as_(shared, f"{name}, another") as other:
+        answers: dict[httpx.Client, list[str]] = {one: [], two: []}
+        for (method, path, body), id in calls:
+            other.post("/items", json={"texts": ["cats like milk", "rare words here", "secret"], "repeat": True})
+            other.post("/search", json={"query": "cats"})
+            other.post("/episodes", json={"task": "theirs"})
+            for client, listed in answers.items():
+                own = re.findall(r'"id": "(\w+)"', "".join(listed))
+                named = own[-1] if id == "last" and own else id
+                said = json.loads(json.dumps(body).replace('"last"', json.dumps(named)))
+                response = client.request(method, path.format(named), json=said)
+                listed.append(f"{response.status_code} {response.text}")
+        plain = []
+        for listed in answers.values():
+            names: dict[str, str] = {}
+            text = RANDOM.sub(lambda found: names.setdefault(found[0], f"{found[1]}{len(names)}"), "\n".join(listed))  # noqa: B023
+            plain.append(TIMES.sub('"a time"', text))
+        assert plain[0] == plain[1]
+        assert "secret" not in plain[1]
+
+
+# -- what the server says of itself -----------------------------------------------------------------------------------
+
+
+def test_the_description_names_every_route_and_every_reference_leads_somewhere(server: MemoryServer) -> None:
+    headers = {"Authorization": f"Bearer {server.token}"}
+    document = httpx.get(f"{server.url}/openapi.json", headers=headers, trust_env=False).json()
+    described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
+    assert {(route.method, BASE + route.path) for route in ROUTES} <= described
+    names = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+    assert len(names) == len(set(names))
+    for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)):
+        assert reference in document["components"]["schemas"]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            in_path = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            assert in_path == set(re.findall(r"{(\w+)}", path))
+            assert operation["summary"].endswith(".")
+
+
+def test_metrics_are_counted_and_are_for_whoever_runs_the_server(server: MemoryServer, tenant: str) -> None:
+    headers = {"Authorization": f"Bearer {server.token}"}
+
+    def answered() -> dict[str, float]:
+        text = httpx.get(f"{server.url}/metrics", headers=headers, trust_env=False).text
+        lines = [line for line in text.splitlines() if line and line[0] != "#"]
+        assert all(re.fullmatch(r'[a-z_]+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+', line) for line in lines)
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    route = f'method="GET",route="{BASE}/items",status="200"'
+    before = answered()
+    with as_(server, tenant) as client:
+        for _ in range(3):
+            client.get("/items")
+        assert httpx.get(f"{server.url}/metrics", headers=client.headers, trust_env=False).status_code == 403
+    after = answered()
+    name = f"keepworth_requests_total{{{route}}}"
+    assert after[name] - before.get(name, 0.0) == 3
+    every = f'keepworth_request_seconds_bucket{{le="+Inf",route="{BASE}/items"}}'
+    least = f'keepworth_request_seconds_bucket{{route="{BASE}/items",le="+Inf"}}'
+    assert after.get(every, after.get(least)) == after[f'keepworth_request_seconds_count{{route="{BASE}/items"}}']
+    assert tenant not in "".join(after)
+
+
+def test_many_at_once_are_all_answered(server: MemoryServer, tenant: str) -> None:
+    statuses: list[int] = []
+
+    def calls(number: int) -> None:
+        with as_(server, tenant) as client:
+            for turn in range(5):
+                statuses.append(client.post("/items", json={"content": f"{number} {turn}"}).status_code)
+                statuses.append(client.post("/search", json={"query": f"{turn}"}).status_code)
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 80
+    with as_(server, tenant) as client:
+        assert len(client.get("/items").json()["items"]) == 40

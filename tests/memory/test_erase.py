@@ -313,6 +313,28 @@ def test_an_item_that_was_rolled_back_can_be_erased(tmp_path: Path):
     assert left(tmp_path, "zxbeta") == []
 
 
+@pytest.mark.parametrize("kind", [OperationKind.SUPERSEDE, OperationKind.MERGE])
+def test_what_took_the_place_of_items_that_stay_is_in_no_byte(kind: OperationKind, tmp_path: Path):
+    with memory(tmp_path / "a.mem") as m:
+        a, b = m.add_many(["zxalpha likes tofu", "zxbeta likes rice"])
+        targets = (a.id,) if kind is OperationKind.SUPERSEDE else (a.id, b.id)
+        new = m.apply(Operation(kind, targets, "zxgamma likes both"), source="zxsource")
+        again = m.apply(Operation(OperationKind.ADD, text="zxgamma likes both"))
+        assert again.reason == f"duplicate of {new.item}"
+        m.forget(new.item, purge_history=True)
+        assert check(m.store) == []
+        assert m.get(a.id).superseded_by == new.item
+        with m.episode() as episode:
+            episode.remember("by the way")
+        m.rollback(episode.id)
+        assert check(m.store) == []
+        with memory(tmp_path / "b.mem") as twin:
+            imported(twin.store, list(exported(m.store)))
+            assert check(twin.store) == []
+            assert twin.get(a.id) == m.get(a.id)
+    assert {needle for needle, _ in left(tmp_path, "zxalpha", "zxbeta", "zxgamma", "zxsource")} == {"zxalpha", "zxbeta"}
+
+
 def test_refused_texts_sources_and_quoting_questions_go_with_the_item(tmp_path: Path):
     with memory(tmp_path / "a.mem") as m:
         m.search("is zxalpha known")  # before anything is written

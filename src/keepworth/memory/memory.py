@@ -68,6 +68,26 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
+from keepworth.memory.policy.rewrites import (
+    AT_ONCE,
+    LIMIT,
+    MARGIN,
+    MOST,
+    NEAR,
+    ORIGINALS,
+    SECONDS,
+    Arm,
+    Consolidation,
+    Plan,
+    Rewrite,
+    Rewriter,
+    Rewrites,
+    check,
+    check_policy,
+    consolidated,
+    groups_given,
+    logged,
+)
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     CURRENT,
@@ -249,6 +269,7 @@ class Memory:
         self._near = self._merging(bound) if bound else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
+        self._rewrites = Rewrites(self.store, self.scope, seed)
         self.learning: Learning | None = None
         if named is not None:
             self.learning = self._learning(*named, reward_range, seed, trusted)
@@ -409,6 +430,7 @@ class Memory:
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode
+        arms = self._arms(asks, scope, off, options)
         unaided = selector is not None or options.get("as_of") or any(ask.plain for ask in asks)
         learning = None if unaided else self.learning
         label = f"static:{mode or ('lexical' if self.store.embedder is None else 'hybrid')}"
@@ -416,10 +438,10 @@ class Memory:
             chosen = [Chosen(Hits(policy="off"), (), asked(ask, top_k)) for ask in asks]
         elif learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = self._candidates(asks, scope, wide, 0, mode, threshold, options)
-            chosen = [_selected(*each, top_k, selector, label) for each in zip(asks, found, strict=True)]
+            found = self._candidates(asks, scope, wide, 0, mode, threshold, options, arms, top_k)
+            chosen = [_selected(*each, top_k, selector, label) for each in found]
         else:
-            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options)
+            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms)
         if self._writer is not None:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
@@ -437,6 +459,7 @@ class Memory:
         mode: str | None,
         threshold: float | None,
         options: Mapping[str, Any],
+        arms: Sequence[Arm],
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
         from keepworth.memory.policy.learning import NEARBY, OtherPolicy
@@ -444,11 +467,8 @@ class Memory:
         while True:
             try:
                 if learning.searches:
-                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options)
-                    words = mode == "lexical"
-                    return [
-                        learning.among(ask, hits, top_k, by_words=words) for ask, hits in zip(asks, found, strict=True)
-                    ]
+                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, arms, top_k)
+                    return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
                 self._refuse_ranking(scope, mode, threshold, options)
                 return [
                     learning.own(ask, top_k, partial(self._may_show, ask, timestamp(self._clock()))) for ask in asks
@@ -475,8 +495,11 @@ class Memory:
         mode: str | None,
         threshold: float | None,
         options: Mapping[str, Any],
-    ) -> list[list[Hit]]:
-        """What the search of this memory finds, best first."""
+        arms: Sequence[Arm],
+        top_k: int,
+    ) -> list[tuple[Ask, list[Hit]]]:
+        """What the search of this memory finds, best first, each with what is logged of the rewrites on trial that make a
+        difference to the first `top_k`."""
         off = next((ask.off for ask in asks), None)
         if off:
             options = {**options, "where": without(options.get("where"), off)}
@@ -490,17 +513,37 @@ class Memory:
                     f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
                     f"{highest:.4g}; with mode='dense' the score is the cosine"
                 )
-        request, time = requested(k, mode, options, beyond=beyond), self._clock()
+        # What is hidden leaves room for others.
+        more = sum(len(arm.hides) for arm in arms)
+        request, time = requested(k, mode, options, beyond=beyond + more), self._clock()
         with self.store.database.reading():
             searched = None
-            if request.as_of or request.statuses != CURRENT:
+            view: ScopeView | Overlay = ScopeView(self.store, scope)
+            if arms:
+                view = searched = self._rewrites.both(scope, arms)
+            elif request.as_of or request.statuses != CURRENT:
                 searched = Overlay(self.store.base(scope), embedder).with_others(request, time)
-            view = ScopeView(self.store, scope)
             texts = [ask.text for ask in asks]
             found = retrieve(view, embedder, self.fusion, texts, request, time, searched=searched)
-        if threshold is None:
-            return found
-        return [[hit for hit in hits if hit.score >= threshold] for hits in found]
+        if threshold is not None:
+            found = [[hit for hit in hits if hit.score >= threshold] for hits in found]
+        if not arms:
+            return list(zip(asks, found, strict=True))
+        return [self._split(ask, hits, arms, top_k, k + beyond) for ask, hits in zip(asks, found, strict=True)]
+
+    def _arms(self, asks: Sequence[Ask], scope: Scope, off: str | None, options: Mapping[str, Any]) -> list[Arm]:
+        """What this episode is searched with, of each rewrite on trial. All asks are of one episode."""
+        first = asks[0] if asks else Ask("")
+        plain = first.number < 0 or not first.explore or first.plain or off == "" or self.read_only
+        if plain or options.get("as_of") or options.get("statuses") or (self.learning and not self.learning.searches):
+            return []
+        return self._rewrites.arms(scope, first.number, off)
+
+    def _split(
+        self, ask: Ask, hits: Sequence[Hit], arms: Sequence[Arm], top_k: int, most: int
+    ) -> tuple[Ask, list[Hit]]:
+        shown, different = self._rewrites.shown(hits, arms, top_k, most)
+        return replace(ask, rewrites=logged(different)), shown
 
     def _refuse_ranking(
         self, scope: Scope, mode: str | None, threshold: float | None, options: Mapping[str, Any]
@@ -585,7 +628,9 @@ class Memory:
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
         act = Credit(value, items, on_word_of(person) if person else source, about.decision)
-        return self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
+        outcome = self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
+        self._rewrites.settle()
+        return outcome
 
     def propose(self, advice: Advice) -> str | None:
         """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
@@ -673,6 +718,51 @@ class Memory:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return log.assembled(self.store, self.scope, id)
+
+    # Consolidation.
+
+    def consolidate(
+        self,
+        rewrite: Rewriter,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        groups: Sequence[Sequence[str]] | None = None,
+        near: float = NEAR,
+        most: int = MOST,
+        at_once: int = AT_ONCE,
+        limit: int = LIMIT,
+        seconds: float = SECONDS,
+        originals: float = ORIGINALS,
+        margin: float = MARGIN,
+    ) -> Consolidation:
+        """Let `rewrite` say in one text what items that belong together say, and put each rewrite on trial against them: see
+        `keepworth.memory.policy.rewrites`. One that harms is taken back by itself; nothing is erased.
+
+        rewrite: texts -> one text. groups: by id; by default items of one scope, kind and metadata, nearer than the cosine `near`
+        to one of them, at most `most` in a group. at_once: trials that run at the same time; limit: groups that are asked for at
+        most; seconds: for one answer. originals: the share of episodes that are searched with the originals; margin: what a
+        shorter rewrite may cost to stay, of the range of rewards. Raises NoEncoder, InvalidFilter, InvalidPolicy, ReadOnly."""
+        self.store.database.check_writable()
+        if not callable(rewrite):
+            raise InvalidFilter(f"rewrite must be a function of several texts that gives one, got {rewrite!r:.60}")
+        check(near, most, at_once, limit, seconds)
+        plan = Plan(originals, margin, None if self.learning is None else self.learning.reward_range)
+        if self.learning is not None:
+            self.learning.name()
+            check_policy(self.learning.searches, self.learning.policy)
+        scope = self._narrowed(user_id, agent_id, session_id)
+        self._decisions.flush()
+        self._rewrites.settle()
+        listed = self._rewrites.groups(scope, near, most) if groups is None else groups_given(groups)
+        return consolidated(self._rewrites, rewrite, listed, plan, at_once=at_once, limit=limit, seconds=seconds)
+
+    def rewrites(self) -> list[Rewrite]:
+        """What `consolidate` wrote, in order, each with its originals, its state and what it added.
+        `rollback(source=rewrite.source)` takes one back by hand."""
+        self._decisions.flush()
+        return self._rewrites.listed()
 
     # Undo.
 

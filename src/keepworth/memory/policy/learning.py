@@ -304,8 +304,8 @@ class Learning:
                 details["odds"] = {hits[place].id: p for place, p in odds.items()}
                 if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
                     details["withheld"] = withheld
-                if isinstance(policy.valuer, Effect):
-                    details["expected"] = round(policy.valuer.expected(query.vector), 6)
+            if isinstance(policy.valuer, Effect) and ("odds" in details or ask.rewrites):
+                details["expected"] = round(policy.valuer.expected(query.vector), 6)
             drawn.note([hit.id for hit in shown], details.get("odds", {}))
             return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
 
@@ -632,7 +632,7 @@ class Learning:
             news = log.news(connection, self.scope, gone, 0, found.newest)
             for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
                 task, _, choices = about()
-                for choice, reward, weight in _credited(choices, each.value):
+                for choice, reward, weight in log.credited(choices, each.value):
                     self._add_evidence(found, task, choice, reward, weight, True, each.episode)
         return found
 
@@ -874,7 +874,7 @@ class Learning:
             task, person, choices = about()
             evidence = _evidence(experience.policy)
             if evidence is not None:
-                for choice, reward, weight in _credited(choices, each.value):
+                for choice, reward, weight in log.credited(choices, each.value):
                     self._add_evidence(evidence, task, choice, reward, weight, stale, each.episode)
                 return
             pairs, steps = self._taken(experience, task, person, choices, each.value, each.episode)
@@ -1027,7 +1027,7 @@ class Learning:
                 if item is not None:
                     self._row(experience, item)
         pairs, steps = [], []
-        for choice, credited, weight in _credited(choices, reward):
+        for choice, credited, weight in log.credited(choices, reward):
             use = self._use(experience, self._rows, task, person, choice, episode)
             if use is not None:
                 use.weight = weight
@@ -1047,7 +1047,7 @@ class Learning:
             connection, self._scopes(connection), log.news(connection, self.scope, gone), gone
         ):
             task, person, choices = about()
-            told += [(each, task, person, *credited) for credited in _credited(choices, each.value)]
+            told += [(each, task, person, *credited) for credited in log.credited(choices, each.value)]
         experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
         ids = dict.fromkeys(id for *_, choice, _, _ in told for id, _ in choice.decision.candidates)
         items = [item for item in self.store.fetch(self.scope, list(ids)).values() if item is not None]
@@ -1188,14 +1188,6 @@ def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float]
     if isinstance(policy.valuer, Effect):
         policy.valuer.bounds = reward_range or policy.valuer.bounds
     return policy
-
-
-def _credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that. Where a trial switched
-    the memory off nothing was chosen."""
-    choices = [choice for choice in choices if choice.decision.candidates or "trial" not in choice.details]
-    shared = sum(not math.isfinite(choice.reward) for choice in choices)
-    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def _asked(task: str, choice: Choice) -> tuple[str, str]:

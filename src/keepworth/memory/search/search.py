@@ -97,7 +97,7 @@ class Explanation:
     (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
 
     moved: "up" or "down" where rewards say surely that the item helps or harms, "" where it stands where the search put it;
-    worth: what rewards say, None where they say nothing."""
+    worth: what rewards say, None where they say nothing. rewrite: what it is to a rewrite that is on trial, "" where to none."""
 
     lexical_rank: int | None
     dense_rank: int | None
@@ -105,6 +105,7 @@ class Explanation:
     formula: str
     moved: str = ""
     worth: Worth | None = None
+    rewrite: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
     whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; trial:
-    what is logged of a trial (see `Trial.logged`), () outside of one."""
+    what is logged of a trial (see `Trial.logged`), () outside of one; rewrites: what is logged of those on trial, by source (see
+    `rewrites.logged`)."""
 
     goal: str
     observation: str = ""
@@ -181,6 +183,7 @@ class Ask:
     explore: bool = True
     plain: bool = False
     trial: tuple[Any, ...] = ()
+    rewrites: Mapping[str, Sequence[float]] = field(default_factory=dict, hash=False)
 
     @property
     def off(self) -> str | None:
@@ -202,6 +205,8 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
         details["actions"] = ask.actions
     if ask.trial:
         details["trial"] = ask.trial
+    if ask.rewrites:
+        details["rewrites"] = ask.rewrites
     return compact(details)
 
 

@@ -618,6 +618,14 @@ def _recorded(
     return Record(id, scope, task, person, acted, tuple(rewards))
 
 
+def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
+    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that. Where a trial switched
+    the memory off nothing was chosen."""
+    choices = [choice for choice in choices if choice.decision.candidates or "trial" not in choice.details]
+    shared = sum(not math.isfinite(choice.reward) for choice in choices)
+    return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
+
+
 def single(connection: apsw.Connection, decision: str) -> Choice | None:
     """One decision, of an episode or outside."""
     row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))

@@ -23,7 +23,7 @@ from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownIte
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.index import tokens
-from keepworth.memory.store import near_duplicates, rows
+from keepworth.memory.store import near_duplicates, rows, undo
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.requests import forget_answers
@@ -60,8 +60,7 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
     then nothing was erased."""
 
     def work(transaction: Transaction) -> _Gone:
-        numbers = {_number(transaction, id) for id in ids}
-        gone = _Gone(numbers)
+        gone = _Gone(_with_rewrites(store, transaction, {_number(transaction, id) for id in ids}))
         _erase(store, transaction, scope, gone)
         return gone
 
@@ -117,6 +116,23 @@ def _number(transaction: Transaction, id: str) -> int:
         if known is not None and transaction.load(id) is None and transaction.scope.contains(known.scope):
             return number
     raise UnknownItem(f"no item {id!r:.80} to erase in this scope: nothing was erased")
+
+
+def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) -> set[int]:
+    """With the rewrites that quote one of these, taken back: what else they rewrote is as it was before them."""
+    query = (
+        "SELECT seq, payload FROM events WHERE kind = 'MERGE' AND source GLOB ? AND payload IS NOT NULL ORDER BY seq"
+    )
+    made = []
+    for seq, payload in select(transaction.connection, query, (f"{undo.REWRITE}:*",)):
+        # In order of writing, so that a rewrite of a rewrite goes, too.
+        if numbers & {rows.number_of(id) for id in json.loads(payload)["targets"]}:
+            numbers = numbers | {seq}
+            made.append(seq)
+    undo.take_back(transaction, made, now=store.clock(), why="quotes an item that was erased")
+    # A merge into the wording of an original made nothing.
+    there = "SELECT 1 FROM changes WHERE n = ? LIMIT 1"
+    return {n for n in numbers if scalar(transaction.connection, there, (n,)) is not None}
 
 
 def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) -> None:
@@ -215,6 +231,18 @@ def _forget_events(connection: apsw.Connection, gone: _Gone, by: int) -> dict[in
         connection.execute(
             "UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', "
             f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
+            (None if kept is None else json.dumps(kept, separators=(",", ":")), seq),
+        )
+    # What made an erased item and closed others that stay is replayed for those: what it did is kept, and not what it said.
+    for seq in sorted(set(touched).difference(own)):
+        payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
+        if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
+            continue
+        if seq not in gone.numbers and json.loads(payload).get("text") not in gone.texts:
+            continue
+        kept = shapes.of(kinds[seq], json.loads(payload))
+        connection.execute(
+            f"UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', chain = {FORGOTTEN} WHERE seq = ?",
             (None if kept is None else json.dumps(kept, separators=(",", ":")), seq),
         )
     return void

@@ -78,10 +78,10 @@ from keepworth.memory.policy.rewrites import (
     SECONDS,
     Arm,
     Consolidation,
-    Plan,
     Rewrite,
     Rewriter,
     Rewrites,
+    TrialTerms,
     check,
     check_policy,
     consolidated,
@@ -748,7 +748,7 @@ class Memory:
         if not callable(rewrite):
             raise InvalidFilter(f"rewrite must be a function of several texts that gives one, got {rewrite!r:.60}")
         check(near, most, at_once, limit, seconds)
-        plan = Plan(originals, margin, None if self.learning is None else self.learning.reward_range)
+        plan = TrialTerms(originals, margin, None if self.learning is None else self.learning.reward_range)
         if self.learning is not None:
             self.learning.name()
             check_policy(self.learning.searches, self.learning.policy)

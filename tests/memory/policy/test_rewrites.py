@@ -28,9 +28,9 @@ from keepworth.memory.policy.rewrites import (
     LIMIT,
     PROMPT,
     Arm,
-    Plan,
     Rewrite,
     TrialOfRewrite,
+    TrialTerms,
     logged,
     merged_by,
     refused,
@@ -202,7 +202,7 @@ def test_the_draw_is_the_same_in_another_process(tmp_path: Path) -> None:
 
 
 def test_an_episode_counts_where_the_sides_differ_whatever_was_drawn() -> None:
-    plan = Plan()
+    plan = TrialTerms()
     trial = TrialOfRewrite(9, "m9", ("m1", "m2"), EVERYWHERE, 5, plan)
     other = TrialOfRewrite(8, "m3", ("m3", "m4"), EVERYWHERE, 5, plan)  # an original stands for both: nothing was made
 

@@ -118,7 +118,7 @@ class Consolidation:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrialTerms:
     """How rewrites are tried. originals: the share of episodes that are searched with the originals; margin: what a rewrite may
     cost at most, of the range of rewards, to stay because it is shorter; bounds: the lowest and the highest reward, where they
     were declared. Raises InvalidFilter."""
@@ -143,7 +143,7 @@ class TrialOfRewrite:
     originals: tuple[str, ...]
     scope: Scope
     saves: int
-    plan: Plan
+    plan: TrialTerms
 
     @property
     def source(self) -> str:
@@ -236,7 +236,7 @@ class Rewrites:
                 continue
             if body.get("what") == "begun":
                 bounds = body["bounds"]
-                plan = Plan(body["of"], body["margin"], None if bounds is None else tuple(bounds))
+                plan = TrialTerms(body["of"], body["margin"], None if bounds is None else tuple(bounds))
                 begun = TrialOfRewrite(
                     body["merge"], body["item"], tuple(body["originals"]), scope, body["saves"], plan
                 )
@@ -463,7 +463,7 @@ class Rewrites:
             return "it was rewritten before, and taken back"
         return ""
 
-    def begin(self, asked: Sequence[Item], text: str, plan: Plan) -> str | Rewrite:
+    def begin(self, asked: Sequence[Item], text: str, plan: TrialTerms) -> str | Rewrite:
         """Put a rewrite of `asked`, as they were when the rewriter was asked, on trial: one transaction. Or why not."""
         vectors = self.store.encode([text])
 
@@ -711,7 +711,7 @@ def consolidated(
     rewrites: Rewrites,
     rewrite: Rewriter,
     groups: Iterable[Sequence[str]],
-    plan: Plan,
+    plan: TrialTerms,
     *,
     at_once: int,
     limit: int,
